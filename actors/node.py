@@ -73,6 +73,7 @@ from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.listener import Listener, PortInUse
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
+from .security.node_authorizer import NodeAuthorizer
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +205,11 @@ class Node:
         """None on a node without partitions."""
         self.partitions: HostedPartitions | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
+        self.authorizer = (
+            NodeAuthorizer(config.server.broker)
+            if config.server.broker.authorizer_class_name
+            else None
+        )
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
@@ -410,6 +416,8 @@ class Node:
 
     async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
+        if self.authorizer is not None:
+            self.authorizer.use(image)
         if self.transactions is not None:
             self.transactions.on_metadata(image)
         if self.host is not None:

@@ -27,6 +27,7 @@ from ..protocol.config_key import (
     string,
 )
 from ..protocol.errors import InvalidConfig
+from .security.authorizer import parse_super_users
 
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
@@ -46,6 +47,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 PLAIN_LISTENER = "PLAINTEXT://:0"
 TLS_LISTENER = "SSL://:0"
 STORES = ("JKS", "PKCS12", "PEM")
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NO_RATE_LIMIT = 1.7976931348623157e308
 """Kafka's default of a rate without limit: the largest double."""
 
@@ -92,7 +94,6 @@ class BrokerConfig(Config):
         "ssl.*": NO_SECURITY,
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,
-        "authorizer.class.name": NO_SECURITY,
         "delegation.token.*": NO_SECURITY,
         "quota.*": NO_QUOTAS,
         "client.quota.*": NO_QUOTAS,
@@ -375,6 +376,19 @@ class BrokerConfig(Config):
         "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both, separated by a comma."
     )
 
+    authorizer_class_name: str = string(
+        "",
+        "Who decides what a client may do: nobody, or with Kafka's own the rules that CreateAcls "
+        "makes. Others are Java classes.",
+        choices=("", STANDARD_AUTHORIZER),
+    )
+    super_users: str = string(
+        "", "Who may do everything, whatever the rules: `User:a;User:b`, for an authorizer."
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may use a resource that no rule is about, with an authorizer."
+    )
+
     @property
     def is_tls(self) -> bool:
         return self.listeners == TLS_LISTENER
@@ -412,6 +426,7 @@ class BrokerConfig(Config):
 
     def check_together(self) -> None:
         self._check_tls()
+        parse_super_users(self.super_users)
         self.connection_limits_by_address()
         if self.replica_selector_class not in ("", RACK_AWARE):
             raise InvalidConfig(

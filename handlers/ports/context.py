@@ -15,6 +15,7 @@ from uuid import UUID
 from ...cluster.control.controller_request import ControllerRequest
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
+from .access import Authorizer, Rights
 from .client_session import INTERNAL_SESSION, ClientSession
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
@@ -91,6 +92,10 @@ class Node(Coordinators, Protocol):
     def controller(self) -> Controller: ...
     @property
     def metrics(self) -> RequestMetrics: ...
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """None: everybody may do everything."""
+        ...
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """Run what takes long and touches nothing shared in a thread, one call after another."""
@@ -114,3 +119,10 @@ class RequestContext:
     peer: str
     correlation_id: int
     session: ClientSession = INTERNAL_SESSION
+
+    def rights(self, api: str) -> Rights | None:
+        """What who asks may do; None: everything."""
+        authorizer = self.node.authorizer
+        if authorizer is None or self.session is INTERNAL_SESSION:
+            return None
+        return Rights(authorizer, self.session, api)

@@ -7,6 +7,7 @@ from ...protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from ..ports.access import EVERYBODY
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -18,4 +19,4 @@ def handle(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslA
     )
 
 
-API = api(0, 2, SaslAuthenticateRequest, handle)
+API = api(0, 2, SaslAuthenticateRequest, handle, access=EVERYBODY)

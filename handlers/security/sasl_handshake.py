@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ..ports.access import EVERYBODY
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -15,4 +16,4 @@ def handle(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHand
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = api(0, 1, SaslHandshakeRequest, handle)
+API = api(0, 1, SaslHandshakeRequest, handle, access=EVERYBODY)
