@@ -1,0 +1,1 @@
+"""Rules of access, as the wire has them."""
