@@ -325,11 +325,7 @@ def start(
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
     server = ServerConfig.from_kafka(settings["config"])
-    if server.broker.is_tls:
-        raise InvalidConfig(
-            "listeners=SSL://:0 is for bradbury.local() with one node: the actors of a cluster on "
-            "Ray do not speak TLS among each other yet"
-        )
+    server.security.check_for_several_nodes()
     running = describe_running(namespace)
     existing = None if running is None else running["settings"]
     if existing is not None and data_dir is None:

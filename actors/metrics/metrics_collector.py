@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..coordinators.transaction_host import TransactionHost
     from ..coordinators.transaction_partitions import HostedTransactionPartitions
     from ..loop.node_metrics import NodeMetrics
-    from ..network.listener import Listener
+    from ..network.socket_server import SocketServer
     from ..replication.log_cleaner import LogCleaner
     from ..replication.log_scrubber import LogScrubber
     from ..replication.partition_host import PartitionHost
@@ -315,10 +315,10 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "bradbury_log_directories_short_of_space": short,
         **_of_cleaner(None if host is None else host.cleaner),
         **_of_damage(replicas, None if host is None else host.scrubber),
-        "bradbury_connections": node.listener.connection_count,
+        "bradbury_connections": node.socket_server.connection_count,
         "bradbury_connections_accepted_total": metrics.connections_accepted,
-        "bradbury_request_memory_bytes": node.listener.memory.used,
-        "bradbury_request_memory_waiting": node.listener.memory.waiting,
+        "bradbury_request_memory_bytes": node.socket_server.memory.used,
+        "bradbury_request_memory_waiting": node.socket_server.memory.waiting,
         "bradbury_unexpected_errors_total": metrics.unexpected_errors,
         "kafka_coordinator_group_groupmetadatamanager_numgroups": sum(groups.states.values()),
         **{

@@ -220,7 +220,12 @@ def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list
             continue
         first = int(model.config.directory.removeprefix(PARTITION_DIRECTORY))
         port = model.config.port + int(number) - first if model.config.port else 0
-        config = replace(model.config, directory=directory, port=port)
+        config = replace(
+            model.config,
+            directory=directory,
+            port=port,
+            port_offset=model.config.port_offset + int(number) - first,
+        )
         name = f"{model.name.rpartition('/')[0]}/{number}"
         kept.append(replace(model, name=name, config=config))
     return [*siblings, *kept]
@@ -302,6 +307,7 @@ def _plan_node(node: RayNode, placement: Placement, port: int, server: ServerCon
                 host=placement.host_of(node),
                 advertised_host=placement.advertised_host_of(node),
                 port=port + offset if port else 0,
+                port_offset=(port - placement.port if port else 0) + offset,
                 rack=_rack(node) or name,
                 machine=name,
                 ray_address=node.address,

@@ -59,8 +59,10 @@ class PartitionHost:
         config: BrokerConfig,
         *,
         now_ms: Callable[[], int],
+        peers: Peers,
         on_all_offline: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        self.peers = peers
         self._config = config
         self._server = ServerConfig()
         self._now_ms = now_ms
@@ -270,11 +272,6 @@ class PartitionHost:
     def log_defaults(self) -> LogConfig:
         """See replication.manager.replica_manager.ReplicaManagerNode."""
         return self._server.log_defaults
-
-    def address_of(self, node_id: int) -> tuple[str, int] | None:
-        """See leader_connections.FollowingNode."""
-        node = self.steps.image.nodes.get(node_id)
-        return None if node is None else (node.host, node.port)
 
     def wall_ms(self) -> int:
         """See leader_connections.FollowingNode."""

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from ...protocol.internal_topics import INTERNAL_TOPICS
+from .endpoint import Endpoint
 from .metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -59,6 +60,17 @@ class NodeImage:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
+    listeners: tuple[Endpoint, ...] = ()
+    """Empty of a node that was registered before nodes had several."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where it listens by that name; "", or of one that was registered without: its first."""
+        if not listener or not self.listeners:
+            return Endpoint(listener, self.host, self.port)
+        for endpoint in self.listeners:
+            if endpoint.listener == listener:
+                return endpoint
+        return None
 
     @property
     def machine_name(self) -> str:
@@ -197,6 +209,7 @@ class MetadataImage:
                     machine=node.machine,
                     name=node.name,
                     metadata_directory_id=node.metadata_directory_id,
+                    listeners=tuple(map(str, node.listeners)),
                 )
             )
             if node.fenced:
@@ -280,6 +293,7 @@ class _Change:
                     machine=record.machine,
                     name=record.name,
                     metadata_directory_id=record.metadata_directory_id,
+                    listeners=tuple(map(Endpoint.parse, record.listeners)),
                 )
             case RemoveNodeRecord():
                 self._writable("nodes").pop(record.node_id, None)

@@ -53,6 +53,7 @@ class RegisterNodeRecord:
 
     machine: what dies together; two replicas of a partition are never on one.
     metadata_directory_id: of a broker, whose directory of metadata may be a voter.
+    listeners: all, as `NAME://host:port`; host and port are those of the first.
     """
 
     node_id: int
@@ -66,6 +67,7 @@ class RegisterNodeRecord:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
+    listeners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

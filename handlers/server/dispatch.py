@@ -40,6 +40,7 @@ from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
 from ..records.produce import CloseConnection, as_response, without_repeats
+from ..security.raw_sasl_token import take_raw_token
 from ..records.produce_response import ProducedBatch, write_stored_batch
 from .request_parts import is_long, join, split
 from .table import APIS
@@ -70,6 +71,10 @@ class PeerError(Exception):
 
 class NotServed(PeerError):
     """It asked for an API or a version that ApiVersions does not name."""
+
+
+class NotAuthenticated(PeerError):
+    """It asked for more than those may who have not proved who they are."""
 
 
 def check_header(start: memoryview) -> bool:
@@ -106,9 +111,14 @@ def dispatch(
         PeerError: what the peer sent, in words.
     """
     trace = trace or RequestTrace()
+    sasl = session.sasl
+    if sasl is not None and sasl.takes_raw_tokens:
+        return take_raw_token(frame, session, node.now_ms())
     try:
         header = read_request_header(frame)
         api = _supported(header)
+        if sasl is not None and (refusal := sasl.refusal(header.api_key, node.now_ms())):
+            raise NotAuthenticated(refusal)
         if api is None:
             return [_fallback(header)]
         trace.api = node.metrics.api(api.key, api.name)

@@ -181,8 +181,8 @@ def test_a_flood_of_lines_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -
     import logging
 
     now = 0.0
-    limit = LineLimit(logging.getLogger("bradbury.actors.network.listener"), clock=lambda: now)
-    with caplog.at_level(logging.WARNING, "bradbury.actors.network.listener"):
+    limit = LineLimit(logging.getLogger("bradbury.actors.network.socket_server"), clock=lambda: now)
+    with caplog.at_level(logging.WARNING, "bradbury.actors.network.socket_server"):
         for number in range(1000):
             limit.warning("peer %d is bad", number)
         assert len(caplog.records) == BURST

@@ -67,6 +67,7 @@ class OwnNode(SimpleNamespace):
             server_config=ServerConfig(),
             transactions=SimpleNamespace(shard=lambda partition: self.coordinator),
             partitions=None,
+            peers=Peers(SecurityConfig()),
         )
 
 

@@ -150,7 +150,7 @@ def test_a_client_with_a_certificate_is_known_by_its_subject(
         ) as secured,
     ):
         assert ask_versions(secured) == 7
-        connections = mutual.nodes[0].listener._connections
+        connections = mutual.nodes[0].socket_server._connections
         assert "User:CN=alice,O=Example" in {str(each.session.principal) for each in connections}
 
 
