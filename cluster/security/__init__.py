@@ -1,0 +1,4 @@
+"""Who somebody is, and may do what. Pure rules.
+
+sasl/   the broker's side of SASL mechanisms
+"""
