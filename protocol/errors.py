@@ -445,3 +445,23 @@ class DuplicateVoter(KafkaError):
 
 class VoterNotFound(KafkaError):
     code = ErrorCode.VOTER_NOT_FOUND
+
+
+class UnsupportedSaslMechanism(KafkaError):
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslState(KafkaError):
+    code = ErrorCode.ILLEGAL_SASL_STATE
+
+
+class SaslAuthenticationFailed(KafkaError):
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class ResourceNotFound(KafkaError):
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class UnacceptableCredential(KafkaError):
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL

@@ -6,7 +6,8 @@ import secrets
 from typing import Final
 
 from ...protocol.errors import AuthenticationFailed
-from .scram import HASHES, ScramClient
+from ...protocol.security.scram import HASHES
+from .scram_client import ScramClient
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
@@ -16,14 +17,16 @@ NONCE_BYTES: Final = 24
 class SaslExchange:
     """One authentication: `first`, then `on_challenge` with every answer, until it is None."""
 
-    def __init__(self, mechanism: str, username: str, password: str) -> None:
+    def __init__(
+        self, mechanism: str, username: str, password: str, *, is_token: bool = False
+    ) -> None:
         self._scram: ScramClient | None = None
         self._steps = 0
         if mechanism == PLAIN:
             self._first = b"\0".join((b"", username.encode(), password.encode()))
         else:
             nonce = secrets.token_urlsafe(NONCE_BYTES)
-            self._scram = ScramClient(mechanism, username, password, nonce=nonce)
+            self._scram = ScramClient(mechanism, username, password, nonce=nonce, is_token=is_token)
             self._first = self._scram.first()
 
     def first(self) -> bytes:
