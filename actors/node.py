@@ -31,7 +31,7 @@ from typing import TypeVar
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
-from ..cluster.metadata.endpoint import Endpoint
+from ..cluster.metadata.listener_address import ListenerAddress
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ..cluster.security.listener_config import ListenerConfig
 from ..controller.controller_calls import Leave, Suspect
@@ -72,8 +72,9 @@ from .loop.carry_through import within
 from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
 from .metrics.metrics_endpoint import MetricsEndpoint
-from .network.socket_server import PortInUse, SocketServer
+from .network.acceptor import PortInUse
 from .network.peers import Peers
+from .network.socket_server import SocketServer
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 
@@ -372,7 +373,7 @@ class Node:
                 "" if self.voter is None else self.voter.directory.identity.directory_id
             ),
             listeners=tuple(
-                Endpoint(name, self.advertised_host, port)
+                ListenerAddress(name, self.advertised_host, port)
                 for name, port in self.socket_server.ports().items()
             ),
             name="/".join((*config.roles, config.name, config.directory)),

@@ -57,7 +57,7 @@ from ..discovery.state_file import (
     write_state,
 )
 from ..handlers.ports.server_config import ServerConfig
-from ..protocol.errors import InvalidConfig, KafkaError
+from ..protocol.errors import KafkaError
 from .actors import (
     READY_SECONDS,
     ask,

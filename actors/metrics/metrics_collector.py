@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..coordinators.transaction_host import TransactionHost
     from ..coordinators.transaction_partitions import HostedTransactionPartitions
     from ..loop.node_metrics import NodeMetrics
+    from ..network.peers import Peers
     from ..network.socket_server import SocketServer
     from ..replication.log_cleaner import LogCleaner
     from ..replication.log_scrubber import LogScrubber
@@ -252,7 +253,8 @@ class MeasuredNode(Protocol):
     groups: GroupHost | None
     transactions: TransactionHost | None
     transaction_partitions: HostedTransactionPartitions
-    listener: Listener
+    socket_server: SocketServer
+    peers: Peers
 
     def now_ms(self) -> int: ...
     @property

@@ -21,6 +21,7 @@ from typing import Protocol
 from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.principal_mapping import PrincipalMapping
 from ...protocol.errors import InvalidConfig
+from .sasl_credentials import ListenerCredentials
 from .tls_contexts import file_versions, server_context
 
 ACCEPT_PAUSE_SECONDS = 0.1
@@ -50,8 +51,16 @@ class AcceptingServer(Protocol):
 
 
 class Acceptor:
-    def __init__(self, config: ListenerConfig, server: AcceptingServer) -> None:
+    """`credentials`: of a SASL listener."""
+
+    def __init__(
+        self,
+        config: ListenerConfig,
+        server: AcceptingServer,
+        credentials: ListenerCredentials | None = None,
+    ) -> None:
         self.config = config
+        self.credentials = credentials
         self.tls: ssl.SSLContext | None = None
         self.mapping = PrincipalMapping(config.tls.principal_mapping_rules)
         self._server = server

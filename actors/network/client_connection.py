@@ -23,14 +23,12 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
 from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
-from ...handlers.ports.context import Node
 from ...handlers.server.dispatch import (
     Chunks,
     NotAuthenticated,
@@ -40,12 +38,9 @@ from ...handlers.server.dispatch import (
     dispatch,
 )
 from ...protocol.records.fetch_response import FileSlice
-from ..loop.line_limit import LineLimit
-from ..loop.node_metrics import NodeMetrics
 from .page_cache import bring_in, is_resident
-from .refusal_delay import RefusalDelay
-from .request_memory import RequestMemory
 from .response_slot import ResponseSlot
+from .shared import Shared
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2
@@ -64,19 +59,6 @@ _SIZE = Struct(">i")
 _BYTES: Final = (bytes, bytearray, memoryview)  # a union would be built at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the connections of one node have in common."""
-
-    node: Node
-    scratch: bytearray
-    memory: RequestMemory
-    metrics: NodeMetrics
-    lines: LineLimit
-    refusals: RefusalDelay
-    on_close: Callable[[ClientConnection], None]
 
 
 class ClientConnection:

@@ -102,7 +102,7 @@ class PeerConnection:
         secured = TlsSocket(sock, tls, host)
         connection = cls(cast("socket.socket", secured), client_id, max_answer_bytes, secured)
         try:
-            await within(CONNECT_SECONDS, connection._shake_hands(secured))  # noqa: SLF001 -- its own class
+            await within(CONNECT_SECONDS, connection._shake_hands(secured))
         except (OSError, TimeoutError) as error:
             connection.close()
             raise ConnectionFailed(f"{host}:{port}: the TLS handshake fails: {error}") from None

@@ -1,7 +1,7 @@
 """Connections of this node to others, by the listener that nodes use among each other.
 
-A node proves who it is as the listener asks: with the certificate of the listener's own key, or with
-the user and password of its sasl.jaas.config. The files are read again when they have changed.
+A node proves who it is as the listener asks: with the certificate of the listener's own key, or
+with the user and password of its sasl.jaas.config. The files are read again when they have changed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Final
 from ...cluster.metadata.metadata_image import NodeImage
 from ...cluster.security.listener_config import InterBrokerConfig
 from ...cluster.security.security_config import SecurityConfig
-from ...protocol.error_code import ErrorCode
-from ...protocol.errors import AuthenticationFailed, ConnectionFailed, InvalidConfig
+from ...protocol.errors import AuthenticationFailed, ConnectionFailed, InvalidConfig, error_for
 from ...protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -97,7 +96,7 @@ class Peers:
         )
         if handshake.error_code:
             raise AuthenticationFailed(
-                f"the node refuses SASL mechanism {mechanism}: {ErrorCode(handshake.error_code).name}"
+                f"the node refuses SASL mechanism {mechanism}: {error_for(handshake.error_code)}"
             )
         exchange = SaslExchange(
             mechanism,
@@ -118,4 +117,5 @@ class Peers:
                     f"the node does not believe that this is {options['username']!r}: "
                     f"{answer.error_message}"
                 )
-            token = exchange.on_challenge(bytes(answer.auth_bytes))
+            # SCRAM hashes the password some thousand times here.
+            token = await asyncio.to_thread(exchange.on_challenge, bytes(answer.auth_bytes))

@@ -25,9 +25,11 @@ from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
 from .acceptor import Acceptor
-from .client_connection import SCRATCH_SIZE, ClientConnection, Shared
+from .client_connection import SCRATCH_SIZE, ClientConnection
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
+from .sasl_credentials import ListenerCredentials
+from .shared import Shared
 from .tls_connection import TlsConnection
 
 BUFFER_SECONDS = 5.0
@@ -96,7 +98,10 @@ class SocketServer:
             PortInUse: another process listens there.
             InvalidConfig: the listener speaks TLS, and its files cannot be used.
         """
-        acceptor = Acceptor(config, self)
+        credentials = None
+        if config.protocol.is_sasl:
+            credentials = ListenerCredentials(config, lambda: self._node.image)
+        acceptor = Acceptor(config, self, credentials)
         taken = acceptor.bind(host, port)
         self._acceptors.append(acceptor)
         return taken
@@ -140,6 +145,8 @@ class SocketServer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         config = acceptor.config
         session = ClientSession(host, listener=config.name, protocol=config.protocol)
+        if acceptor.credentials is not None:
+            session.sasl = acceptor.credentials.authentication(session)
         connection = (
             ClientConnection(sock, session, peer, self._shared)
             if acceptor.tls is None

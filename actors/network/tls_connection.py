@@ -17,8 +17,9 @@ from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMappin
 from ...handlers.ports.client_session import ClientSession
 from ...protocol.principal import Principal
 from ...protocol.records.fetch_response import FileSlice
-from .client_connection import ClientConnection, Shared
+from .client_connection import ClientConnection
 from .page_cache import is_resident
+from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
 
 HANDSHAKE_SECONDS = 30.0

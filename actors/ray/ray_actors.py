@@ -35,7 +35,7 @@ from ..controller.handles import BROKER_PREFIX, ControllerHandle, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
-from ..network.socket_server import PortInUse
+from ..network.acceptor import PortInUse
 from ..node import Node, NodeConfig
 from .departure import Departure
 from .node_watch import NodeWatch, Start

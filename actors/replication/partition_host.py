@@ -29,6 +29,7 @@ from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
+from ..network.peers import Peers
 from .controller_request_sender import ControllerRequestSender
 from .conversion_queue import ConversionPool
 from .deletion_policy import load_deletion_policy

@@ -7,6 +7,7 @@ librdkafka's names; `sasl_jaas_config` is Kafka's.
 from __future__ import annotations
 
 import os
+import secrets
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from typing import Any, Final, TypedDict
 
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.sasl_client import MECHANISMS, NONCE_BYTES, SaslExchange
 from ...protocol.security.scram_messages import TOKEN_AUTH
-from .sasl import MECHANISMS, SaslExchange
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -110,7 +111,13 @@ class ClientSecurity:
         username, password = self._credentials()
         jaas = self._get("sasl_jaas_config")
         is_token = bool(jaas) and _jaas_options(jaas).get(TOKEN_AUTH, "").lower() == "true"
-        return SaslExchange(self.mechanism, username, password, is_token=is_token)
+        return SaslExchange(
+            self.mechanism,
+            username,
+            password,
+            nonce=secrets.token_urlsafe(NONCE_BYTES),
+            is_token=is_token,
+        )
 
     def tls_context(self) -> ssl.SSLContext | None:
         """None: this client does not speak TLS.

@@ -54,7 +54,7 @@ from ...protocol.request_frame import (
     write_request_start,
 )
 from ...protocol.schema import Message
-from ..security.sasl import SaslExchange
+from ...protocol.security.sasl_client import SaslExchange
 from ..security.tls_transport import TlsTransport
 from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics

@@ -21,7 +21,7 @@ from ...protocol.errors import (
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
-from ..metadata.endpoint import Endpoint
+from ..metadata.listener_address import ListenerAddress
 from ..metadata.metadata_image import MetadataImage, NodeImage, TopicImage
 from ..metadata.metadata_records import (
     FenceNodeRecord,
@@ -46,7 +46,7 @@ class NodeRegistration:
     rack: str | None
     machine: str = ""
     metadata_directory_id: str = ""
-    listeners: tuple[Endpoint, ...] = ()
+    listeners: tuple[ListenerAddress, ...] = ()
     """All; host and port are those of the first."""
     name: str = ""
     """What it is started as. One with a new directory takes the place of the former one."""

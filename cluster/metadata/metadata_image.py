@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from ...protocol.internal_topics import INTERNAL_TOPICS
-from .endpoint import Endpoint
+from .listener_address import ListenerAddress
 from .metadata_records import (
     ClusterRecord,
     ConfigRecord,
@@ -60,13 +60,13 @@ class NodeImage:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
-    listeners: tuple[Endpoint, ...] = ()
+    listeners: tuple[ListenerAddress, ...] = ()
     """Empty of a node that was registered before nodes had several."""
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint(self, listener: str) -> ListenerAddress | None:
         """Where it listens by that name; "", or of one that was registered without: its first."""
         if not listener or not self.listeners:
-            return Endpoint(listener, self.host, self.port)
+            return ListenerAddress(listener, self.host, self.port)
         for endpoint in self.listeners:
             if endpoint.listener == listener:
                 return endpoint
@@ -293,7 +293,7 @@ class _Change:
                     machine=record.machine,
                     name=record.name,
                     metadata_directory_id=record.metadata_directory_id,
-                    listeners=tuple(map(Endpoint.parse, record.listeners)),
+                    listeners=tuple(map(ListenerAddress.parse, record.listeners)),
                 )
             case RemoveNodeRecord():
                 self._writable("nodes").pop(record.node_id, None)

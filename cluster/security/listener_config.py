@@ -1,6 +1,6 @@
 """One listener as a node serves it: its protocol, TLS and SASL, put together from all settings.
 
-A setting of one listener, `listener.name.<listener>.<setting>`, counts before that of all (KIP-103).
+A setting of one listener, `listener.name.<listener>.<setting>`, counts first (KIP-103).
 Source: apache/kafka server/.../config/AbstractKafkaConfig.java, SecurityConfig.
 """
 

@@ -1,4 +1,4 @@
-"""ssl.principal.mapping.rules: from the subject of a certificate to a short name (KIP-371, KIP-409).
+"""ssl.principal.mapping.rules: from a certificate's subject to a short name (KIP-371, KIP-409).
 
     RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L,RULE:^CN=([^,]+).*$/$1/,DEFAULT
 
@@ -28,6 +28,11 @@ class _Rule(NamedTuple):
     replacement: str
     case: str
 
+    def name(self, match: re.Match[str]) -> str:
+        """What it makes of a subject that has matched."""
+        name = _GROUP.sub(lambda group: match[int(group[1])] or "", self.replacement)
+        return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
+
 
 class PrincipalMapping:
     """Raises InvalidConfig: a text that is no list of rules."""
@@ -43,9 +48,7 @@ class PrincipalMapping:
             match = rule.pattern.fullmatch(subject) if len(subject) <= MAX_SUBJECT else None
             if match is None:
                 continue
-            found = match
-            name = _GROUP.sub(lambda group: found[int(group[1])] or "", rule.replacement)
-            return {"L": name.lower(), "U": name.upper()}.get(rule.case, name)
+            return rule.name(match)
         raise NoRuleApplies(f"no rule of ssl.principal.mapping.rules applies to {subject[:200]!r}")
 
 

@@ -1,4 +1,4 @@
-"""A secret that stands elsewhere: `${file:/run/secrets/broker.properties:password}` or `${env:NAME}`.
+"""A secret that stands elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
 
 Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (KIP-297, KIP-887). The
 settings of a cluster go through Ray to every node, and Ray keeps them in clear; a reference is

@@ -217,8 +217,8 @@ class SecurityConfig(Config):
             mechanism = self.sasl_mechanism_inter_broker_protocol
             if mechanism not in chosen[0].mechanisms:
                 raise InvalidConfig(
-                    "sasl.mechanism.inter.broker.protocol must be one of the mechanisms of listener "
-                    f"{chosen[0].name}: {', '.join(chosen[0].mechanisms)}"
+                    "sasl.mechanism.inter.broker.protocol must be one of the mechanisms of "
+                    f"listener {chosen[0].name}: {', '.join(chosen[0].mechanisms)}"
                 )
         return InterBrokerConfig(listener=chosen[0], mechanism=mechanism)
 
@@ -278,8 +278,8 @@ class SecurityConfig(Config):
             mechanisms = tuple(filter(None, text.split(",")))
             if not mechanisms:
                 raise InvalidConfig(
-                    f"listener {name} is {protocol}: sasl.enabled.mechanisms has to say how clients "
-                    f"prove who they are, of {', '.join(MECHANISMS)}"
+                    f"listener {name} is {protocol}: sasl.enabled.mechanisms has to say how "
+                    f"clients prove who they are, of {', '.join(MECHANISMS)}"
                 )
         return ListenerConfig(
             name=name,

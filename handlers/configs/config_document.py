@@ -59,10 +59,10 @@ Besides these, every setting of the last column above.
 LISTENERS = """\
 ## Listeners
 
-Given when the cluster is started. Those of TLS and SASL and `connections.max.reauth.ms` can also be those
-of one listener, `listener.name.client.ssl.client.auth` of listener CLIENT; so can
-`listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms. Passwords and keys are
-shown to nobody, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
+Given when the cluster is started. Those of TLS and SASL and `connections.max.reauth.ms` can also be
+those of one listener, `listener.name.client.ssl.client.auth` of listener CLIENT, and only so
+`listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms. Passwords and keys
+are shown to nobody, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
 """
 
 GROUPS = """\

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ...cluster.control.controller_request import ControllerRequest
-from ...cluster.metadata.endpoint import Endpoint
+from ...cluster.metadata.listener_address import ListenerAddress
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
 from .client_session import INTERNAL_SESSION, ClientSession
@@ -116,6 +116,6 @@ class RequestContext:
     correlation_id: int
     session: ClientSession = INTERNAL_SESSION
 
-    def endpoint_of(self, node: NodeImage) -> Endpoint | None:
+    def endpoint_of(self, node: NodeImage) -> ListenerAddress | None:
         """Where the client that asks reaches `node`: by the listener that it asks at (KIP-103)."""
         return node.endpoint(self.session.listener)

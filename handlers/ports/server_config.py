@@ -24,7 +24,7 @@ from typing import Any, Self
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
 from ...groups.group_config import GroupCoordinatorConfig
-from ...protocol.config_key import ConfigKey
+from ...protocol.config_key import ConfigKey, keys_of
 from ...protocol.errors import InvalidConfig
 from ...storage.log_config import LogConfig, broker_keys
 from ...transactions.transaction_config import TransactionConfig
@@ -146,7 +146,7 @@ class ServerConfig:
 
 
 def _is_security(name: str) -> bool:
-    return is_of_a_listener(name) or name in SecurityConfig.keys()
+    return is_of_a_listener(name) or name in keys_of(SecurityConfig)
 
 
 def _rebuild(

@@ -6,15 +6,14 @@ from struct import Struct
 from typing import Final
 
 from ...protocol.errors import SaslAuthenticationFailed
+from ...protocol.records.fetch_response import Chunk
 from ..ports.client_session import ClientSession
 from .sasl_authentication import SaslAuthentication
 
 _SIZE: Final = Struct(">i")
 
 
-def take_raw_token(
-    frame: memoryview, session: ClientSession, now_ms: int
-) -> list[bytes | bytearray | memoryview] | None:
+def take_raw_token(frame: memoryview, session: ClientSession, now_ms: int) -> list[Chunk] | None:
     """The reply, framed; None: whoever failed is told nothing, and loses its connection."""
     authentication = session.sasl
     assert isinstance(authentication, SaslAuthentication)

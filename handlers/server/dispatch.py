@@ -40,8 +40,8 @@ from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
 from ..records.produce import CloseConnection, as_response, without_repeats
-from ..security.raw_sasl_token import take_raw_token
 from ..records.produce_response import ProducedBatch, write_stored_batch
+from ..security.raw_sasl_token import take_raw_token
 from .request_parts import is_long, join, split
 from .table import APIS
 

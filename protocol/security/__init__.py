@@ -2,5 +2,7 @@
 
 scram            RFC 5802: keys, signatures, proofs; how names are escaped
 scram_messages   the four messages of SCRAM
+scram_client     the client's side of SCRAM
+sasl_client      what a client says to authenticate: PLAIN, and SCRAM by way of scram_client
 jaas             Kafka's sasl.jaas.config
 """

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from bradbury.actors.replication.intact_token import MEMORY, IntactToken
 from bradbury.actors.network.peers import Peers
+from bradbury.actors.replication.intact_token import MEMORY, IntactToken
 from bradbury.actors.replication.partition_host import PartitionHost
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.security.security_config import SecurityConfig
@@ -61,7 +61,13 @@ def test_a_token_of_a_directory_that_is_no_more_is_cleared_away(
 
 
 def host(path: Path) -> PartitionHost:
-    made = PartitionHost([str(path)], OsFileSystem(), BrokerConfig(), now_ms=lambda: 1000, peers=Peers(SecurityConfig()))
+    made = PartitionHost(
+        [str(path)],
+        OsFileSystem(),
+        BrokerConfig(),
+        now_ms=lambda: 1000,
+        peers=Peers(SecurityConfig()),
+    )
     made.open()
     return made
 

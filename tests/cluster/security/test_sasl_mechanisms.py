@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bradbury.clients.security.scram_client import ScramClient
 from bradbury.cluster.security.sasl.credentials import TokenCredential
 from bradbury.cluster.security.sasl.mechanisms import MECHANISMS, make_server
 from bradbury.cluster.security.sasl.sasl_server import SaslServer, SaslStep
@@ -14,6 +13,7 @@ from bradbury.protocol.errors import (
     UnsupportedSaslMechanism,
 )
 from bradbury.protocol.security.scram import HASHES, ScramCredential
+from bradbury.protocol.security.scram_client import ScramClient
 
 NONCE = "server+nonce"
 INVALID = (

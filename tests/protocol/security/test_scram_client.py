@@ -2,8 +2,8 @@
 
 import pytest
 
-from bradbury.clients.security.scram_client import MOST_ITERATIONS, ScramClient
 from bradbury.protocol.errors import AuthenticationFailed
+from bradbury.protocol.security.scram_client import MOST_ITERATIONS, ScramClient
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 CHALLENGE = f"r={NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Endpoint(NamedTuple):
+class ListenerAddress(NamedTuple):
     """`CLIENT://10.0.0.5:9092`, an IPv6 host in brackets."""
 
     listener: str
@@ -17,7 +17,7 @@ class Endpoint(NamedTuple):
         return f"{self.listener}://{host}:{self.port}"
 
     @classmethod
-    def parse(cls, text: str) -> Endpoint:
+    def parse(cls, text: str) -> ListenerAddress:
         """Of what str() made. Raises ValueError."""
         listener, _, address = text.partition("://")
         host, _, port = address.rpartition(":")

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hmac
 from typing import Final
 
-from ...protocol.errors import AuthenticationFailed, MalformedRequest
-from ...protocol.security.scram import (
+from ..errors import AuthenticationFailed, MalformedRequest
+from .scram import (
     LEAST_ITERATIONS,
     client_proof,
     salted_password,
     server_key,
     signature,
 )
-from ...protocol.security.scram_messages import (
+from .scram_messages import (
     ClientFinal,
     ClientFirst,
     ServerFirst,
