@@ -40,6 +40,7 @@ from .topics.offsets_command import offsets
 from .topics.produce_command import produce
 from .topics.topic_commands import topics
 from .transactions.transactions_command import transactions
+from .users.users_command import users
 
 INTERRUPTED = 130
 DEBUG = "--debug"
@@ -120,6 +121,7 @@ app.command()(mirror)
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
+app.add_typer(users, name="users")
 app.command()(rebalance)
 app.command()(drain)
 app.add_typer(replicas, name="replicas")

@@ -4,8 +4,8 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs; transactions (transactions_calls); how each thing is asked for (its own module
-where it is long).
+Not here: ACLs; transactions (transactions_calls); users (users_calls); how each thing is asked for
+(its own module where it is long).
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from .replicas_admin import (
 )
 from .topics_admin import NewTopic, create_partitions, create_topics, delete_topics
 from .transactions_calls import TransactionsCalls
+from .users_calls import UsersCalls
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin(TransactionsCalls):
+class Admin(TransactionsCalls, UsersCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not

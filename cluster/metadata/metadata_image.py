@@ -33,6 +33,13 @@ from .metadata_records import (
     TopicRecord,
     VotersRecord,
 )
+from .user_records import (
+    RemoveUserScramCredentialRecord,
+    ScramCredentials,
+    UserScramCredentialRecord,
+    apply_scram,
+    scram_records,
+)
 
 NO_LEADER = -1
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
@@ -154,6 +161,7 @@ class MetadataImage:
     """Settings of single groups, by group id."""
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Subscriptions to metrics of clients, by name."""
+    scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -233,6 +241,7 @@ class MetadataImage:
             for name, configs in getattr(self, part).items()
             for key, value in configs.items()
         ]
+        records += scram_records(self.scram_credentials)
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -306,6 +315,8 @@ class _Change:
                 node = self._read("nodes").get(record.node_id)
                 if node is not None and node.epoch == record.epoch:
                     self._writable("nodes")[record.node_id] = replace(node, fenced=record.fenced)
+            case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+                apply_scram(self._writable("scram_credentials"), record)
             case ProducerIdsRecord():
                 self._values["next_producer_id"] = record.next_producer_id
             case EpochRecord():

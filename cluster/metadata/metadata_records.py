@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ...protocol.errors import CorruptMessage
+from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,8 @@ MetadataRecord = (
     | PartitionRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
 )
 
 _TYPES: dict[str, Any] = {
@@ -196,5 +199,6 @@ def decode_metadata_record(value: bytes) -> MetadataRecord:
         }
         record: MetadataRecord = cls(**arguments)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptMessage(f"metadata record {value[:80]!r}: {error!r}") from None
+        # Not more of it: the record may be one with keys.
+        raise CorruptMessage(f"metadata record {value[:32]!r}: {error}") from None
     return record

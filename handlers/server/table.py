@@ -51,9 +51,11 @@ from ..records import (
     write_txn_markers,
 )
 from ..security import (
+    alter_user_scram_credentials,
     create_acls,
     delete_acls,
     describe_acls,
+    describe_user_scram_credentials,
     sasl_authenticate,
     sasl_handshake,
 )
@@ -113,6 +115,8 @@ _MODULES = (
     alter_partition_reassignments,
     list_partition_reassignments,
     offset_delete,
+    describe_user_scram_credentials,
+    alter_user_scram_credentials,
     describe_quorum,
     update_features,
     describe_cluster,
