@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from ...cluster.metadata.metadata_image import MetadataImage
@@ -20,6 +21,7 @@ from .tls_contexts import read_secret
 
 PLAIN: Final = "PLAIN"
 NONCE_BYTES: Final = 24
+_NONE: Final[Mapping[str, ScramCredential]] = MappingProxyType({})
 
 
 class ListenerCredentials:
@@ -58,8 +60,7 @@ class ListenerCredentials:
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | None:
         """See Credentials."""
-        del user, mechanism
-        return None
+        return self._image().scram_credentials.get(user, _NONE).get(mechanism)
 
     def delegation_token(self, token_id: str, mechanism: str) -> TokenCredential | None:
         """See Credentials."""

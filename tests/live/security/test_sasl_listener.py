@@ -17,6 +17,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.clients.admin.users_admin import (
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from bradbury.protocol.errors import AuthenticationFailed, InvalidConfig
 from bradbury.tests.support.certificates import CertificateAuthority
 
@@ -155,6 +159,48 @@ def test_our_own_clients_are_who_they_say(plain: Any) -> None:
         admin.create_topic("own", partitions=1)
     with bradbury.Producer(plain.bootstrap_servers, **ALICE) as producer:
         producer.send("own", b"a record").result(PATIENCE)
+
+
+SCRAM = {
+    "listeners": "INSIDE://:0,CLIENT://:0",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,CLIENT:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+}
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_users_of_scram_come_and_go_with_the_metadata(mechanism: str) -> None:
+    with bradbury.local(nodes=2, config=SCRAM) as cluster:
+        servers = cluster.bootstrap_servers_of("CLIENT")
+        with cluster.admin() as admin:
+            admin.alter_user_scram_credentials(
+                [UserScramCredentialUpsertion("alice", "a-secret", mechanism)]
+            )
+            how = ALICE | {"sasl_mechanism": mechanism}
+            with bradbury.Admin(servers, **how) as as_alice:
+                as_alice.create_topic("scram", partitions=1)
+            wrong = how | {"sasl_password": "wrong"}
+            with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+                bradbury.Admin(servers, **wrong).list_topics()
+            produced = confluent_kafka.Producer(confluent(servers, sasl_mechanism=mechanism))
+            produced.produce("scram", b"a record")
+            assert produced.flush(PATIENCE) == 0
+            consumer = kafka.KafkaConsumer(
+                "scram",
+                bootstrap_servers=servers,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism=mechanism,
+                sasl_plain_username="alice",
+                sasl_plain_password="a-secret",
+                auto_offset_reset="earliest",
+                consumer_timeout_ms=PATIENCE * 1000,
+            )
+            assert next(consumer).value == b"a record"
+            consumer.close()
+            admin.alter_user_scram_credentials([UserScramCredentialDeletion("alice", mechanism)])
+            wait_until(lambda: not any(node.image.scram_credentials for node in cluster.nodes))
+            with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+                bradbury.Admin(servers, **how).list_topics()
 
 
 def test_a_wrong_password_is_said_and_ends_the_connection(plain: Any) -> None:
