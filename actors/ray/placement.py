@@ -101,7 +101,7 @@ class Placement:
 
     def reaches(self, node: RayNode) -> bool:
         """False: the cluster listens on another machine's loopback, where nobody else hears it."""
-        return self.shared_address in (None, node.address) or not _is_loopback(self.host_of(node))
+        return self.shared_address in (None, node.address) or not is_loopback(self.host_of(node))
 
     @property
     def controller_pins(self) -> dict[str, object]:
@@ -272,7 +272,8 @@ def _not_reached(placement: Placement) -> str:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

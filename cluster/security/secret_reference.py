@@ -17,8 +17,8 @@ _REFERENCE: Final = re.compile(r"\$\{(file|dir|env):([^}]*?)(?::([^}:]*))?\}")
 
 
 def is_reference(text: str) -> bool:
-    """Whether no part of it is a secret itself."""
-    return bool(_REFERENCE.search(text))
+    """Whether it is nothing but a reference, so that it shows no secret."""
+    return bool(_REFERENCE.fullmatch(text.strip()))
 
 
 def resolve(
