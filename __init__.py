@@ -49,9 +49,21 @@ if TYPE_CHECKING:
     from .pipelines.serving.serve_topic import serve_topic
     from .pipelines.spark.session import spark
     from .pipelines.training.topic_dataset import TopicDataset
+    from .protocol.acl_binding import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPermission,
+        PatternType,
+        ResourceType,
+    )
 
 # public name -> module that owns it
 _OWNERS = {
+    "AclBinding": ".protocol.acl_binding",
+    "AclFilter": ".protocol.acl_binding",
+    "AclOperation": ".protocol.acl_binding",
+    "AclPermission": ".protocol.acl_binding",
     "Admin": ".clients.admin.admin",
     "Assignor": ".clients.group.assignor",
     "AsyncConsumer": ".clients.consumer.async_consumer",
@@ -72,9 +84,11 @@ _OWNERS = {
     "Producer": ".clients.producer.producer",
     "ProducerActor": ".clients.consumer_group.worker_actors",
     "ProducerInterceptor": ".clients.wire.interceptors",
+    "PatternType": ".protocol.acl_binding",
     "ProducerRecord": ".clients.wire.interceptors",
     "Queue": ".clients.queue.queue",
     "RebalanceListener": ".clients.group.rebalance_listener",
+    "ResourceType": ".protocol.acl_binding",
     "RecordMetadata": ".clients.wire.record_metadata",
     "TopicDataset": ".pipelines.training.topic_dataset",
     "TopicLagPolicy": ".pipelines.serving.lag_policy",
@@ -96,6 +110,10 @@ _OWNERS = {
 _MODULES = {"classic": ".classic"}
 
 __all__ = [
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
     "Admin",
     "Assignor",
     "AsyncConsumer",
@@ -112,6 +130,7 @@ __all__ = [
     "LocalCluster",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PatternType",
     "Producer",
     "ProducerActor",
     "ProducerInterceptor",
@@ -120,6 +139,7 @@ __all__ = [
     "RebalanceListener",
     "ReceivedItem",
     "RecordMetadata",
+    "ResourceType",
     "TopicDataset",
     "TopicLagPolicy",
     "TopicPartition",

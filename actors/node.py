@@ -77,6 +77,7 @@ from .network.peers import Peers
 from .network.socket_server import SocketServer
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
+from .security.node_authorizer import NodeAuthorizer
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +211,11 @@ class Node:
         """None on a node without partitions."""
         self.partitions: HostedPartitions | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
+        self.authorizer = (
+            NodeAuthorizer(config.server.broker)
+            if config.server.broker.authorizer_class_name
+            else None
+        )
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
@@ -431,6 +437,8 @@ class Node:
 
     async def _apply(self, image: MetadataImage) -> None:
         self._configure(image)
+        if self.authorizer is not None:
+            self.authorizer.use(image)
         if self.transactions is not None:
             self.transactions.on_metadata(image)
         if self.host is not None:

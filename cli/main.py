@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from ..discovery.state_file import CLIENT_CONFIG_VARIABLE
+from .acls.acls_command import acls
 from .bench.bench_command import bench
 from .cluster.cluster_commands import down, up
 from .cluster.dirs_command import dirs
@@ -122,6 +123,7 @@ app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.add_typer(users, name="users")
+app.add_typer(acls, name="acls")
 app.command()(rebalance)
 app.command()(drain)
 app.add_typer(replicas, name="replicas")

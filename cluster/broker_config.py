@@ -26,6 +26,7 @@ from ..protocol.config_key import (
     string,
 )
 from ..protocol.errors import InvalidConfig
+from .security.authorizer import parse_super_users
 
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
@@ -42,6 +43,7 @@ ONE_FETCHER = "a node asks each leader on one connection, for all partitions at 
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """Kafka's own; the one selector that is not somebody's Java class (KIP-392)."""
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NO_RATE_LIMIT = 1.7976931348623157e308
 """Kafka's default of a rate without limit: the largest double."""
 
@@ -86,7 +88,6 @@ class BrokerConfig(Config):
         "ssl.*": NO_SECURITY,
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,
-        "authorizer.class.name": NO_SECURITY,
         "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
         "delegation.token.*": NO_SECURITY,
         "quota.*": NO_QUOTAS,
@@ -342,7 +343,21 @@ class BrokerConfig(Config):
         "allows are moved to others before it goes. Without, it only lets others lead.",
     )
 
+    authorizer_class_name: str = string(
+        "",
+        "Who decides what a client may do: nobody, or with Kafka's own the rules that CreateAcls "
+        "makes. Others are Java classes.",
+        choices=("", STANDARD_AUTHORIZER),
+    )
+    super_users: str = string(
+        "", "Who may do everything, whatever the rules: `User:a;User:b`, for an authorizer."
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may use a resource that no rule is about, with an authorizer."
+    )
+
     def check_together(self) -> None:
+        parse_super_users(self.super_users)
         self.connection_limits_by_address()
         if self.replica_selector_class not in ("", RACK_AWARE):
             raise InvalidConfig(

@@ -429,6 +429,10 @@ class TransactionalIdAuthorizationFailed(KafkaError):
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
+class SecurityDisabled(KafkaError):
+    code = ErrorCode.SECURITY_DISABLED
+
+
 class TransactionalIdNotFound(KafkaError):
     code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 

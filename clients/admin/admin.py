@@ -4,8 +4,8 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs; transactions (transactions_calls); users (users_calls); how each thing is asked for
-(its own module where it is long).
+Not here: ACLs (acls_calls); transactions (transactions_calls); users (users_calls); how each thing
+is asked for (its own module where it is long).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
+from .acls_calls import AclsCalls
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .group_admin import (
     GroupDescription,
@@ -86,7 +87,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin(TransactionsCalls, UsersCalls):
+class Admin(AclsCalls, TransactionsCalls, UsersCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not

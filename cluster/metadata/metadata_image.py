@@ -1,8 +1,8 @@
 """The cluster's metadata at one offset of the metadata log: an immutable value.
 
-Nodes, topics with their partitions, settings, the producer id counter. A new image shares every
-part that did not change with the former one, so holding an old image is free and comparing parts
-by identity tells what moved.
+Nodes, topics with their partitions, settings, rules of access, the producer id counter. A new image
+shares every part that did not change with the former one, so holding an old image is free and
+comparing parts by identity tells what moved.
 
 What always holds: the image is a pure function of the records up to `offset`; nothing here
 decides (controller_state does). Source: apache/kafka metadata/.../image/MetadataImage.java.
@@ -16,9 +16,11 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from ...protocol.acl_binding import AclBinding
 from ...protocol.internal_topics import INTERNAL_TOPICS
 from .listener_address import ListenerAddress
 from .metadata_records import (
+    AccessControlEntryRecord,
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -28,6 +30,7 @@ from .metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterNodeRecord,
+    RemoveAccessControlEntryRecord,
     RemoveNodeRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -162,6 +165,8 @@ class MetadataImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Subscriptions to metrics of clients, by name."""
     scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
+    acls: Mapping[str, AclBinding] = field(default_factory=lambda: _EMPTY)
+    """Rules of access, by id; no two are equal."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -242,6 +247,7 @@ class MetadataImage:
             for key, value in configs.items()
         ]
         records += scram_records(self.scram_credentials)
+        records += [AccessControlEntryRecord.of(*each) for each in self.acls.items()]
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -317,6 +323,10 @@ class _Change:
                     self._writable("nodes")[record.node_id] = replace(node, fenced=record.fenced)
             case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
                 apply_scram(self._writable("scram_credentials"), record)
+            case AccessControlEntryRecord():
+                self._writable("acls")[record.id] = record.binding
+            case RemoveAccessControlEntryRecord():
+                self._writable("acls").pop(record.id, None)
             case ProducerIdsRecord():
                 self._values["next_producer_id"] = record.next_producer_id
             case EpochRecord():

@@ -18,6 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...protocol.acl_binding import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from ...protocol.errors import CorruptMessage
 from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
@@ -143,6 +150,52 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord:
+    """A rule of access; another rule never has its id."""
+
+    id: str
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+    @classmethod
+    def of(cls, acl_id: str, binding: AclBinding) -> AccessControlEntryRecord:
+        return cls(
+            id=acl_id,
+            resource_type=int(binding.resource_type),
+            resource_name=binding.name,
+            pattern_type=int(binding.pattern),
+            principal=binding.principal,
+            host=binding.host,
+            operation=int(binding.operation),
+            permission_type=int(binding.permission),
+        )
+
+    @property
+    def binding(self) -> AclBinding:
+        return AclBinding(
+            ResourceType.of(self.resource_type),
+            self.resource_name,
+            PatternType.of(self.pattern_type),
+            self.principal,
+            self.host,
+            AclOperation.of(self.operation),
+            AclPermission.of(self.permission_type),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord:
+    """The rule of this id no longer counts."""
+
+    id: str
+
+
 MetadataRecord = (
     ClusterRecord
     | VotersRecord
@@ -158,6 +211,8 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
 )
 
 _TYPES: dict[str, Any] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ..authorization.cluster_access import ADD_RAFT_VOTER
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .voter_request import change_voter
@@ -31,4 +32,4 @@ async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRa
     return AddRaftVoterResponse(error_message=None)
 
 
-API = api(0, 0, AddRaftVoterRequest, handle)
+API = api(0, 0, AddRaftVoterRequest, handle, access=ADD_RAFT_VOTER)

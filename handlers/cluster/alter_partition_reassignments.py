@@ -13,6 +13,7 @@ from ...protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ..authorization.cluster_access import ALTER_PARTITION_REASSIGNMENTS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -64,4 +65,4 @@ async def handle(
     )
 
 
-API = api(0, 1, AlterPartitionReassignmentsRequest, handle)
+API = api(0, 1, AlterPartitionReassignmentsRequest, handle, access=ALTER_PARTITION_REASSIGNMENTS)

@@ -15,6 +15,7 @@ from ...protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ..authorization.cluster_access import ALTER_REPLICA_LOG_DIRS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -48,4 +49,4 @@ async def handle(
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-API = api(1, 2, AlterReplicaLogDirsRequest, handle)
+API = api(1, 2, AlterReplicaLogDirsRequest, handle, access=ALTER_REPLICA_LOG_DIRS)

@@ -20,6 +20,7 @@ from ...protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from ..ports.access import EVERYBODY
 from ..ports.api import Api, api
 from ..ports.context import RequestContext
 
@@ -77,4 +78,4 @@ def api_of(ranges: Callable[[], Ranges]) -> Api:
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         return respond(request, context, ranges())
 
-    return api(0, 4, ApiVersionsRequest, handle)
+    return api(0, 4, ApiVersionsRequest, handle, access=EVERYBODY)

@@ -12,6 +12,7 @@ from ...protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ..authorization.cluster_access import DESCRIBE_CLUSTER
 from ..ports.api import api
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ..ports.context import RequestContext
@@ -56,4 +57,4 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     )
 
 
-API = api(0, 2, DescribeClusterRequest, handle)
+API = api(0, 2, DescribeClusterRequest, handle, access=DESCRIBE_CLUSTER)

@@ -15,6 +15,7 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ...protocol.topic_partition import TopicPartition
+from ..authorization.cluster_access import DESCRIBE_LOG_DIRS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.log_dirs_port import LogDirState
@@ -58,4 +59,4 @@ def _result(state: LogDirState, wanted: Wanted | None) -> DescribeLogDirsResult:
     )
 
 
-API = api(1, 4, DescribeLogDirsRequest, handle)
+API = api(1, 4, DescribeLogDirsRequest, handle, access=DESCRIBE_LOG_DIRS)

@@ -28,6 +28,7 @@ from ...protocol.messages.describe_quorum import (
     TopicDataResponse,
 )
 from ...protocol.schema import ZERO_UUID
+from ..authorization.cluster_access import DESCRIBE_QUORUM
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -141,4 +142,4 @@ def _uuid(directory_id: str) -> UUID:
         return ZERO_UUID
 
 
-API = api(0, 2, DescribeQuorumRequest, handle)
+API = api(0, 2, DescribeQuorumRequest, handle, access=DESCRIBE_QUORUM)

@@ -13,6 +13,7 @@ from ...protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ..authorization.cluster_access import ELECT_LEADERS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -61,4 +62,4 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     )
 
 
-API = api(0, 2, ElectLeadersRequest, handle)
+API = api(0, 2, ElectLeadersRequest, handle, access=ELECT_LEADERS)

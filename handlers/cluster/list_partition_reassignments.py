@@ -13,6 +13,7 @@ from ...protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from ..authorization.cluster_access import LIST_PARTITION_REASSIGNMENTS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -43,4 +44,4 @@ async def handle(
     return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
 
 
-API = api(0, 0, ListPartitionReassignmentsRequest, handle)
+API = api(0, 0, ListPartitionReassignmentsRequest, handle, access=LIST_PARTITION_REASSIGNMENTS)

@@ -10,6 +10,7 @@ from ...protocol.messages.remove_raft_voter import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
+from ..authorization.cluster_access import REMOVE_RAFT_VOTER
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .voter_request import change_voter
@@ -34,4 +35,4 @@ async def handle(
     return RemoveRaftVoterResponse(error_message=None)
 
 
-API = api(0, 0, RemoveRaftVoterRequest, handle)
+API = api(0, 0, RemoveRaftVoterRequest, handle, access=REMOVE_RAFT_VOTER)

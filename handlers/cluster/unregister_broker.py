@@ -12,6 +12,7 @@ from ...protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from ..authorization.cluster_access import UNREGISTER_BROKER
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -30,4 +31,4 @@ async def handle(
     return UnregisterBrokerResponse(error_message=None)
 
 
-API = api(0, 0, UnregisterBrokerRequest, handle)
+API = api(0, 0, UnregisterBrokerRequest, handle, access=UNREGISTER_BROKER)

@@ -15,6 +15,7 @@ from ...protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from ..authorization.cluster_access import UPDATE_FEATURES
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -41,4 +42,4 @@ def _why(asked: FeatureUpdateKey) -> str:
     return f"{asked.feature} is at level {level} and cannot be changed"
 
 
-API = api(0, 2, UpdateFeaturesRequest, handle)
+API = api(0, 2, UpdateFeaturesRequest, handle, access=UPDATE_FEATURES)

@@ -24,6 +24,7 @@ from ...protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from ..authorization.config_access import ALTER_CONFIGS_ACCESS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .broker_loggers import alter_levels
@@ -119,4 +120,4 @@ def _refusal(
     return None
 
 
-API = api(0, 2, AlterConfigsRequest, handle)
+API = api(0, 2, AlterConfigsRequest, handle, access=ALTER_CONFIGS_ACCESS)

@@ -25,6 +25,7 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ..authorization.config_access import DESCRIBE_CONFIGS_ACCESS
 from ..ports.api import Parts, api
 from ..ports.context import Node, RequestContext
 from .broker_loggers import levels
@@ -129,4 +130,11 @@ def _entry(
     )
 
 
-API = api(1, 4, DescribeConfigsRequest, handle, Parts("resources", "results", 5))
+API = api(
+    1,
+    4,
+    DescribeConfigsRequest,
+    handle,
+    Parts("resources", "results", 5),
+    access=DESCRIBE_CONFIGS_ACCESS,
+)

@@ -11,6 +11,7 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ..authorization.config_access import INCREMENTAL_ALTER_CONFIGS_ACCESS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .alter_configs import alter
@@ -44,4 +45,4 @@ async def handle(
     )
 
 
-API = api(0, 1, IncrementalAlterConfigsRequest, handle)
+API = api(0, 1, IncrementalAlterConfigsRequest, handle, access=INCREMENTAL_ALTER_CONFIGS_ACCESS)

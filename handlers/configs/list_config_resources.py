@@ -19,6 +19,7 @@ from ...protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from ..authorization.config_access import LIST_CONFIG_RESOURCES
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -50,4 +51,4 @@ def handle(
     )
 
 
-API = api(0, 1, ListConfigResourcesRequest, handle)
+API = api(0, 1, ListConfigResourcesRequest, handle, access=LIST_CONFIG_RESOURCES)

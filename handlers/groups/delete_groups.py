@@ -11,6 +11,7 @@ from ...protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from ..authorization.group_access import DELETE_GROUPS
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -50,4 +51,4 @@ def _refused(group_ids: list[str], error: KafkaError) -> DeleteGroupsResponse:
     )
 
 
-API = api(0, 2, DeleteGroupsRequest, handle)
+API = api(0, 2, DeleteGroupsRequest, handle, access=DELETE_GROUPS)

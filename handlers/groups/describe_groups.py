@@ -14,6 +14,7 @@ from ...protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ..authorization.group_access import DESCRIBE_GROUPS
 from ..ports.api import Parts, api
 from ..ports.authorized_operations import GROUP_OPERATIONS
 from ..ports.context import RequestContext
@@ -46,4 +47,4 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     return group
 
 
-API = api(0, 6, DescribeGroupsRequest, handle, Parts("groups", "groups"))
+API = api(0, 6, DescribeGroupsRequest, handle, Parts("groups", "groups"), access=DESCRIBE_GROUPS)

@@ -25,6 +25,7 @@ from ...protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ...protocol.partitioner import partition_for_group
+from ..authorization.group_access import FIND_COORDINATOR
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..topics import internal_topic
@@ -120,4 +121,11 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> NodeImage:
     return node
 
 
-API = api(0, 6, FindCoordinatorRequest, handle, Parts("coordinator_keys", "coordinators"))
+API = api(
+    0,
+    6,
+    FindCoordinatorRequest,
+    handle,
+    Parts("coordinator_keys", "coordinators"),
+    access=FIND_COORDINATOR,
+)

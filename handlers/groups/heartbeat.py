@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import CoordinatorLoadInProgress, KafkaError
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..authorization.group_access import HEARTBEAT
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -32,4 +33,4 @@ def _refuse(error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 
-API = api(0, 4, HeartbeatRequest, handle)
+API = api(0, 4, HeartbeatRequest, handle, access=HEARTBEAT)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..authorization.group_access import JOIN_GROUP
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -44,4 +45,4 @@ def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
     return response
 
 
-API = api(0, 9, JoinGroupRequest, handle)
+API = api(0, 9, JoinGroupRequest, handle, access=JOIN_GROUP)

@@ -14,6 +14,7 @@ from ...protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from ..authorization.group_access import LEAVE_GROUP
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -44,4 +45,4 @@ def _refuse(error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error.code)
 
 
-API = api(0, 5, LeaveGroupRequest, handle)
+API = api(0, 5, LeaveGroupRequest, handle, access=LEAVE_GROUP)

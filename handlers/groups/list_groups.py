@@ -10,6 +10,7 @@ import asyncio
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ..authorization.group_access import LIST_GROUPS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -37,4 +38,4 @@ def _passes(group: ListedGroup, states: set[str], types: set[str]) -> bool:
     )
 
 
-API = api(0, 5, ListGroupsRequest, handle)
+API = api(0, 5, ListGroupsRequest, handle, access=LIST_GROUPS)

@@ -18,6 +18,7 @@ from ...protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from ..authorization.group_access import OFFSET_COMMIT
 from ..ports.answer_or import answer_or
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
@@ -57,5 +58,10 @@ def handle(
 
 
 API = api(
-    1, 9, OffsetCommitRequest, handle, Parts("topics", "topics", 500, "partitions", "partitions")
+    1,
+    9,
+    OffsetCommitRequest,
+    handle,
+    Parts("topics", "topics", 500, "partitions", "partitions"),
+    access=OFFSET_COMMIT,
 )

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ..authorization.group_access import OFFSET_DELETE
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -34,4 +35,4 @@ def _refuse(error: KafkaError) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error.code)
 
 
-API = api(0, 0, OffsetDeleteRequest, handle)
+API = api(0, 0, OffsetDeleteRequest, handle, access=OFFSET_DELETE)

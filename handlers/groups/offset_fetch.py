@@ -23,6 +23,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ..authorization.offset_fetch_access import OFFSET_FETCH
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .group_request import shard_of
@@ -100,4 +101,4 @@ def _folded(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
     ]
 
 
-API = api(1, 9, OffsetFetchRequest, handle)
+API = api(1, 9, OffsetFetchRequest, handle, access=OFFSET_FETCH)

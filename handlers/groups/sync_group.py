@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..authorization.group_access import SYNC_GROUP
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -37,4 +38,4 @@ def _refuse(error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code)
 
 
-API = api(0, 5, SyncGroupRequest, handle)
+API = api(0, 5, SyncGroupRequest, handle, access=SYNC_GROUP)

@@ -28,6 +28,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
+from ..authorization.transaction_access import TXN_OFFSET_COMMIT
 from ..ports.answer_or import answer_or
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
@@ -143,5 +144,10 @@ def _hide_loading(response: TxnOffsetCommitResponse) -> None:
 
 
 API = api(
-    0, 5, TxnOffsetCommitRequest, handle, Parts("topics", "topics", 500, "partitions", "partitions")
+    0,
+    5,
+    TxnOffsetCommitRequest,
+    handle,
+    Parts("topics", "topics", 500, "partitions", "partitions"),
+    access=TXN_OFFSET_COMMIT,
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.schema import Message
+from .access import Access
 from .context import RequestContext
 
 Handler = Callable[[Any, RequestContext], Any | Awaitable[Any]]
@@ -36,7 +37,8 @@ class Parts:
 class Api:
     """One API. `lowest` and `highest` are advertised and served.
 
-    `parts`: how a long request is cut; None: it is handled as a whole.
+    `parts`: how a long request is cut; None: it is handled as a whole. `access`: what a client must
+    be allowed; None: nobody is, on a node with an authorizer.
     """
 
     key: int
@@ -47,10 +49,19 @@ class Api:
     request: type[Message]
     handle: Handler
     parts: Parts | None
+    access: Access | None
 
 
 def api(
-    lowest: int, highest: int, request: type[Message], handle: Handler, parts: Parts | None = None
+    lowest: int,
+    highest: int,
+    request: type[Message],
+    handle: Handler,
+    parts: Parts | None = None,
+    *,
+    access: Access | None = None,
 ) -> Api:
     name = request.__name__.removesuffix("Request")
-    return Api(request.API_KEY, name, lowest, highest, request.FLEXIBLE, request, handle, parts)
+    return Api(
+        request.API_KEY, name, lowest, highest, request.FLEXIBLE, request, handle, parts, access
+    )

@@ -16,6 +16,7 @@ from ...cluster.control.controller_request import ControllerRequest
 from ...cluster.metadata.listener_address import ListenerAddress
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
+from .access import Authorizer, Rights
 from .client_session import INTERNAL_SESSION, ClientSession
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
@@ -92,6 +93,10 @@ class Node(Coordinators, Protocol):
     def controller(self) -> Controller: ...
     @property
     def metrics(self) -> RequestMetrics: ...
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """None: everybody may do everything."""
+        ...
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """Run what takes long and touches nothing shared in a thread, one call after another."""
@@ -119,3 +124,10 @@ class RequestContext:
     def endpoint_of(self, node: NodeImage) -> ListenerAddress | None:
         """Where the client that asks reaches `node`: by the listener that it asks at (KIP-103)."""
         return node.endpoint(self.session.listener)
+
+    def rights(self, api: str) -> Rights | None:
+        """What who asks may do; None: everything."""
+        authorizer = self.node.authorizer
+        if authorizer is None or self.session is INTERNAL_SESSION:
+            return None
+        return Rights(authorizer, self.session, api)

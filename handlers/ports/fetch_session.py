@@ -122,6 +122,8 @@ class FetchSession:
     dirty: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     parked: FetchWaiter | None = None
     is_closed: bool = False
+    rules_version: int = -1
+    """Of the rules of access that its partitions were last read by."""
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
         """The client asks of this partition, or asks differently."""

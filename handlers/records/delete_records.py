@@ -20,6 +20,7 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ..authorization.record_access import DELETE_RECORDS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -81,4 +82,4 @@ async def _await_replicas(
         result.low_watermark = -1
 
 
-API = api(0, 2, DeleteRecordsRequest, handle)
+API = api(0, 2, DeleteRecordsRequest, handle, access=DELETE_RECORDS)

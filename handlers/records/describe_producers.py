@@ -15,6 +15,7 @@ from ...protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ..authorization.record_access import DESCRIBE_PRODUCERS
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 
@@ -64,4 +65,5 @@ API = api(
     DescribeProducersRequest,
     handle,
     Parts("topics", "topics", 100, "partition_indexes", "partitions"),
+    access=DESCRIBE_PRODUCERS,
 )

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from ...protocol.messages.fetch import FetchRequest
+from ..authorization.record_access import FETCH
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
@@ -70,4 +71,4 @@ async def _convert(
     return found
 
 
-API = api(0, 18, FetchRequest, handle)
+API = api(0, 18, FetchRequest, handle, access=FETCH)

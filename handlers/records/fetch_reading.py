@@ -23,6 +23,7 @@ from ...protocol.errors import (
     KafkaError,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    TopicAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnsupportedCompressionType,
@@ -31,6 +32,7 @@ from ...protocol.messages.fetch import FetchPartition, FetchRequest
 from ...protocol.records.fetch_response import Endpoint, FetchedPartition, FetchedTopic
 from ...storage.log.aborted_transactions import find_aborted
 from ...storage.log.partition_log import LogSlice, PartitionLog
+from ..authorization.record_access import may_fetch
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
@@ -41,7 +43,11 @@ READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 FIRST_WITH_RACK = 11
 FIRST_WITH_ZSTD = 10
-NOWHERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+NOWHERE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -108,6 +114,8 @@ def read_partition(
     try:
         if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
             raise UnknownTopicId(f"no topic has the id {topic_id}")
+        if not may_fetch(topic, context, is_follower=is_follower(request)):
+            raise TopicAuthorizationFailed(f"{topic} may not be read")
         replica = _replica(topic, wanted, request, context)
         if context.api_version < FIRST_WITH_ZSTD and replica.log.config.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")

@@ -36,6 +36,7 @@ from ...protocol.messages.list_offsets import (
 )
 from ...protocol.topic_partition import TopicPartition
 from ...storage.log.partition_log import PartitionLog
+from ..authorization.record_access import LIST_OFFSETS
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundOffset, LeaderReplica
@@ -191,7 +192,12 @@ def _refuse_for_now(version: int) -> None:
 
 
 API = api(
-    0, 10, ListOffsetsRequest, handle, Parts("topics", "topics", 50, "partitions", "partitions")
+    0,
+    10,
+    ListOffsetsRequest,
+    handle,
+    Parts("topics", "topics", 50, "partitions", "partitions"),
+    access=LIST_OFFSETS,
 )
 
 

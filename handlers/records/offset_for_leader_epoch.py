@@ -11,6 +11,7 @@ from ...protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ..authorization.record_access import OFFSET_FOR_LEADER_EPOCH
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 
@@ -55,4 +56,5 @@ API = api(
     OffsetForLeaderEpochRequest,
     handle,
     Parts("topics", "topics", 200, "partitions", "partitions"),
+    access=OFFSET_FOR_LEADER_EPOCH,
 )

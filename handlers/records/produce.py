@@ -56,10 +56,11 @@ from ...protocol.records.record_batch import (
     read_header,
     read_size,
 )
+from ..authorization.record_access import PRODUCE
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended, LeaderReplica
-from .produce_response import FIRST_WITH_TOPIC_IDS, ProducedBatch
+from .produce_response import FIRST_WITH_TOPIC_IDS, CloseConnection, ProducedBatch
 from .verified_appends import VerifiedAppends
 
 ZSTD = 4
@@ -74,10 +75,6 @@ REFUSED_BY_THE_LOG = (
 )
 """The answer says where the log begins, as Kafka's does."""
 FIRST_WITH_BATCHES = 3
-
-
-class CloseConnection(Exception):
-    """The peer must notice a failure that has no response in the protocol: acks=0 has none."""
 
 
 class _Later(NamedTuple):
@@ -268,20 +265,6 @@ def _is_message_set(records: Buffer | None) -> bool:
     return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
 
 
-def as_response(stored: ProducedBatch) -> ProduceResponse:
-    """The same answer, as one that others can be joined with."""
-    answer = PartitionProduceResponse(
-        index=stored.partition,
-        base_offset=stored.base_offset,
-        log_append_time_ms=stored.log_append_time_ms,
-        log_start_offset=stored.log_start_offset,
-    )
-    topic = TopicProduceResponse(
-        name=stored.topic, topic_id=stored.topic_id, partition_responses=[answer]
-    )
-    return ProduceResponse(responses=[topic])
-
-
 def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time_ms
@@ -423,4 +406,5 @@ API = api(
     ProduceRequest,
     handle,
     Parts("topic_data", "responses", 100, "partition_data", "partition_responses"),
+    access=PRODUCE,
 )

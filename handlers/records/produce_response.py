@@ -18,7 +18,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...protocol.codec import write_uvarint
-from ...protocol.messages.produce import ProduceResponse
+from ...protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 FIRST_WITH_TOPIC_IDS = 13
 _FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
@@ -37,6 +41,24 @@ class ProducedBatch(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     log_start_offset: int
+
+
+class CloseConnection(Exception):
+    """The peer must notice a failure that has no response in the protocol: acks=0 has none."""
+
+
+def as_response(stored: ProducedBatch) -> ProduceResponse:
+    """The same answer, as one that others can be joined with."""
+    answer = PartitionProduceResponse(
+        index=stored.partition,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.log_append_time_ms,
+        log_start_offset=stored.log_start_offset,
+    )
+    topic = TopicProduceResponse(
+        name=stored.topic, topic_id=stored.topic_id, partition_responses=[answer]
+    )
+    return ProduceResponse(responses=[topic])
 
 
 def write_stored_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:

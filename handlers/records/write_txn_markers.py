@@ -25,6 +25,7 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ...protocol.topic_partition import TopicPartition
+from ..authorization.record_access import WRITE_TXN_MARKERS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -135,4 +136,4 @@ def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> Writabl
     )
 
 
-API = api(1, 2, WriteTxnMarkersRequest, handle)
+API = api(1, 2, WriteTxnMarkersRequest, handle, access=WRITE_TXN_MARKERS)

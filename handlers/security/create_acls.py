@@ -1,21 +1,68 @@
-"""CreateAcls (API key 30): SECURITY_DISABLED for each rule; see describe_acls."""
+"""CreateAcls (API key 30): rules of access. What they may be: cluster/control/acl_control.
+
+The answer comes when every node goes by the new rules, or after WAIT_MS.
+"""
 
 from __future__ import annotations
 
+from ...cluster.control.acl_control import AclToCreate, CreateAcls
+from ...cluster.control.controller_request import RequestOutcome
+from ...protocol.acl_binding import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError
 from ...protocol.messages.create_acls import (
+    AclCreation,
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
+from ..authorization.cluster_access import CREATE_ACLS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .describe_acls import NO_AUTHORIZER
 
-
-def handle(request: CreateAclsRequest, _context: RequestContext) -> CreateAclsResponse:
-    refusal = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refusal] * len(request.creations))
+WAIT_MS = 5_000
 
 
-API = api(1, 3, CreateAclsRequest, handle)
+async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    node = context.node
+    outcomes: tuple[RequestOutcome, ...]
+    if node.authorizer is None:
+        refusal = RequestOutcome(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        outcomes = (refusal,) * len(request.creations)
+    else:
+        acls = tuple(
+            AclToCreate(acl_id=str(node.new_id()), binding=_binding(each))
+            for each in request.creations
+        )
+        try:
+            outcomes = await node.controller.change(CreateAcls(acls=acls), timeout_ms=WAIT_MS)
+        except KafkaError as error:
+            outcomes = (RequestOutcome.of(error),) * len(acls)
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=outcome.code, error_message=outcome.message)
+            for outcome in outcomes
+        ]
+    )
+
+
+def _binding(creation: AclCreation) -> AclBinding:
+    return AclBinding(
+        ResourceType.of(creation.resource_type),
+        creation.resource_name,
+        PatternType.of(creation.resource_pattern_type),
+        creation.principal,
+        creation.host,
+        AclOperation.of(creation.operation),
+        AclPermission.of(creation.permission_type),
+    )
+
+
+API = api(1, 3, CreateAclsRequest, handle, access=CREATE_ACLS)

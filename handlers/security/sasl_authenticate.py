@@ -15,6 +15,7 @@ from ...protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
+from ..ports.access import EVERYBODY
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .sasl_authentication import SaslAuthentication
@@ -51,4 +52,4 @@ async def _refuse(
     return SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
 
 
-API = api(0, 2, SaslAuthenticateRequest, handle)
+API = api(0, 2, SaslAuthenticateRequest, handle, access=EVERYBODY)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ..ports.access import EVERYBODY
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .sasl_authentication import SaslAuthentication
@@ -29,4 +30,4 @@ def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandsh
     return SaslHandshakeResponse(mechanisms=list(authentication.mechanisms))
 
 
-API = api(0, 1, SaslHandshakeRequest, handle)
+API = api(0, 1, SaslHandshakeRequest, handle, access=EVERYBODY)

@@ -39,8 +39,13 @@ from ..ports.client_session import INTERNAL_SESSION, ClientSession
 from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
-from ..records.produce import CloseConnection, as_response, without_repeats
-from ..records.produce_response import ProducedBatch, write_stored_batch
+from ..records.produce import without_repeats
+from ..records.produce_response import (
+    CloseConnection,
+    ProducedBatch,
+    as_response,
+    write_stored_batch,
+)
 from ..security.raw_sasl_token import take_raw_token
 from .request_parts import is_long, join, split
 from .table import APIS
@@ -225,9 +230,24 @@ async def _dispatch_long(
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
     try:
+        if context.node.authorizer is not None:
+            return _authorized(api, request, context)
         return api.handle(request, context)
     except CloseConnection as error:
         raise PeerError(str(error)) from None
+
+
+def _authorized(api: Api, request: Message, context: RequestContext) -> Any:
+    """Have it handled as far as who asks is allowed to (ports/access)."""
+    rights = context.rights(api.name)
+    if rights is None:
+        return api.handle(request, context)
+    access = api.access
+    if access is None:
+        raise PeerError(f"asked {api.name}, which nobody is allowed here")
+    if access.guard is None:
+        return api.handle(request, context)
+    return access.guard(request, context, rights, api.handle)
 
 
 def _supported(header: RequestHeader) -> Api | None:

@@ -13,6 +13,7 @@ from ...protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from ..authorization.topic_access import CREATE_PARTITIONS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -56,4 +57,4 @@ def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
     return NewPartitions(topic.name, topic.count, assignments)
 
 
-API = api(0, 3, CreatePartitionsRequest, handle)
+API = api(0, 3, CreatePartitionsRequest, handle, access=CREATE_PARTITIONS)

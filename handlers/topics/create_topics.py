@@ -23,6 +23,7 @@ from ...protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ..authorization.topic_access import CREATE_TOPICS
 from ..configs.config_description import describe_topic
 from ..ports.api import api
 from ..ports.context import Node, RequestContext
@@ -120,4 +121,4 @@ def _result(
     return result
 
 
-API = api(2, 7, CreateTopicsRequest, handle)
+API = api(2, 7, CreateTopicsRequest, handle, access=CREATE_TOPICS)

@@ -17,6 +17,7 @@ from ...protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from ...protocol.schema import ZERO_UUID
+from ..authorization.topic_access import DELETE_TOPICS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -79,4 +80,4 @@ def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
     return outcome.name if context.api_version >= 6 or outcome.name is not None else ""
 
 
-API = api(1, 6, DeleteTopicsRequest, handle)
+API = api(1, 6, DeleteTopicsRequest, handle, access=DELETE_TOPICS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ...cluster.topic_name import check_topic_name
+from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException
 from ...protocol.messages.describe_topic_partitions import (
@@ -19,9 +20,12 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from ..authorization.topic_access import DESCRIBE_TOPIC_PARTITIONS
 from ..ports.api import api
 from ..ports.authorized_operations import TOPIC_OPERATIONS
 from ..ports.context import RequestContext
+
+DESCRIBE_TOPIC = AclOperation.DESCRIBE, ResourceType.TOPIC
 
 
 def handle(
@@ -35,6 +39,10 @@ def handle(
     names = sorted(asked or image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
+    rights, hidden = context.rights("DescribeTopicPartitions"), set[str]()
+    if rights is not None:
+        hidden = {name for name in names if not rights.may(*DESCRIBE_TOPIC, name, asks=not asked)}
+        names = [name for name in names if name not in hidden]
     left = min(
         max(1, request.response_partition_limit),
         context.node.server_config.broker.max_request_partition_size_limit,
@@ -57,6 +65,14 @@ def handle(
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
+    if rights is not None:
+        for described in response.topics:
+            described.topic_authorized_operations = rights.operations(
+                TOPIC_OPERATIONS, ResourceType.TOPIC, described.name or ""
+            )
+    if asked and hidden:
+        refused = _refused(sorted(hidden), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        response.topics += refused.topics
     return response
 
 
@@ -111,4 +127,4 @@ def _describe(
     )
 
 
-API = api(0, 0, DescribeTopicPartitionsRequest, handle)
+API = api(0, 0, DescribeTopicPartitionsRequest, handle, access=DESCRIBE_TOPIC_PARTITIONS)

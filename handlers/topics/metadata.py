@@ -26,6 +26,7 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import ZERO_UUID
+from ..authorization.topic_access import METADATA
 from ..ports.api import Parts, api
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ..ports.context import RequestContext
@@ -176,4 +177,4 @@ def _describe_topic(topic: TopicImage, image: MetadataImage) -> MetadataResponse
     )
 
 
-API = api(0, 13, MetadataRequest, handle, Parts("topics", "topics"))
+API = api(0, 13, MetadataRequest, handle, Parts("topics", "topics"), access=METADATA)

@@ -15,6 +15,7 @@ from ...protocol.messages.add_offsets_to_txn import (
 )
 from ...protocol.partitioner import partition_for_group
 from ...protocol.topic_partition import TopicPartition
+from ..authorization.transaction_access import ADD_OFFSETS_TO_TXN
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .transactional_request import in_words_of, shard_of
@@ -49,4 +50,4 @@ def _partition_of(group_id: str, context: RequestContext) -> TopicPartition:
     )
 
 
-API = api(0, 4, AddOffsetsToTxnRequest, handle)
+API = api(0, 4, AddOffsetsToTxnRequest, handle, access=ADD_OFFSETS_TO_TXN)

@@ -22,6 +22,7 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from ...protocol.topic_partition import TopicPartition
+from ..authorization.transaction_access import ADD_PARTITIONS_TO_TXN
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .transactional_request import in_words_of, shard_of
@@ -110,4 +111,4 @@ def _result(
     )
 
 
-API = api(0, 5, AddPartitionsToTxnRequest, handle)
+API = api(0, 5, AddPartitionsToTxnRequest, handle, access=ADD_PARTITIONS_TO_TXN)

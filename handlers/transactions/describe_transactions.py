@@ -10,6 +10,7 @@ from ...protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from ..authorization.transaction_access import DESCRIBE_TRANSACTIONS
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
 from .transactional_request import shard_of
@@ -53,4 +54,5 @@ API = api(
     DescribeTransactionsRequest,
     handle,
     Parts("transactional_ids", "transaction_states"),
+    access=DESCRIBE_TRANSACTIONS,
 )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from ...protocol.errors import KafkaError
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ...transactions.transaction_effects import InitializedProducer
+from ..authorization.transaction_access import END_TXN
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .transactional_request import in_words_of, shard_of
@@ -42,4 +43,4 @@ def _end(request: EndTxnRequest, context: RequestContext) -> Awaitable[Initializ
     )
 
 
-API = api(0, 5, EndTxnRequest, handle)
+API = api(0, 5, EndTxnRequest, handle, access=END_TXN)

@@ -15,6 +15,7 @@ from ...protocol.errors import InvalidTransactionTimeout, KafkaError
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ...transactions.transaction_effects import InitializedProducer
 from ...transactions.transaction_metadata import NO_EPOCH, NO_PRODUCER_ID
+from ..authorization.transaction_access import INIT_PRODUCER_ID
 from ..ports.answer_or import answer_or
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -79,4 +80,4 @@ def _answer(producer: InitializedProducer, context: RequestContext) -> InitProdu
     )
 
 
-API = api(0, 5, InitProducerIdRequest, handle)
+API = api(0, 5, InitProducerIdRequest, handle, access=INIT_PRODUCER_ID)

@@ -19,6 +19,7 @@ from ...protocol.messages.list_transactions import (
 )
 from ...transactions.transaction_metadata import TransactionMetadata
 from ...transactions.transaction_state import TransactionState
+from ..authorization.transaction_access import LIST_TRANSACTIONS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from .linear_pattern import InvalidPattern, LinearPattern
@@ -74,4 +75,4 @@ def _passes(request: ListTransactionsRequest, metadata: TransactionMetadata, now
     return request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter
 
 
-API = api(0, 2, ListTransactionsRequest, handle)
+API = api(0, 2, ListTransactionsRequest, handle, access=LIST_TRANSACTIONS)

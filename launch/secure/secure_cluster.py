@@ -29,7 +29,7 @@ from ...cluster.control.scram_control import AlterUserScramCredentials, ScramUps
 from ...discovery.ray_connection import UpError
 from ...discovery.state_file import secure_directory
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
-from .certificate_authority import CertificateAuthority
+from .certificate_authority import NODE_NAME, CertificateAuthority
 from .node_certificate import install, request_if_needed
 from .private_file import make_private_folder, write_private
 
@@ -77,6 +77,8 @@ class SecureCluster:
             "ssl.truststore.location": f"{folder}/{AUTHORITY_FILE}",
             "listener.name.internal.ssl.client.auth": "required",
             "sasl.enabled.mechanisms": MECHANISM,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{ADMIN};User:CN={NODE_NAME}",
             # It answers whoever asks, and is for who wants it.
             "bradbury.metrics.port": "-1",
             **given,

@@ -1,0 +1,1 @@
+"""Commands about rules of access: acls list, add, remove."""

@@ -1,0 +1,222 @@
+"""Words of `bradbury acls` as rules and filters, by the names that kafka-acls.sh gives them.
+
+Source: apache/kafka tools/.../AclCommand.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from ...protocol.acl_binding import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from ..terminal.failure import UsageError
+from ..terminal.options import complete_topic
+
+if TYPE_CHECKING:
+    from ...protocol.acl_binding import AclBinding as Binding
+
+OPERATIONS = tuple(each.name for each in AclOperation if each >= AclOperation.ALL)
+SUPPORTED = {
+    ResourceType.TOPIC: "READ WRITE CREATE DESCRIBE DELETE ALTER DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.GROUP: "READ DESCRIBE DELETE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.CLUSTER: (
+        "CREATE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE ALTER DESCRIBE"
+    ),
+    ResourceType.TRANSACTIONAL_ID: "DESCRIBE WRITE TWO_PHASE_COMMIT",
+}
+"""What can be done with a resource of each type (AclEntry.supportedOperations)."""
+
+Topics = Annotated[
+    list[str],
+    typer.Option(metavar="NAME", help="Topics; * for all.", autocompletion=complete_topic),
+]
+Groups = Annotated[list[str], typer.Option(metavar="NAME", help="Groups; * for all.")]
+TransactionalIds = Annotated[
+    list[str], typer.Option(metavar="NAME", help="Transactional ids; * for all.")
+]
+OnCluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+AllowPrincipals = Annotated[
+    list[str], typer.Option(metavar="User:NAME", help="Who is allowed; User:* for everybody.")
+]
+DenyPrincipals = Annotated[
+    list[str], typer.Option(metavar="User:NAME", help="Who is denied, whatever else allows it.")
+]
+AllowHosts = Annotated[list[str], typer.Option(metavar="IP", help="Only from these addresses.")]
+DenyHosts = Annotated[list[str], typer.Option(metavar="IP", help="Denied from these alone.")]
+Operations = Annotated[
+    list[str],
+    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, ...; by default All."),
+]
+Pattern = Annotated[
+    Literal["literal", "prefixed"],
+    typer.Option(
+        "--resource-pattern-type",
+        metavar="literal|prefixed",
+        help="Whether a name is whole, or the beginning of names.",
+    ),
+]
+ForProducer = Annotated[
+    bool,
+    typer.Option(
+        "--producer", help="What a producer needs: WRITE, DESCRIBE and CREATE of its topics."
+    ),
+]
+ForConsumer = Annotated[
+    bool,
+    typer.Option("--consumer", help="What a consumer needs: READ and DESCRIBE, READ of its group."),
+]
+Idempotent = Annotated[
+    bool, typer.Option("--idempotent", help="With --producer: IDEMPOTENT_WRITE, for old brokers.")
+]
+
+
+class Resource(NamedTuple):
+    """`operations`: what a convenience option means by it; empty: what --operation says."""
+
+    type: ResourceType
+    name: str
+    operations: tuple[AclOperation, ...] = ()
+
+
+class Resources(NamedTuple):
+    topic: list[str]
+    group: list[str]
+    transactional_id: list[str]
+    cluster: bool
+
+    def named(self) -> list[Resource]:
+        found = [Resource(ResourceType.TOPIC, name) for name in self.topic]
+        found += [Resource(ResourceType.GROUP, name) for name in self.group]
+        found += [Resource(ResourceType.TRANSACTIONAL_ID, name) for name in self.transactional_id]
+        if self.cluster:
+            found.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME))
+        return found
+
+    def meant(self, *, producer: bool, consumer: bool, idempotent: bool) -> list[Resource]:
+        """Raises UsageError: no resource, or not those that the options need."""
+        if idempotent and not producer:
+            raise UsageError("--idempotent is for --producer")
+        if not (producer or consumer):
+            found = self.named()
+            if not found:
+                raise UsageError("say what about: --topic, --group, --cluster, --transactional-id")
+            return found
+        if not self.topic:
+            raise UsageError("--producer and --consumer need a --topic")
+        if consumer and not self.group:
+            raise UsageError("--consumer needs a --group")
+        found = []
+        if producer:
+            found += self._for_producer(idempotent=idempotent)
+        if consumer:
+            read = (AclOperation.READ, AclOperation.DESCRIBE)
+            found += [Resource(ResourceType.TOPIC, name, read) for name in self.topic]
+            found += [Resource(ResourceType.GROUP, name, read[:1]) for name in self.group]
+        return found
+
+    def _for_producer(self, *, idempotent: bool) -> list[Resource]:
+        write = (AclOperation.WRITE, AclOperation.DESCRIBE)
+        found = [
+            Resource(ResourceType.TOPIC, name, (*write, AclOperation.CREATE)) for name in self.topic
+        ]
+        found += [
+            Resource(ResourceType.TRANSACTIONAL_ID, name, write) for name in self.transactional_id
+        ]
+        if idempotent:
+            operations = (AclOperation.IDEMPOTENT_WRITE,)
+            found.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME, operations))
+        return found
+
+
+class Who(NamedTuple):
+    """Whom rules are for, and where from."""
+
+    allow_principal: list[str]
+    allow_host: list[str]
+    deny_principal: list[str]
+    deny_host: list[str]
+
+    def entries(self) -> list[tuple[str, str, AclPermission]]:
+        """(principal, host, permission). Raises UsageError: hosts of nobody, no principal."""
+        found = []
+        for principals, hosts, permission in (
+            (self.allow_principal, self.allow_host, AclPermission.ALLOW),
+            (self.deny_principal, self.deny_host, AclPermission.DENY),
+        ):
+            word = permission.name.lower()
+            if hosts and not principals:
+                raise UsageError(f"--{word}-host needs a --{word}-principal")
+            for principal in principals:
+                if ":" not in principal:
+                    raise UsageError(f"--{word}-principal {principal!r}: use User:{principal}")
+                found += [(principal, host, permission) for host in hosts or [WILDCARD]]
+        return found
+
+
+def parse_operations(words: Iterable[str]) -> tuple[AclOperation, ...]:
+    """["Read", "describe-configs"] -> operations; none: ALL. Raises UsageError."""
+    found = []
+    for word in words:
+        name = word.upper().replace("-", "_")
+        compact = {each.replace("_", ""): each for each in OPERATIONS}
+        if name.replace("_", "") not in compact:
+            raise UsageError(f"--operation {word!r}: use one of {', '.join(OPERATIONS)}")
+        found.append(AclOperation[compact[name.replace("_", "")]])
+    return tuple(found) or (AclOperation.ALL,)
+
+
+def bindings(
+    resources: Iterable[Resource],
+    who: Who,
+    operations: Iterable[str],
+    pattern: Literal["literal", "prefixed"],
+) -> list[Binding]:
+    """Every rule that a command line is about. Raises UsageError."""
+    given = parse_operations(operations)
+    return [
+        AclBinding(
+            resource.type,
+            resource.name,
+            # The cluster has one name.
+            PatternType.LITERAL
+            if resource.type == ResourceType.CLUSTER
+            else PatternType[pattern.upper()],
+            principal,
+            host,
+            _checked(operation, resource.type),
+            permission,
+        )
+        for resource in resources
+        for principal, host, permission in who.entries()
+        for operation in resource.operations or given
+    ]
+
+
+def _checked(operation: AclOperation, resource_type: ResourceType) -> AclOperation:
+    supported = SUPPORTED[resource_type].split()
+    if operation != AclOperation.ALL and operation.name not in supported:
+        raise UsageError(
+            f"--operation {operation.name}: of a {resource_type.name.lower().replace('_', ' ')} "
+            f"there are {', '.join(supported)}"
+        )
+    return operation
+
+
+def filter_of(resource: Resource, pattern: str) -> AclFilter:
+    return AclFilter(resource.type, resource.name, PatternType[pattern.upper()])
+
+
+def exact(binding: Binding) -> AclFilter:
+    """The filter of one rule alone."""
+    return AclFilter(*binding)

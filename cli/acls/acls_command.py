@@ -1,0 +1,191 @@
+"""`bradbury acls`: who may do what on a cluster with an authorizer.
+
+Options are those of kafka-acls.sh, and it works against any Kafka cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.app import App
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.options import AsJson, Bootstrap
+from ..terminal.output import note, print_json, print_table
+from .acl_options import (
+    AllowHosts,
+    AllowPrincipals,
+    DenyHosts,
+    DenyPrincipals,
+    ForConsumer,
+    ForProducer,
+    Groups,
+    Idempotent,
+    OnCluster,
+    Operations,
+    Pattern,
+    Resources,
+    Topics,
+    TransactionalIds,
+    Who,
+    bindings,
+    exact,
+    filter_of,
+)
+
+if TYPE_CHECKING:
+    from ...protocol.acl_binding import AclBinding
+
+acls = App(help="See, make and remove rules of access.", no_args_is_help=True)
+
+COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+
+
+@acls.command("list")
+def list_acls(
+    topic: Topics = [],  # noqa: B006 -- typer reads the default and never changes it
+    group: Groups = [],  # noqa: B006 -- as above
+    transactional_id: TransactionalIds = [],  # noqa: B006 -- as above
+    cluster: OnCluster = False,
+    principal: Annotated[
+        list[str], typer.Option(metavar="User:NAME", help="Only rules for these; repeatable.")
+    ] = [],  # noqa: B006 -- as above
+    pattern: Annotated[
+        Literal["match", "any", "literal", "prefixed"],
+        typer.Option(
+            "--resource-pattern-type",
+            metavar="match|any|literal|prefixed",
+            help="match: every rule that is about the name, by prefix or * too.",
+        ),
+    ] = "match",
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """List rules: all, or those about some resources or principals."""
+    from ...clients.admin.admin import Admin
+    from ...protocol.acl_binding import AclFilter
+
+    resources = Resources(topic, group, transactional_id, cluster).named()
+    wanted = [filter_of(each, pattern) for each in resources] or [AclFilter()]
+    found: set[AclBinding] = set()
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        for each in wanted:
+            for one in principal or [None]:
+                found.update(admin.describe_acls(each._replace(principal=one)))
+    _show(sorted(found), as_json=as_json, nothing="there are no such rules")
+
+
+@acls.command()
+def add(
+    allow_principal: AllowPrincipals = [],  # noqa: B006 -- as above
+    deny_principal: DenyPrincipals = [],  # noqa: B006 -- as above
+    allow_host: AllowHosts = [],  # noqa: B006 -- as above
+    deny_host: DenyHosts = [],  # noqa: B006 -- as above
+    operation: Operations = [],  # noqa: B006 -- as above
+    topic: Topics = [],  # noqa: B006 -- as above
+    group: Groups = [],  # noqa: B006 -- as above
+    transactional_id: TransactionalIds = [],  # noqa: B006 -- as above
+    cluster: OnCluster = False,
+    pattern: Pattern = "literal",
+    producer: ForProducer = False,
+    consumer: ForConsumer = False,
+    idempotent: Idempotent = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Make rules; they count at once."""
+    from ...clients.admin.admin import Admin
+
+    resources = Resources(topic, group, transactional_id, cluster).meant(
+        producer=producer, consumer=consumer, idempotent=idempotent
+    )
+    who = Who(allow_principal, allow_host, deny_principal, deny_host)
+    wanted = bindings(resources, who, operation, pattern)
+    if not wanted:
+        raise UsageError("say for whom: --allow-principal or --deny-principal")
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        admin.create_acls(wanted)
+    _show(wanted, as_json=as_json, nothing="")
+
+
+@acls.command()
+def remove(
+    allow_principal: AllowPrincipals = [],  # noqa: B006 -- as above
+    deny_principal: DenyPrincipals = [],  # noqa: B006 -- as above
+    allow_host: AllowHosts = [],  # noqa: B006 -- as above
+    deny_host: DenyHosts = [],  # noqa: B006 -- as above
+    operation: Operations = [],  # noqa: B006 -- as above
+    topic: Topics = [],  # noqa: B006 -- as above
+    group: Groups = [],  # noqa: B006 -- as above
+    transactional_id: TransactionalIds = [],  # noqa: B006 -- as above
+    cluster: OnCluster = False,
+    pattern: Pattern = "literal",
+    producer: ForProducer = False,
+    consumer: ForConsumer = False,
+    idempotent: Idempotent = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Remove these rules or, without a principal, all about the resources."""
+    from ...clients.admin.admin import Admin
+
+    resources = Resources(topic, group, transactional_id, cluster).meant(
+        producer=producer, consumer=consumer, idempotent=idempotent
+    )
+    who = Who(allow_principal, allow_host, deny_principal, deny_host)
+    if who.entries():
+        filters = [exact(each) for each in bindings(resources, who, operation, pattern)]
+    elif operation or producer or consumer:
+        raise UsageError("say whose: --allow-principal or --deny-principal")
+    else:
+        filters = [
+            filter_of(each, "any" if cluster and each.name == "kafka-cluster" else pattern)
+            for each in resources
+        ]
+        names = ", ".join(each.name or "" for each in filters)
+        if not yes and sys.stdin.isatty():
+            typer.confirm(f"Remove every rule about {names}?", abort=True, err=True)
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        removed = admin.delete_acls(filters)
+    _show(removed, as_json=as_json, nothing="there were no such rules")
+
+
+def _show(rules: list[AclBinding], *, as_json: bool, nothing: str) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "resource_type": rule.resource_type.name,
+                    "name": rule.name,
+                    "pattern_type": rule.pattern.name,
+                    "principal": rule.principal,
+                    "host": rule.host,
+                    "operation": rule.operation.name,
+                    "permission": rule.permission.name,
+                }
+                for rule in rules
+            ]
+        )
+    elif not rules:
+        note(nothing)
+    else:
+        print_table(
+            COLUMNS,
+            [
+                (
+                    rule.resource_type.name.lower().replace("_", " "),
+                    rule.name,
+                    rule.pattern.name.lower(),
+                    rule.principal,
+                    rule.host,
+                    rule.operation.name,
+                    rule.permission.name.lower(),
+                )
+                for rule in rules
+            ],
+            optional=("pattern", "host"),
+        )

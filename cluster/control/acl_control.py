@@ -1,0 +1,136 @@
+"""How rules of access come and go.
+
+A rule that is there already is made by saying so once more, and stays one rule. Each rule of a
+request is decided for itself; what is decided is changed together.
+Source: apache/kafka metadata/.../controller/AclControlManager.java; names of resources:
+core/.../server/AclApis.scala.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocol.acl_binding import (
+    CLUSTER_NAME,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from ...protocol.errors import InvalidRequest, KafkaError, PolicyViolation
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import (
+    AccessControlEntryRecord,
+    MetadataRecord,
+    RemoveAccessControlEntryRecord,
+)
+from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+
+MAX_RECORDS: Final = 10_000
+"""Limit of rules that one request makes, or removes, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclToCreate:
+    """acl_id: chosen by who asks; nothing is made of it if the rule is there already."""
+
+    acl_id: str
+    binding: AclBinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAcls(ControllerRequest[tuple[RequestOutcome, ...]]):
+    """Answered with an outcome per rule, in order. Raises PolicyViolation: too many."""
+
+    acls: tuple[AclToCreate, ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[RequestOutcome, ...]]:
+        del rules
+        existing = set(image.acls.values())
+        records: list[MetadataRecord] = []
+        outcomes = []
+        for acl in self.acls:
+            try:
+                check_new_acl(acl.binding)
+            except KafkaError as error:
+                outcomes.append(RequestOutcome.of(error))
+                continue
+            outcomes.append(DONE)
+            if acl.binding not in existing:
+                existing.add(acl.binding)
+                records.append(AccessControlEntryRecord.of(acl.acl_id, acl.binding))
+        if len(records) > MAX_RECORDS:
+            raise PolicyViolation(f"a request makes at most {MAX_RECORDS} rules of access")
+        return records, tuple(outcomes)
+
+
+DeletedAcls = tuple[RequestOutcome, tuple[AclBinding, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAcls(ControllerRequest[tuple[DeletedAcls, ...]]):
+    """Answered, for each filter in order, with what it removes; a rule may be under several."""
+
+    filters: tuple[AclFilter, ...]
+
+    def decide(
+        self, image: MetadataImage, rules: ConfigRules
+    ) -> tuple[list[MetadataRecord], tuple[DeletedAcls, ...]]:
+        del rules
+        removed: dict[str, None] = {}
+        answers: list[DeletedAcls] = []
+        for each in self.filters:
+            try:
+                check_filter(each)
+                found = {
+                    acl_id: binding
+                    for acl_id, binding in image.acls.items()
+                    if each.matches(binding)
+                }
+                if len(removed | dict.fromkeys(found)) > MAX_RECORDS:
+                    raise PolicyViolation(
+                        f"Cannot remove more than {MAX_RECORDS} acls in a single delete operation."
+                    )
+            except KafkaError as error:
+                answers.append((RequestOutcome.of(error), ()))
+                continue
+            removed |= dict.fromkeys(found)
+            answers.append((DONE, tuple(found.values())))
+        records: list[MetadataRecord] = [
+            RemoveAccessControlEntryRecord(id=acl_id) for acl_id in removed
+        ]
+        return records, tuple(answers)
+
+
+def check_new_acl(binding: AclBinding) -> None:
+    """Raises InvalidRequest: there can be no such rule."""
+    if binding.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise InvalidRequest(f"Invalid resourceType {binding.resource_type.name}")
+    if binding.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise InvalidRequest(f"Invalid patternType {binding.pattern.name}")
+    if binding.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise InvalidRequest(f"Invalid operation {binding.operation.name}")
+    if binding.permission not in (AclPermission.DENY, AclPermission.ALLOW):
+        raise InvalidRequest(f"Invalid permissionType {binding.permission.name}")
+    if binding.resource_type == ResourceType.CLUSTER and binding.name != CLUSTER_NAME:
+        raise InvalidRequest(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not binding.name:
+        raise InvalidRequest("Resource name should not be empty")
+    if ":" not in binding.principal:
+        raise InvalidRequest(
+            f"Could not parse principal from `{binding.principal}` (no colon is present "
+            "separating the principal type from the principal name)"
+        )
+
+
+def check_filter(each: AclFilter) -> None:
+    """Raises InvalidRequest: it names something that is not known here."""
+    if each.resource_type == ResourceType.UNKNOWN or each.pattern == PatternType.UNKNOWN:
+        raise InvalidRequest("Unknown patternFilter.")
+    if each.operation == AclOperation.UNKNOWN or each.permission == AclPermission.UNKNOWN:
+        raise InvalidRequest("Unknown entryFilter.")

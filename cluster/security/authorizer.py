@@ -1,0 +1,202 @@
+"""What the rules of access decide about one operation on one resource.
+
+Super users may do everything. Else a rule that denies it counts, whatever allows it; then one that
+allows it; without any rule about the resource `allow.everyone.if.no.acl.found`; and if there are
+rules, but none for this, it is denied. READ, WRITE, DELETE and ALTER allow DESCRIBE, too, and
+ALTER_CONFIGS allows DESCRIBE_CONFIGS; denials imply nothing.
+
+Decisions are kept until the rules change, at most MOST_KEPT of them. Pure: it does not log, and is
+told of new rules. Source: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java;
+authorize_any: Authorizer.authorizeByResourceType.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ...protocol.acl_binding import (
+    WILDCARD,
+    WILDCARD_PRINCIPAL,
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+)
+from ...protocol.errors import InvalidConfig
+from ...protocol.principal import Principal
+from .acl_index import ALLOWED, DENIED, AclIndex, rule_of
+
+MOST_KEPT: Final = 20_000
+"""Limit of decisions that are kept; some 300 bytes each."""
+_NO_NAME: Final = "hardcode"
+"""A name as any other, as in Kafka: whoever may use it by no rule of its own may use any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`rule`: the one that decided, or Kafka's word for why there is none."""
+
+    is_allowed: bool
+    rule: AclBinding | str
+
+
+SUPER_USER: Final = Decision(is_allowed=True, rule="SuperUser")
+DEFAULT_ALLOW: Final = Decision(is_allowed=True, rule="DefaultAllow")
+DEFAULT_DENY: Final = Decision(is_allowed=False, rule="DefaultDeny")
+_IMPLIED: Final = {
+    AclOperation.DESCRIBE: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+    ),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+}
+_DENIES: Final = [1 << operation | 1 << AclOperation.ALL for operation in AclOperation]
+"""By operation: the rules that deny it."""
+_ALLOWS: Final = [
+    _DENIES[operation] | sum(1 << other for other in _IMPLIED.get(operation, ()))
+    for operation in AclOperation
+]
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """`User:a;User:b`. Raises InvalidConfig: one is not `Type:name`."""
+    found = frozenset(filter(None, (each.strip() for each in text.split(";"))))
+    for each in found:
+        kind, colon, _ = each.partition(":")
+        if not colon or not kind:
+            raise InvalidConfig(f"super.users: {each!r} is not principalType:principalName")
+    return found
+
+
+class Authorizer:
+    """Decides by the rules it was last given."""
+
+    def __init__(self, super_users: frozenset[str], *, allows_if_no_acl: bool) -> None:
+        self._super_users = super_users
+        self._without_rules = DEFAULT_ALLOW if allows_if_no_acl else DEFAULT_DENY
+        self._acls: Mapping[str, AclBinding] = {}
+        self._index = AclIndex()
+        self._kept: dict[tuple[Principal, str, int, int, str | None], Decision] = {}
+        self.version = 0
+        """Another one: the rules have changed since."""
+
+    def use(self, acls: Mapping[str, AclBinding]) -> None:
+        """Decide by these from now on. Costs little if they are the same or few have changed."""
+        if acls is self._acls:
+            return
+        before, now = self._acls.keys(), acls.keys()
+        self._index.change(
+            {self._acls[each] for each in before - now}, {acls[each] for each in now - before}
+        )
+        self._acls = acls
+        self._kept.clear()
+        self.version += 1
+
+    def authorize(
+        self, principal: Principal, host: str, operation: int, resource_type: int, name: str
+    ) -> Decision:
+        key = principal, host, operation, resource_type, name
+        decision = self._kept.get(key)
+        if decision is None:
+            decision = self._decide(str(principal), host, operation, resource_type, name)
+            self._keep(key, decision)
+        return decision
+
+    def authorize_any(
+        self, principal: Principal, host: str, operation: int, resource_type: int
+    ) -> Decision:
+        """Whether there may be a resource of the type on which the operation is allowed."""
+        key = principal, host, operation, resource_type, None
+        decision = self._kept.get(key)
+        if decision is None:
+            decision = self._decide_any(str(principal), host, operation, resource_type)
+            self._keep(key, decision)
+        return decision
+
+    def _keep(self, key: tuple[Principal, str, int, int, str | None], decision: Decision) -> None:
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = decision
+
+    def _decide(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> Decision:
+        if principal in self._super_users:
+            return SUPER_USER
+        found = self._index.about(resource_type, name)
+        if not found:
+            return self._without_rules
+        whose = _matching(principal, host)
+        denies, allows = _DENIES[operation], _ALLOWS[operation]
+        decision = DEFAULT_DENY
+        for pattern, pattern_name, rights in found:
+            for who in whose:
+                bits = rights.get(who)
+                if bits is None:
+                    continue
+                denied, allowed = bits[DENIED] & denies, bits[ALLOWED] & allows
+                if denied:
+                    rule = rule_of(
+                        resource_type, pattern, pattern_name, who, AclPermission.DENY, denied
+                    )
+                    return Decision(is_allowed=False, rule=rule)
+                if allowed and not decision.is_allowed:
+                    rule = rule_of(
+                        resource_type, pattern, pattern_name, who, AclPermission.ALLOW, allowed
+                    )
+                    decision = Decision(is_allowed=True, rule=rule)
+        return decision
+
+    def _decide_any(
+        self, principal: str, host: str, operation: int, resource_type: int
+    ) -> Decision:
+        decision = self._decide(principal, host, operation, resource_type, _NO_NAME)
+        if decision.is_allowed:
+            return decision
+        whose, wanted = _matching(principal, host), _DENIES[operation]
+        allowed: list[tuple[PatternType, str, tuple[str, str], int]] = []
+        denied: dict[PatternType, set[str]] = {
+            PatternType.LITERAL: set(),
+            PatternType.PREFIXED: set(),
+        }
+        for pattern, name, rights in self._index.of_type(resource_type):
+            for who in whose:
+                bits = rights.get(who)
+                if bits is None:
+                    continue
+                if bits[DENIED] & wanted:
+                    denied[pattern].add(name)
+                if bits[ALLOWED] & wanted:
+                    allowed.append((pattern, name, who, bits[ALLOWED] & wanted))
+        if WILDCARD in denied[PatternType.LITERAL]:
+            return decision
+        for pattern, name, who, bits_of in allowed:
+            if _is_left(pattern, name, denied):
+                rule = rule_of(resource_type, pattern, name, who, AclPermission.ALLOW, bits_of)
+                return Decision(is_allowed=True, rule=rule)
+        return decision
+
+
+def _is_left(pattern: PatternType, name: str, denied: Mapping[PatternType, set[str]]) -> bool:
+    """Whether what is allowed under a name is not denied as a whole."""
+    if pattern == PatternType.LITERAL:
+        if name == WILDCARD:
+            return True
+        if name in denied[PatternType.LITERAL]:
+            return False
+    prefixes = denied[PatternType.PREFIXED]
+    return not any(name[:size] in prefixes for size in range(1, len(name) + 1))
+
+
+def _matching(principal: str, host: str) -> tuple[tuple[str, str], ...]:
+    """Under whom rules for this one stand."""
+    return (
+        (principal, host),
+        (principal, WILDCARD),
+        (WILDCARD_PRINCIPAL, host),
+        (WILDCARD_PRINCIPAL, WILDCARD),
+    )

@@ -1,0 +1,6 @@
+"""Guards: what a client must be allowed, API by API, and what it is told where it is not.
+
+guarding          how a guard takes out of a request what is not allowed
+record_access, topic_access, group_access, transaction_access, config_access, cluster_access
+access_document   the table of all APIs in docs
+"""

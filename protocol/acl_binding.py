@@ -1,0 +1,127 @@
+"""Rules of access as the wire has them: who may, or may not, do what with which resources.
+
+Codes and names are Kafka's: clients/.../common/acl/AclOperation.java, AclPermissionType.java,
+common/resource/ResourceType.java, PatternType.java. A code that is not known here is UNKNOWN, as
+there, so that what a newer client means is refused by name and not taken for something else.
+
+Not here: what rules decide (cluster/security).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The one resource of type CLUSTER."""
+WILDCARD: Final = "*"
+"""As a host: every one; as a literal resource name: every resource of the type."""
+WILDCARD_PRINCIPAL: Final = "User:*"
+
+
+class _Code(IntEnum):
+    """A byte of the wire, 0 of which is UNKNOWN."""
+
+    @classmethod
+    def of(cls, code: int) -> Self:
+        try:
+            return cls(code)
+        except ValueError:
+            return cls(0)
+
+
+class ResourceType(_Code):
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Code):
+    """How a resource name is meant. ANY and MATCH are of filters alone."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(_Code):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(_Code):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class AclBinding(NamedTuple):
+    """One rule. `principal` as text, `User:alice`; `host` an address, or WILDCARD."""
+
+    resource_type: ResourceType
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant; None and ANY: whichever.
+
+    With MATCH a name means every rule that is about a resource of that name: literal, prefixed or
+    wildcard.
+    """
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+    def matches(self, binding: AclBinding) -> bool:
+        """Source: ResourcePatternFilter.java, AccessControlEntryFilter.java."""
+        return (
+            self.resource_type in (ResourceType.ANY, binding.resource_type)
+            and self.principal in (None, binding.principal)
+            and self.host in (None, binding.host)
+            and self.operation in (AclOperation.ANY, binding.operation)
+            and self.permission in (AclPermission.ANY, binding.permission)
+            and self._matches_name(binding)
+        )
+
+    def _matches_name(self, binding: AclBinding) -> bool:
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, binding.pattern):
+            return False
+        if self.name is None:
+            return True
+        if self.pattern != PatternType.MATCH:
+            return self.name == binding.name
+        if binding.pattern == PatternType.PREFIXED:
+            return self.name.startswith(binding.name)
+        return binding.name in (self.name, WILDCARD)
