@@ -6,12 +6,18 @@ import uuid
 from collections.abc import Sequence
 
 from .metadata_image import NO_LEADER, MetadataImage
-from .metadata_records import ConfigRecord, MetadataRecord, PartitionRecord, RemoveTopicRecord
+from .metadata_records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings alone. `image`: before the change."""
-    if records and all(isinstance(record, ConfigRecord) for record in records):
+    """The leaders of partitions; all live nodes, on settings and quotas. `image`: before it."""
+    if records and all(isinstance(record, ConfigRecord | ClientQuotaRecord) for record in records):
         return {node.node_id for node in image.live_nodes()}
     leaders = {record.leader for record in records if isinstance(record, PartitionRecord)}
     for record in records:

@@ -18,7 +18,10 @@ from uuid import UUID
 
 from ...protocol.internal_topics import INTERNAL_TOPICS
 from .listener_address import ListenerAddress
+from ..quotas.quota_entity import QuotaEntity
+from .client_quotas import apply_client_quota, client_quota_records
 from .metadata_records import (
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -162,6 +165,8 @@ class MetadataImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Subscriptions to metrics of clients, by name."""
     scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
+    """See client_quotas."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -242,6 +247,7 @@ class MetadataImage:
             for key, value in configs.items()
         ]
         records += scram_records(self.scram_credentials)
+        records += client_quota_records(self.client_quotas)
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -319,6 +325,8 @@ class _Change:
                 apply_scram(self._writable("scram_credentials"), record)
             case ProducerIdsRecord():
                 self._values["next_producer_id"] = record.next_producer_id
+            case ClientQuotaRecord():
+                apply_client_quota(self._writable("client_quotas"), record)
             case EpochRecord():
                 self._values["epoch"] = record.epoch
             case ClusterRecord():

@@ -143,6 +143,18 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord:
+    """One quota of a user, a client id, both, or an address; value None removes it.
+
+    entity: type, name, type, name; the name None stands for the default.
+    """
+
+    entity: tuple[str | None, ...]
+    key: str
+    value: float | None
+
+
 MetadataRecord = (
     ClusterRecord
     | VotersRecord
@@ -158,6 +170,7 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | ClientQuotaRecord
 )
 
 _TYPES: dict[str, Any] = {
