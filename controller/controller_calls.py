@@ -147,8 +147,8 @@ def as_repeated(call: ControllerCall[A]) -> ControllerCall[A]:
     """The same call, telling that an earlier try's answer was lost, if it can tell that."""
     repeated: Any = call
     match call:
-        case Change(request=request) | MeteredChange(request=request):
-            repeated = replace(call, request=replace(request, is_repeated=True))
+        case Change() | MeteredChange():
+            repeated = replace(call, request=replace(call.request, is_repeated=True))
         case ChangeVoter(change, _):
             repeated = replace(call, change=replace(change, is_repeated=True))
     typed: ControllerCall[A] = repeated

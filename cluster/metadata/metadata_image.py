@@ -17,9 +17,9 @@ from typing import Any
 from uuid import UUID
 
 from ...protocol.internal_topics import INTERNAL_TOPICS
-from .listener_address import ListenerAddress
 from ..quotas.quota_entity import QuotaEntity
 from .client_quotas import apply_client_quota, client_quota_records
+from .listener_address import ListenerAddress
 from .metadata_records import (
     ClientQuotaRecord,
     ClusterRecord,

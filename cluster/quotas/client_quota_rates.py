@@ -1,4 +1,4 @@
-"""The rates of all clients of a node, for one kind of quota: bytes in, bytes out, or time.
+"""The rates of all clients of a node, for one kind of quota: bytes, time, or connections.
 
 What always holds: a client that no quota is set for costs a look-up and is not measured; at most
 MOST_RATES rates are kept, and none that was not used for an hour.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from .quota_limits import QuotaLimits, Sharers
+from .quota_limits import Limits, Sharers
 from .quota_rate import QuotaRate
 
 EXPIRES_MS: Final = 3_600_000
@@ -23,7 +23,7 @@ class ClientQuotaRates:
     """`samples`, `window_ms`: see QuotaRate. `longest_ms`: no answer asks for a longer wait."""
 
     def __init__(
-        self, limits: QuotaLimits, *, samples: int, window_ms: int, longest_ms: int | None = None
+        self, limits: Limits, *, samples: int, window_ms: int, longest_ms: int | None = None
     ) -> None:
         self._limits = limits
         self._samples = samples
@@ -33,7 +33,7 @@ class ClientQuotaRates:
         self._known: dict[tuple[str, str], tuple[Sharers, float | None]] = {}
         self._looked_at_ms = 0
 
-    def follow(self, limits: QuotaLimits) -> None:
+    def follow(self, limits: Limits) -> None:
         """Other quotas count from now on, also for what was used before."""
         if limits != self._limits:
             self._limits = limits

@@ -14,9 +14,9 @@ id; the others are for each pair. Source: ClientQuotaManager.DefaultQuotaCallbac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from .quota_entity import CLIENT_ID, IP, USER, QuotaEntity
+from .quota_entity import CLIENT_ID, IP, USER, QuotaEntity, plain_address
 
 ABSENT: Final = ""
 """In the place of a name: the entity has no such part. None: the default."""
@@ -82,20 +82,32 @@ class QuotaLimits:
         return next((self._limits[place] for place in places if place in self._limits), None)
 
 
+class Limits(Protocol):
+    """What ClientQuotaRates goes by."""
+
+    def of(self, user: str, client_id: str) -> tuple[Sharers, float | None]: ...
+
+
 class AddressLimits:
-    """connection_creation_rate, by address."""
+    """connection_creation_rate, by address, which stands in the place of a user. Immutable."""
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str) -> None:
         self._limits = {
-            entity[0][1]: values[key]
-            for entity, values in quotas.items()
-            if entity[0][0] == IP and key in values
+            name and plain_address(name): values[key]
+            for ((kind, name), *_), values in quotas.items()
+            if kind == IP and key in values
         }
 
     def __bool__(self) -> bool:
         return bool(self._limits)
 
-    def of(self, address: str) -> float | None:
-        """None: there is no limit."""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AddressLimits) and self._limits == other._limits
+
+    __hash__ = None  # type: ignore[assignment]  # compared, never looked up
+
+    def of(self, user: str, client_id: str) -> tuple[Sharers, float | None]:
+        """See QuotaLimits.of."""
+        address = plain_address(user) or user
         limit = self._limits.get(address)
-        return self._limits.get(None) if limit is None else limit
+        return Sharers(address, client_id), self._limits.get(None) if limit is None else limit
