@@ -42,7 +42,7 @@ from .muting import Muting
 from .page_cache import bring_in, is_resident
 from .response_slot import ResponseSlot
 from .shared import Shared
-from .timed_request import TimedRequest
+from .timed_request import maybe_timed
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2
@@ -363,15 +363,11 @@ class ClientConnection:
             if slot.throttle_ms:
                 self._muting.begin(slot.throttle_ms)
         else:
-            quotas = self._node.quotas
-            if quotas is not None and quotas.counts_time:
-                result = TimedRequest(result, slot, now)
-            self._finish_later(result, slot)
+            self._finish_later(maybe_timed(result, self._node.quotas, slot, now), slot)
         return now
 
     def _on_unmuted(self) -> None:
-        if self._began_at:  # the silence was ours
-            self._began_at += self._loop.time() - max(self._began_at, self._muting.began_at)
+        self._began_at = self._muting.put_off(self._began_at)
         self._regulate()
 
     def _finish_later(self, result: Awaitable[Chunks | None], slot: ResponseSlot) -> None:

@@ -30,6 +30,12 @@ class Muting:
         self._timer = loop.call_at(until, self._over)
         self.is_on = True
 
+    def put_off(self, began_at: float) -> float:
+        """A request that had begun then (0: none) was held up by us, and not by the peer."""
+        if not began_at:
+            return 0.0
+        return began_at + asyncio.get_running_loop().time() - max(began_at, self.began_at)
+
     def end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+from ...handlers.ports.quota_port import Quotas
 from ...handlers.ports.request_metrics import RequestTrace, Work
 
 T = TypeVar("T")
@@ -46,6 +47,15 @@ class TimedRequest(Generic[T]):
                 yield awaited
             except BaseException as thrown:  # noqa: BLE001 -- it is the awaited one's to deal with
                 error = thrown
+
+
+def maybe_timed(
+    awaitable: Awaitable[T], quotas: Quotas | None, trace: RequestTrace, now: float
+) -> Awaitable[T]:
+    """As it is, while no client has a quota of time."""
+    if quotas is None or not quotas.counts_time:
+        return awaitable
+    return TimedRequest(awaitable, trace, now)
 
 
 def timed_aside(call: Callable[[], T]) -> Callable[[], T]:
