@@ -2,7 +2,8 @@
 
 The answer goes out at once, with throttle_time_ms, the longest that one of the client's quotas asks
 for; then the connection is not read from for so long. With acks=0 there is no answer, but the wait.
-Requests that only brokers send are exempt, as in Kafka. Fetch says it itself, before its answer has
+Requests that only brokers send are exempt, among them the verification of transactions: it asks for
+a producer who has a quota of his own. Fetch says it itself, before its answer has
 changed its session: see throttled_fetch.
 Source: KafkaApis.handleProduceRequest, RequestHandlerHelper in apache/kafka.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ...protocol.messages.produce import ProduceRequest
 from ...protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ..ports.api import Api
@@ -20,12 +22,13 @@ from ..records.produce import as_response
 from ..records.produce_response import ProducedBatch
 
 PRODUCE: Final = ProduceRequest.API_KEY
-EXEMPT: Final = frozenset({WriteTxnMarkersRequest.API_KEY})
+OF_BROKERS: Final = {WriteTxnMarkersRequest.API_KEY: 0, AddPartitionsToTxnRequest.API_KEY: 4}
+"""From this version on only brokers send it."""
 
 
 def throttle(response: Any, api: Api, context: RequestContext, quotas: Quotas) -> Any:
     """The response that is to be sent, saying how long its client has to wait."""
-    if api.key in EXEMPT:
+    if api.key in OF_BROKERS and context.api_version >= OF_BROKERS[api.key]:
         return response
     quota = "request"
     throttle_ms = 0

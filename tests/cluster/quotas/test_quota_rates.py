@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from bradbury.cluster.quotas.client_quota_rates import MOST_RATES, ClientQuotaRates
 from bradbury.cluster.quotas.mutation_quotas import MutationQuotas
 from bradbury.cluster.quotas.quota_entity import entity_of
-from bradbury.cluster.quotas.quota_limits import QuotaLimits, Sharers
+from bradbury.cluster.quotas.quota_limits import AddressLimits, QuotaLimits, Sharers
 from bradbury.cluster.quotas.quota_rate import QuotaRate, TokenBucket
 from bradbury.protocol.errors import ThrottlingQuotaExceeded
 
@@ -217,3 +217,32 @@ def test_permissive_nothing_is_refused_and_the_wait_is_told() -> None:
 
 def test_who_has_no_quota_is_not_metered() -> None:
     assert MutationQuotas(samples=11, window_ms=1000).claim({}, "a", "c", 0, is_strict=True) is None
+
+
+def test_an_address_has_its_own_limit_or_the_default_however_it_is_written() -> None:
+    key = "connection_creation_rate"
+    limits = AddressLimits(
+        {
+            entity_of({"ip": "10.0.0.7"}): {key: 5.0},
+            entity_of({"ip": "2001:DB8:0::1"}): {key: 6.0},
+            entity_of({"ip": None}): {key: 9.0},
+            entity_of({"user": "10.0.0.8"}): {key: 1.0},
+        },
+        key,
+    )
+    found = [limits.of(address, "")[1] for address in ("10.0.0.7", "::ffff:10.0.0.7", "10.0.0.8")]
+    assert found == [5.0, 5.0, 9.0]
+    assert limits.of("2001:db8::1", "") == (Sharers("2001:db8::1", ""), 6.0)
+
+
+def test_a_connection_that_is_turned_away_does_not_count() -> None:
+    limits = AddressLimits(
+        {entity_of({"ip": "10.0.0.7"}): {"connection_creation_rate": 1.0}},
+        "connection_creation_rate",
+    )
+    rates = ClientQuotaRates(limits, samples=2, window_ms=1000, longest_ms=1000)
+    assert rates.record("10.0.0.7", "", 1, 0) == 0
+    for _ in range(100):
+        assert rates.record("10.0.0.7", "", 1, 0) == 1000
+        rates.take_back("10.0.0.7", "", 1, 0)
+    assert rates.record("10.0.0.7", "", 1, 2_000) == 0
