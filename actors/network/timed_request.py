@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from ...handlers.ports.quota_port import Quotas
-from ...handlers.ports.request_metrics import RequestTrace, Work
+from ...handlers.ports.request_metrics import BusyTime, RequestTrace
 
 T = TypeVar("T")
-_WORK: ContextVar[Work | None] = ContextVar("work", default=None)
+_WORK: ContextVar[BusyTime | None] = ContextVar("work", default=None)
 """Of the request that a task is for."""
 
 
@@ -24,7 +24,7 @@ class TimedRequest(Generic[T]):
 
     def __init__(self, awaitable: Awaitable[T], trace: RequestTrace, now: float) -> None:
         self._awaitable = awaitable
-        self._work = trace.work = Work(now - trace.received_at, now)
+        self._work = trace.work = BusyTime(now - trace.received_at, now)
 
     def __await__(self) -> Generator[Any, Any, T]:
         work = self._work

@@ -71,7 +71,7 @@ class ApiMetrics:
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
-class Work:
+class BusyTime:
     """What a request that waits in between has taken: `seconds`, and more `since` the last step."""
 
     __slots__ = ("seconds", "since")
@@ -115,7 +115,7 @@ class RequestTrace:
         self.ready_at = received_at
         self.throttle_ms = 0
         """How long the connection is not read from, once this request is answered."""
-        self.work: Work | None = None
+        self.work: BusyTime | None = None
         """Of a request that waits, while its client's time is counted."""
 
     def busy_seconds(self, now: float) -> float:
