@@ -73,8 +73,10 @@ from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
 from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.acceptor import PortInUse
+from .network.node_quotas import NodeQuotas
 from .network.peers import Peers
 from .network.socket_server import SocketServer
+from .network.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer
@@ -216,6 +218,8 @@ class Node:
             if config.server.broker.authorizer_class_name
             else None
         )
+        self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
+        self.quotas: NodeQuotas | None = None
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
@@ -247,7 +251,7 @@ class Node:
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """See handlers.context.Node. One thread: two such calls would take turns anyway."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, call)
+        return await asyncio.get_running_loop().run_in_executor(self._aside, timed_aside(call))
 
     @property
     def config(self) -> BrokerConfig:
@@ -446,6 +450,8 @@ class Node:
             self._heap.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
+        if image.client_quotas is not before.client_quotas:
+            self.quotas = self._all_quotas.follow(image.client_quotas)
         self.transaction_partitions.on_metadata(image)
         if self.groups is not None:
             self.groups.on_metadata(before, image)

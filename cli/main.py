@@ -24,6 +24,7 @@ from .acls.acls_command import acls
 from .bench.bench_command import bench
 from .cluster.cluster_commands import down, up
 from .cluster.dirs_command import dirs
+from .cluster.quotas_command import quotas
 from .cluster.rebalance_command import drain, rebalance
 from .cluster.replicas_command import replicas
 from .cluster.status_command import status
@@ -128,6 +129,7 @@ app.command()(rebalance)
 app.command()(drain)
 app.add_typer(replicas, name="replicas")
 app.add_typer(voters, name="voters")
+app.add_typer(quotas, name="quotas")
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")

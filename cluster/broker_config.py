@@ -31,7 +31,7 @@ from .security.authorizer import parse_super_users
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
 NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says what is"
-NO_QUOTAS = "clients have no quotas yet"
+QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
@@ -90,8 +90,8 @@ class BrokerConfig(Config):
         "security.*": NO_SECURITY,
         "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
         "delegation.token.*": NO_SECURITY,
-        "quota.*": NO_QUOTAS,
-        "client.quota.*": NO_QUOTAS,
+        "quota.*": QUOTAS_ARE_METADATA,
+        "client.quota.callback.class": "quotas are the cluster's; a callback is a Java class",
         "metric.reporters": NO_METRICS_REPORTERS,
         "metrics.*": NO_METRICS_REPORTERS,
         "create.topic.policy.class.name": "policies are Java classes",
@@ -275,6 +275,17 @@ class BrokerConfig(Config):
         "The most bytes a second that are copied between log directories of this node.",
         dynamic=True,
     )
+    quota_window_num: int = integer(
+        11, 1, "Over how many slices of time the rates of clients are measured, for their quotas."
+    )
+    quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    controller_quota_window_num: int = integer(
+        11,
+        1,
+        "How many slices of time's worth of new and deleted partitions a client with a quota of "
+        "them may have at once.",
+    )
+    controller_quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
     replication_quota_window_num: int = integer(
         11, 1, "Over how many slices of time the rates of throttled replicas are measured."
     )

@@ -469,3 +469,9 @@ class ResourceNotFound(KafkaError):
 
 class UnacceptableCredential(KafkaError):
     code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+
+
+class ThrottlingQuotaExceeded(KafkaError):
+    """Too many changes of topics for the client's quota (KIP-599); the answer says how long."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -164,6 +164,8 @@ METRICS = [
            "Connections whose long request waits for memory"),
     Metric("bradbury_unexpected_errors_total", "counter", (),
            "Requests that failed by a fault of the broker; each has a traceback in its log"),
+    Metric("bradbury_throttle_seconds", "histogram", ("quota",),
+           "How long clients beyond a quota were told to wait; not those within it"),
     Metric("bradbury_event_loop_lag_seconds", "histogram", (),
            "How late a timer of the event loop is, looked at ten times a second"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
@@ -243,6 +245,7 @@ class Numbers:
     values: dict[str, float] = field(default_factory=dict)
     by_label: dict[str, dict[str, int]] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
+    throttles: dict[str, Histogram] = field(default_factory=dict)
     lags: list[GroupPartitionLag] = field(default_factory=list)
 
 
@@ -349,6 +352,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
             "loading": groups.partitions_loading,
         },
     }
+    numbers.throttles = metrics.throttles
     numbers.histograms = {
         "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,
         "bradbury_event_loop_lag_seconds": metrics.loop_lag,
@@ -440,6 +444,9 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         if metric.name in numbers.histograms:
             _add_histogram(made, [], numbers.histograms[metric.name])
+        elif metric.labels == ("quota",):
+            for quota, histogram in numbers.throttles.items():
+                _add_histogram(made, [quota], histogram)
         else:
             for api in numbers.apis:
                 _add_histogram(made, [api.name], HISTOGRAMS[metric.name](api))

@@ -38,9 +38,11 @@ from ...handlers.server.dispatch import (
     dispatch,
 )
 from ...protocol.records.fetch_response import FileSlice
+from .muting import Muting
 from .page_cache import bring_in, is_resident
 from .response_slot import ResponseSlot
 from .shared import Shared
+from .timed_request import maybe_timed
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2
@@ -88,6 +90,7 @@ class ClientConnection:
         self._filled = 0
         self._began_at = 0.0
         self._paused_at = 0.0
+        self._muting = Muting(self._on_unmuted)
         self._slots: deque[ResponseSlot] = deque()
         self._beginning: ResponseSlot | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,7 +115,7 @@ class ClientConnection:
     @property
     def is_waited_for(self) -> bool:
         """A request is in work: the silence is ours, not the peer's."""
-        return bool(self._tasks)
+        return bool(self._tasks) or self._muting.is_on
 
     @property
     def is_unknown(self) -> bool:
@@ -129,7 +132,7 @@ class ClientConnection:
 
     def is_slow(self, now: float, grace_seconds: float) -> bool:
         """Its request began longer ago than the grace, and since then too little came."""
-        if not self._began_at or self._paused_at:
+        if not self._began_at or self._paused_at or self._muting.is_on:
             return False
         late = now - self._began_at - grace_seconds
         return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
@@ -150,6 +153,7 @@ class ClientConnection:
         for task in self._tasks:
             # Not at once: one that never began would leave what it was to await unawaited.
             self._loop.call_soon(task.cancel)
+        self._muting.end()
         self._slots.clear()
         self._leaving.clear()
         self._unsent.clear()
@@ -356,9 +360,15 @@ class ClientConnection:
         if result is None or isinstance(result, list):
             slot.chunks = result
             slot.ready = True
+            if slot.throttle_ms:
+                self._muting.begin(slot.throttle_ms)
         else:
-            self._finish_later(result, slot)
+            self._finish_later(maybe_timed(result, self._node.quotas, slot, now), slot)
         return now
+
+    def _on_unmuted(self) -> None:
+        self._began_at = self._muting.put_off(self._began_at)
+        self._regulate()
 
     def _finish_later(self, result: Awaitable[Chunks | None], slot: ResponseSlot) -> None:
         weight = slot.held_bytes or WAITING_PRODUCE
@@ -387,6 +397,8 @@ class ClientConnection:
         slot.chunks = chunks
         slot.ready_at = perf_counter()
         slot.ready = True
+        if slot.throttle_ms:
+            self._muting.begin(slot.throttle_ms)
         self._send()
         self._regulate()
 
@@ -400,6 +412,7 @@ class ClientConnection:
             or self._unsent_bytes >= MAX_UNSENT
             or self._parked_bytes >= MAX_PARKED
             or self._beginning is not None
+            or self._muting.is_on
         )
 
     def _regulate(self) -> None:

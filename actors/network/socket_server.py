@@ -2,6 +2,7 @@
 
     max.connections, max.connections.per.ip (and its overrides)   what is above is closed at once
     max.connection.creation.rate                                  what is above waits unaccepted
+    an address's quota of new connections          what is above is held, unserved, and then closed
     connections.max.idle.ms     no request in work and no byte either way: closed; an answer that
                                 the peer does not take is such a silence, too
     bradbury.request.receive.max.ms   a request that has begun and does not come
@@ -26,6 +27,7 @@ from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
 from .acceptor import Acceptor
 from .client_connection import SCRATCH_SIZE, ClientConnection
+from .held_sockets import HeldSockets
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 from .sasl_credentials import ListenerCredentials
@@ -71,6 +73,7 @@ class SocketServer:
             refusals=RefusalDelay(),
             on_close=self._forget,
         )
+        self._held = HeldSockets()
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.Future[None] | None = None
         self._may_accept = 0.0
@@ -120,6 +123,7 @@ class SocketServer:
         for acceptor in self._acceptors:
             acceptor.close()
         self._acceptors = []
+        self._held.close()
         for connection in list(self._connections):
             connection.close(kind="shutdown")
 
@@ -132,8 +136,14 @@ class SocketServer:
 
     def on_accepted(self, acceptor: Acceptor, sock: socket.socket, host: str, port: int) -> None:
         """See AcceptingServer."""
-        self._may_accept -= 1
         peer = f"{host}:{port}"
+        quotas = self._node.quotas
+        if quotas is not None and (throttle_ms := quotas.connecting(host)):
+            self._node_metrics.connections_refused["connection_creation_rate"] += 1
+            self._lines.warning("refusing %s: its quota of new connections is used up", peer)
+            self._held.hold(sock, throttle_ms)
+            return
+        self._may_accept -= 1
         refusal = self._refusal(host)
         if refusal is not None:
             self._node_metrics.connections_refused[refusal] += 1

@@ -73,7 +73,8 @@ def list_acls(
     found: set[AclBinding] = set()
     with Admin(bootstrap_servers(bootstrap)) as admin:
         for each in wanted:
-            for one in principal or [None]:
+            principals: list[str | None] = [*principal] or [None]
+            for one in principals:
                 found.update(admin.describe_acls(each._replace(principal=one)))
     _show(sorted(found), as_json=as_json, nothing="there are no such rules")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from .metadata_image import NO_LEADER, MetadataImage
 from .metadata_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
@@ -15,11 +16,16 @@ from .metadata_records import (
     RemoveTopicRecord,
 )
 
-_OF_ALL = (ConfigRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord)
+_OF_ALL = (
+    ConfigRecord,
+    ClientQuotaRecord,
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings or rules of access alone.
+    """The leaders of partitions; all live nodes, on settings, quotas or rules of access alone.
 
     `image`: before the change.
     """

@@ -18,9 +18,12 @@ from uuid import UUID
 
 from ...protocol.acl_binding import AclBinding
 from ...protocol.internal_topics import INTERNAL_TOPICS
+from ..quotas.quota_entity import QuotaEntity
+from .client_quotas import apply_client_quota, client_quota_records
 from .listener_address import ListenerAddress
 from .metadata_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -167,6 +170,8 @@ class MetadataImage:
     scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
     acls: Mapping[str, AclBinding] = field(default_factory=lambda: _EMPTY)
     """Rules of access, by id; no two are equal."""
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
+    """See client_quotas."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -248,6 +253,7 @@ class MetadataImage:
         ]
         records += scram_records(self.scram_credentials)
         records += [AccessControlEntryRecord.of(*each) for each in self.acls.items()]
+        records += client_quota_records(self.client_quotas)
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -329,6 +335,8 @@ class _Change:
                 self._writable("acls").pop(record.id, None)
             case ProducerIdsRecord():
                 self._values["next_producer_id"] = record.next_producer_id
+            case ClientQuotaRecord():
+                apply_client_quota(self._writable("client_quotas"), record)
             case EpochRecord():
                 self._values["epoch"] = record.epoch
             case ClusterRecord():

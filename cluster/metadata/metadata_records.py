@@ -196,6 +196,18 @@ class RemoveAccessControlEntryRecord:
     id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord:
+    """One quota of a user, a client id, both, or an address; value None removes it.
+
+    entity: type, name, type, name; the name None stands for the default.
+    """
+
+    entity: tuple[str | None, ...]
+    key: str
+    value: float | None
+
+
 MetadataRecord = (
     ClusterRecord
     | VotersRecord
@@ -213,6 +225,7 @@ MetadataRecord = (
     | RemoveUserScramCredentialRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | ClientQuotaRecord
 )
 
 _TYPES: dict[str, Any] = {

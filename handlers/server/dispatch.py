@@ -39,6 +39,7 @@ from ..ports.client_session import INTERNAL_SESSION, ClientSession
 from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.request_metrics import RequestTrace
+from ..quotas.throttling import throttle
 from ..records.produce import without_repeats
 from ..records.produce_response import (
     CloseConnection,
@@ -145,7 +146,7 @@ def dispatch(
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
         context = RequestContext(
-            node, header.api_version, header.client_id, peer, header.correlation_id, session
+            node, header.api_version, header.client_id, peer, header.correlation_id, session, trace
         )
         if is_long_frame and header.api_key != PRODUCE_KEY:
             trace.is_begun = False
@@ -283,6 +284,9 @@ async def _finish(
 
 
 def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
+    quotas = context.node.quotas
+    if quotas is not None and not isinstance(response, FetchAnswer):
+        response = throttle(response, api, context, quotas)
     if response is None:
         return None
     version = context.api_version
@@ -300,6 +304,7 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
             out,
             version,
             response.topics,
+            throttle_time_ms=response.throttle_time_ms,
             error_code=response.error_code,
             session_id=response.session_id,
             endpoints=response.endpoints,

@@ -41,6 +41,7 @@ from ..groups import (
     txn_offset_commit,
 )
 from ..ports.api import Api
+from ..quotas import alter_client_quotas, describe_client_quotas
 from ..records import (
     delete_records,
     describe_producers,
@@ -117,6 +118,8 @@ _MODULES = (
     offset_delete,
     describe_user_scram_credentials,
     alter_user_scram_credentials,
+    describe_client_quotas,
+    alter_client_quotas,
     describe_quorum,
     update_features,
     describe_cluster,

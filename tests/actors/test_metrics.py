@@ -120,7 +120,9 @@ def fake_node(partitions: int) -> Any:
         server_config=ServerConfig(),
         now_ms=lambda: 1_700_000_000_000,
         image=SimpleNamespace(topics={}, offset=9),
-        listener=SimpleNamespace(connection_count=1, memory=SimpleNamespace(used=0, waiting=0)),
+        socket_server=SimpleNamespace(
+            connection_count=1, memory=SimpleNamespace(used=0, waiting=0)
+        ),
     )
 
 

@@ -120,6 +120,7 @@ class Broker:
             image=IMAGE,
             metrics=RequestMetrics(),
             authorizer=None,
+            quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),
         )

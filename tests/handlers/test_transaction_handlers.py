@@ -103,6 +103,7 @@ class Broker:
             image=IMAGE,
             metrics=RequestMetrics(),
             authorizer=None,
+            quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),
             now_ms=lambda: self.world.now_ms,
