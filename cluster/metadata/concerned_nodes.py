@@ -14,12 +14,19 @@ from .metadata_records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
+from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
-_OF_ALL = (ConfigRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord)
+_OF_ALL = (
+    ConfigRecord,
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
+)
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings or rules of access alone.
+    """The leaders of partitions; all live nodes, on settings, users or rules of access alone.
 
     `image`: before the change.
     """

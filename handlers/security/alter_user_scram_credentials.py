@@ -22,7 +22,8 @@ from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
 from ..ports.api import api
 from ..ports.context import RequestContext
 
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 5_000
+"""How long it is waited for nodes that do not act on the change: they let in whom it forbids."""
 
 
 async def handle(
