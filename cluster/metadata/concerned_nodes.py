@@ -15,17 +15,20 @@ from .metadata_records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
+from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 _OF_ALL = (
     ConfigRecord,
     ClientQuotaRecord,
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
 )
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings, quotas or rules of access alone.
+    """The leaders of partitions; all live nodes, on settings, quotas, users or access rules alone.
 
     `image`: before the change.
     """

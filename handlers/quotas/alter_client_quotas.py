@@ -16,6 +16,7 @@ from ...protocol.messages.alter_client_quotas import (
     EntryData,
     EntryDataResponse,
 )
+from ..authorization.quota_access import ALTER_CLIENT_QUOTAS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -54,4 +55,4 @@ def _changes(entry: EntryData) -> tuple[QuotaChange, ...]:
     return tuple(QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops)
 
 
-API = api(0, 1, AlterClientQuotasRequest, handle)
+API = api(0, 1, AlterClientQuotasRequest, handle, access=ALTER_CLIENT_QUOTAS)

@@ -11,6 +11,7 @@ from ...protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from ..authorization.quota_access import DESCRIBE_CLIENT_QUOTAS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -43,4 +44,4 @@ def handle(
     )
 
 
-API = api(0, 1, DescribeClientQuotasRequest, handle)
+API = api(0, 1, DescribeClientQuotasRequest, handle, access=DESCRIBE_CLIENT_QUOTAS)

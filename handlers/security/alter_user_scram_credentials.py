@@ -19,10 +19,12 @@ from ...protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
+from ..authorization.user_access import ALTER_USER_SCRAM_CREDENTIALS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 5_000
+"""How long it is waited for nodes that do not act on the change: they let in whom it forbids."""
 
 
 async def handle(
@@ -66,4 +68,4 @@ def _result(user: str, code: int, message: str | None) -> AlterUserScramCredenti
     return AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message)
 
 
-API = api(0, 0, AlterUserScramCredentialsRequest, handle)
+API = api(0, 0, AlterUserScramCredentialsRequest, handle, access=ALTER_USER_SCRAM_CREDENTIALS)

@@ -15,6 +15,7 @@ from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from ...protocol.security.scram import MECHANISM_TYPES
+from ..authorization.user_access import DESCRIBE_USER_SCRAM_CREDENTIALS
 from ..ports.api import api
 from ..ports.context import RequestContext
 
@@ -47,4 +48,4 @@ def handle(
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
-API = api(0, 0, DescribeUserScramCredentialsRequest, handle)
+API = api(0, 0, DescribeUserScramCredentialsRequest, handle, access=DESCRIBE_USER_SCRAM_CREDENTIALS)

@@ -167,6 +167,9 @@ def _encode(data: bytes) -> str:
 
 def _decode(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
     except binascii.Error:
         raise MalformedRequest("a SCRAM message with something else than base64") from None
+    if _encode(data) != text:  # bits behind the end: two texts would be one proof
+        raise MalformedRequest("a SCRAM message with something else than base64")
+    return data

@@ -28,7 +28,7 @@ class PlainServer:
             raise IllegalSaslState("SASL/PLAIN is one message")
         self._is_over = True
         try:
-            authorization_id, name, password, *_ = token.decode().split("\0")
+            authorization_id, name, password = token.decode().split("\0")
         except ValueError:  # UnicodeDecodeError is one
             raise invalid_credentials(self.mechanism, is_repeated=self._is_repeated) from None
         if not name or not password or len(token) > MOST_BYTES:

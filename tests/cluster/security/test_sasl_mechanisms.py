@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bradbury.cluster.security.sasl.credentials import TokenCredential
-from bradbury.cluster.security.sasl.mechanisms import MECHANISMS, make_server
+from bradbury.cluster.security.sasl.mechanisms import make_server
 from bradbury.cluster.security.sasl.sasl_server import SaslServer, SaslStep
 from bradbury.protocol.errors import (
     IllegalSaslState,
@@ -16,6 +16,7 @@ from bradbury.protocol.security.scram import HASHES, ScramCredential
 from bradbury.protocol.security.scram_client import ScramClient
 
 NONCE = "server+nonce"
+MECHANISMS = ("PLAIN", *HASHES)
 INVALID = (
     "Authentication failed during authentication due to invalid credentials with SASL mechanism"
 )
