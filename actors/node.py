@@ -31,7 +31,9 @@ from typing import TypeVar
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
+from ..cluster.metadata.listener_address import ListenerAddress
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
+from ..cluster.security.listener_config import ListenerConfig
 from ..controller.controller_calls import Leave, Suspect
 from ..controller.controller_effects import (
     ApplyMetadata,
@@ -70,7 +72,11 @@ from .loop.carry_through import within
 from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
 from .metrics.metrics_endpoint import MetricsEndpoint
-from .network.listener import Listener, PortInUse
+from .network.acceptor import PortInUse
+from .network.node_quotas import NodeQuotas
+from .network.peers import Peers
+from .network.socket_server import SocketServer
+from .network.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer
@@ -91,6 +97,7 @@ class NodeConfig:
     Of its data directories the first holds the metadata log and the port of the last time; in each
     of them is a log directory of the name `directory`.
 
+    port_offset: what is added to the ports of further listeners, see SecurityConfig.listeners.
     ray_address: of the Ray node that it was planned for; "" without Ray.
     """
 
@@ -101,6 +108,7 @@ class NodeConfig:
     directory: str
     host: str = "127.0.0.1"
     port: int = 0
+    port_offset: int = 0
     advertised_host: str | None = None
     rack: str | None = None
     machine: str = ""
@@ -210,10 +218,13 @@ class Node:
             if config.server.broker.authorizer_class_name
             else None
         )
+        self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
+        self.quotas: NodeQuotas | None = None
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
-        self.listener = Listener(self)
+        self.socket_server = SocketServer(self)
+        self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)
         self.is_open = False
         """Whether it has its directories and its port."""
@@ -240,7 +251,7 @@ class Node:
 
     async def run_aside(self, call: Callable[[], T]) -> T:
         """See handlers.context.Node. One thread: two such calls would take turns anyway."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, call)
+        return await asyncio.get_running_loop().run_in_executor(self._aside, timed_aside(call))
 
     @property
     def config(self) -> BrokerConfig:
@@ -270,6 +281,7 @@ class Node:
                 self._file_system,
                 config.server.broker,
                 now_ms=self.now_ms,
+                peers=self.peers,
                 on_all_offline=self._on_fenced,
             )
             await asyncio.to_thread(self.host.open)
@@ -278,18 +290,27 @@ class Node:
         self.is_open = True
 
     def _bind(self) -> None:
+        """Every listener takes its port."""
+        config = self._node_config
+        first, *others = self.server_config.security.listener_configs()
+        self._bind_listener(first, config.port, LAST_PORT_FILE)
+        for listener in others:
+            port = listener.port + config.port_offset if listener.port else 0
+            self._bind_listener(listener, port, f"{LAST_PORT_FILE}-{listener.name.lower()}")
+
+    def _bind_listener(self, listener: ListenerConfig, port: int, file_name: str) -> None:
         """Port 0 takes the port of the last time if it is still free.
 
         A restarted node keeps its address, and with it the clients that began with it.
         """
-        config = self._node_config
-        path = f"{self._directory.path}/{LAST_PORT_FILE}"
-        last = self._last_port(path) if config.port == 0 else None
+        host = self._node_config.host
+        path = f"{self._directory.path}/{file_name}"
+        last = self._last_port(path) if port == 0 else None
         if last is not None:
             with contextlib.suppress(PortInUse):
-                self.listener.bind(config.host, last)
+                self.socket_server.bind(listener, host, last)
                 return
-        port = self.listener.bind(config.host, config.port)
+        port = self.socket_server.bind(listener, host, port)
         try:
             write_atomically(self._file_system, path, f"{port}\n".encode())
         except OSError as error:
@@ -317,7 +338,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"{self.advertised_host}:{self.listener.port}"
+        return f"{self.advertised_host}:{self.socket_server.port}"
 
     async def join(self) -> None:
         """Register, apply the metadata, accept connections. Waits for the controller.
@@ -336,7 +357,7 @@ class Node:
                 self.transactions = TransactionHost(self)
                 self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self._driver.ask(self._lifecycle.follow)
-        self.listener.open()
+        self.socket_server.open()
         self._probe.start()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
         self._is_following = True
@@ -352,7 +373,7 @@ class Node:
             incarnation=self._incarnation,
             roles=config.roles,
             host=self.advertised_host,
-            port=self.listener.port,
+            port=self.socket_server.port,
             rack=config.rack,
             machine=config.machine,
             node_id=directory.identity.node_id,
@@ -360,6 +381,10 @@ class Node:
             has_all_data=self.host is None or self.host.logs.has_all_data,
             metadata_directory_id=(
                 "" if self.voter is None else self.voter.directory.identity.directory_id
+            ),
+            listeners=tuple(
+                ListenerAddress(name, self.advertised_host, port)
+                for name, port in self.socket_server.ports().items()
             ),
             name="/".join((*config.roles, config.name, config.directory)),
         )
@@ -383,7 +408,7 @@ class Node:
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""
         self.is_open = False
-        self.listener.close()
+        self.socket_server.close()
         self._probe.stop()
         self.metrics_endpoint.close()
         self._heap.close()
@@ -425,6 +450,8 @@ class Node:
             self._heap.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
+        if image.client_quotas is not before.client_quotas:
+            self.quotas = self._all_quotas.follow(image.client_quotas)
         self.transaction_partitions.on_metadata(image)
         if self.groups is not None:
             self.groups.on_metadata(before, image)
@@ -443,7 +470,7 @@ class Node:
             self.host.configure(self.server_config)
 
     def on_closed(self, peer: str) -> None:
-        """See listener.MeasuredNode."""
+        """See socket_server.ListeningNode."""
         if self.host is not None and self.is_open:
             self.host.unreachable.on_closed(peer)
 
@@ -464,7 +491,7 @@ class Node:
             "pid": os.getpid(),
             "partitions": 0 if host is None else len(host.replicas),
             "size_bytes": 0 if host is None else _size_of(host.replicas),
-            "connections": self.listener.connection_count,
+            "connections": self.socket_server.connection_count,
             "metrics": self.metrics_endpoint.address(self.advertised_host),
             "metadata_offset": self.image.offset,
             "controller_epoch": self._lifecycle.controller_epoch,

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 from bradbury.cluster.security import authorizer
 from bradbury.cluster.security.authorizer import StandardAuthorizer
-from bradbury.protocol.acl_binding import (
+from bradbury.protocol.principal import Principal
+from bradbury.protocol.security.acl_binding import (
     AclBinding,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
 )
-from bradbury.protocol.principal import Principal
 
 HOST = "127.0.0.1"
 ALICE = Principal("User", "alice")

@@ -24,6 +24,7 @@ from .acls.acls_command import acls
 from .bench.bench_command import bench
 from .cluster.cluster_commands import down, up
 from .cluster.dirs_command import dirs
+from .cluster.quotas_command import quotas
 from .cluster.rebalance_command import drain, rebalance
 from .cluster.replicas_command import replicas
 from .cluster.status_command import status
@@ -41,6 +42,7 @@ from .topics.offsets_command import offsets
 from .topics.produce_command import produce
 from .topics.topic_commands import topics
 from .transactions.transactions_command import transactions
+from .users.users_command import users
 
 INTERRUPTED = 130
 DEBUG = "--debug"
@@ -121,11 +123,13 @@ app.command()(mirror)
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
+app.add_typer(users, name="users")
 app.add_typer(acls, name="acls")
 app.command()(rebalance)
 app.command()(drain)
 app.add_typer(replicas, name="replicas")
 app.add_typer(voters, name="voters")
+app.add_typer(quotas, name="quotas")
 app.command()(dirs)
 app.command()(demo)
 app.add_typer(log, name="log")

@@ -2,8 +2,8 @@
 
 One field per setting; see protocol/config_key for what a field holds. The settings that give topics
 their defaults (log.retention.ms and so on) stand in storage/log_config, those of groups in
-groups/group_config, those of transactions in transactions/transaction_config;
-handlers/ports/server_config joins the four.
+groups/group_config, those of transactions in transactions/transaction_config, those of listeners in
+cluster/security/security_config; handlers/ports/server_config joins the five.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..protocol.config_key import (
     boolean,
     double,
     integer,
-    keys_of,
     long,
     ratio,
     string,
@@ -31,8 +30,8 @@ from .security.authorizer import parse_super_users
 
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
-NO_SECURITY = "there is TLS with PEM files, see docs/security.md; this part is not there"
-NO_QUOTAS = "clients have no quotas yet"
+NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says what is"
+QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
@@ -44,9 +43,6 @@ ONE_FETCHER = "a node asks each leader on one connection, for all partitions at 
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """Kafka's own; the one selector that is not somebody's Java class (KIP-392)."""
-PLAIN_LISTENER = "PLAINTEXT://:0"
-TLS_LISTENER = "SSL://:0"
-STORES = ("JKS", "PKCS12", "PEM")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NO_RATE_LIMIT = 1.7976931348623157e308
 """Kafka's default of a rate without limit: the largest double."""
@@ -89,14 +85,13 @@ class BrokerConfig(Config):
         "metadata.max.retention.*": NEWEST_SNAPSHOT_ONLY,
         "metadata.max.idle.interval.ms": "an idle controller writes nothing",
         "advertised.listeners": ADDRESSES_ARE_PLACED,
-        "listener.*": ADDRESSES_ARE_PLACED,
-        "inter.broker.*": ADDRESSES_ARE_PLACED,
         "ssl.*": NO_SECURITY,
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,
+        "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
         "delegation.token.*": NO_SECURITY,
-        "quota.*": NO_QUOTAS,
-        "client.quota.*": NO_QUOTAS,
+        "quota.*": QUOTAS_ARE_METADATA,
+        "client.quota.callback.class": "quotas are the cluster's; a callback is a Java class",
         "metric.reporters": NO_METRICS_REPORTERS,
         "metrics.*": NO_METRICS_REPORTERS,
         "create.topic.policy.class.name": "policies are Java classes",
@@ -280,6 +275,17 @@ class BrokerConfig(Config):
         "The most bytes a second that are copied between log directories of this node.",
         dynamic=True,
     )
+    quota_window_num: int = integer(
+        11, 1, "Over how many slices of time the rates of clients are measured, for their quotas."
+    )
+    quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    controller_quota_window_num: int = integer(
+        11,
+        1,
+        "How many slices of time's worth of new and deleted partitions a client with a quota of "
+        "them may have at once.",
+    )
+    controller_quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
     replication_quota_window_num: int = integer(
         11, 1, "Over how many slices of time the rates of throttled replicas are measured."
     )
@@ -348,34 +354,6 @@ class BrokerConfig(Config):
         "allows are moved to others before it goes. Without, it only lets others lead.",
     )
 
-    listeners: str = string(
-        PLAIN_LISTENER,
-        "Whether the one listener of a node speaks TLS. Host and port are not given here but "
-        "where the cluster is started.",
-        choices=(PLAIN_LISTENER, TLS_LISTENER),
-    )
-    ssl_keystore_type: str = string(
-        "JKS", "Of an SSL listener it must be PEM: Java's formats are not read.", choices=STORES
-    )
-    ssl_keystore_location: str = string(
-        "", "A PEM file with the private key, without a password, and its certificate chain."
-    )
-    ssl_truststore_type: str = string(
-        "JKS", "If there is a truststore it must be PEM.", choices=STORES
-    )
-    ssl_truststore_location: str = string(
-        "", "A PEM file with the certificates that may have signed those of clients."
-    )
-    ssl_client_auth: str = string(
-        "none",
-        "Whether clients are asked for a certificate. The subject of one that is accepted is the "
-        "client's principal.",
-        choices=("none", "requested", "required"),
-    )
-    ssl_enabled_protocols: str = string(
-        "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both, separated by a comma."
-    )
-
     authorizer_class_name: str = string(
         "",
         "Who decides what a client may do: nobody, or with Kafka's own the rules that CreateAcls "
@@ -389,43 +367,7 @@ class BrokerConfig(Config):
         False, "Whether everybody may use a resource that no rule is about, with an authorizer."
     )
 
-    @property
-    def is_tls(self) -> bool:
-        return self.listeners == TLS_LISTENER
-
-    def tls_protocols(self) -> frozenset[str]:
-        """ssl.enabled.protocols. Raises InvalidConfig: none, or another one."""
-        names = frozenset(name.strip() for name in self.ssl_enabled_protocols.split(","))
-        if not names <= {"TLSv1.2", "TLSv1.3"}:
-            raise InvalidConfig(
-                "ssl.enabled.protocols can be TLSv1.2, TLSv1.3 or both, "
-                f"not {self.ssl_enabled_protocols!r}"
-            )
-        return names
-
-    def _check_tls(self) -> None:
-        self.tls_protocols()
-        if not self.is_tls:
-            for name, (key, field_name) in keys_of(type(self)).items():
-                if name.startswith("ssl.") and getattr(self, field_name) != key.default:
-                    raise InvalidConfig(
-                        f"{name} has no effect without listeners={TLS_LISTENER}; give both or none"
-                    )
-            return
-        if self.ssl_keystore_type != "PEM" or not self.ssl_keystore_location:
-            raise InvalidConfig(
-                f"listeners={TLS_LISTENER} needs ssl.keystore.type=PEM and ssl.keystore.location"
-            )
-        if self.ssl_truststore_location and self.ssl_truststore_type != "PEM":
-            raise InvalidConfig("ssl.truststore.location needs ssl.truststore.type=PEM")
-        if self.ssl_client_auth != "none" and not self.ssl_truststore_location:
-            raise InvalidConfig(
-                f"ssl.client.auth={self.ssl_client_auth} needs ssl.truststore.location: "
-                "certificates that nobody vouches for prove nothing"
-            )
-
     def check_together(self) -> None:
-        self._check_tls()
         parse_super_users(self.super_users)
         self.connection_limits_by_address()
         if self.replica_selector_class not in ("", RACK_AWARE):

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..cluster.control.controller_request import ControllerRequest
 from ..cluster.control.controller_state import NodeRegistration
+from ..cluster.control.metered_request import MeteredRequest
 from ..cluster.control.poll_times import PollTime
 from ..cluster.quorum.voter_change import VoterChange
 
@@ -103,6 +104,24 @@ class Change(ControllerCall[A]):
     timeout_ms: int
 
 
+class MeteredAnswer(NamedTuple, Generic[A]):
+    """throttle_ms: how long the client is to wait before it asks for more (KIP-599)."""
+
+    answer: A
+    throttle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredChange(ControllerCall[MeteredAnswer[A]]):
+    """A Change for a client, who may have a quota. is_strict: it may be refused for it."""
+
+    request: MeteredRequest[A]
+    timeout_ms: int
+    user: str
+    client_id: str
+    is_strict: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeVoter(ControllerCall[tuple[str, ...]]):
     """Add a voter, once it has what is committed, or remove one; the answer is who votes then.
@@ -128,8 +147,8 @@ def as_repeated(call: ControllerCall[A]) -> ControllerCall[A]:
     """The same call, telling that an earlier try's answer was lost, if it can tell that."""
     repeated: Any = call
     match call:
-        case Change(request, _):
-            repeated = replace(call, request=replace(request, is_repeated=True))
+        case Change() | MeteredChange():
+            repeated = replace(call, request=replace(call.request, is_repeated=True))
         case ChangeVoter(change, _):
             repeated = replace(call, change=replace(change, is_repeated=True))
     typed: ControllerCall[A] = repeated

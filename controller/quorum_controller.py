@@ -50,6 +50,7 @@ from .controller_calls import (
     ControllerCall,
     DescribeQuorum,
     Leave,
+    MeteredChange,
     Poll,
     QuorumState,
     Register,
@@ -61,6 +62,7 @@ from .controller_election import ControllerElection
 from .metadata_leader import MetadataLeader, Superseded
 from .metadata_publisher import MetadataPublisher
 from .metadata_snapshots import MetadataSnapshots
+from .metered_changes import MeteredChanges
 from .quorum_times import QuorumTimes
 from .voter_changes import VoterChanging
 
@@ -124,6 +126,7 @@ class QuorumController:
         self._unclean_at_ms = 0
         self._balance_at_ms = 0
         self._rebalance = AutomaticRebalance(config)
+        self._metered = MeteredChanges(config)
         self._ticking = 0
 
     # --- what it is ------------------------------------------------------------------------------
@@ -293,7 +296,7 @@ class QuorumController:
                 self._poll(ticket, call, now)
             case Register():
                 self._register(ticket, call, now)
-            case Change():
+            case Change() | MeteredChange():
                 self._change(ticket, call, now)
             case Leave():
                 controller_state.check_session(self._image, call.node_id, call.incarnation)
@@ -419,25 +422,26 @@ class QuorumController:
 
         self.submit(decide, then, now)
 
-    def _change(self, ticket: Any, call: Change[Any], now: Instant) -> None:
+    def _change(self, ticket: Any, call: Change[Any] | MeteredChange[Any], now: Instant) -> None:
         request = call.request
 
         def decide(image: MetadataImage) -> tuple[Sequence[MetadataRecord], Any]:
             records: Sequence[MetadataRecord]
-            records, answer = request.decide(image, self._rules)
+            records, finish = self._metered.decide(call, image, self._rules, now)
             if request.validate_only:
                 records = []
             elif request.needs_confirmation and not records:
                 # Only who has the votes of a majority can write it: see the election.
                 records = [EpochRecord(epoch=self._me.epoch, owner=self._me.owner)]
             offset = image.offset + len(records)
-            return records, (answer, concerned_nodes(records, image), offset)
+            return records, (finish, concerned_nodes(records, image), offset)
 
         def then(decided: Any, now: Instant) -> None:
             if isinstance(decided, Exception):
                 self._effects.append(Refuse(ticket, decided))
             else:
-                answer, node_ids, offset = decided
+                finish, node_ids, offset = decided
+                answer = finish(now)
                 self._publisher.wait_applied(ticket, answer, node_ids, offset, call.timeout_ms, now)
 
         self.submit(decide, then, now)

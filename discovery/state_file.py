@@ -47,6 +47,7 @@ class ClusterState:
     ray_address: of the Ray cluster's GCS, "host:port".
     bootstrap: "host:port,..." of the brokers.
     config: what it was started with, by Kafka's names.
+    client_config: the file of security settings for its clients; "": they need none.
     descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
         outlive a process that is killed, and are ended by the command that finds the state stale.
     """
@@ -60,6 +61,7 @@ class ClusterState:
     is_program: bool = False
     descendants: tuple[tuple[int, int], ...] = ()
     config: Mapping[str, str] = field(default_factory=dict)
+    client_config: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -96,6 +98,11 @@ def cache_directory() -> Path:
 def state_path(namespace: str = DEFAULT_NAMESPACE) -> Path:
     name = "cluster" if namespace == DEFAULT_NAMESPACE else f"cluster-{namespace}"
     return state_directory() / f"{name}.json"
+
+
+def secure_directory(namespace: str = DEFAULT_NAMESPACE) -> Path:
+    """The keys of a secured cluster that was started here, for its user alone."""
+    return state_directory() / f"secure-{namespace}"
 
 
 def log_path(namespace: str = DEFAULT_NAMESPACE) -> Path:

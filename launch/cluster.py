@@ -31,7 +31,9 @@ from ..actors.ray.placement import (
     shared_address,
 )
 from ..actors.ray.ray_nodes import living_nodes
+from ..actors.ray.secure_folder import CLIENT_FILE, NODE_FILE
 from ..cluster.control.rebalance import PartitionMove, Rebalance
+from ..cluster.control.scram_control import AlterUserScramCredentials
 from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
 from ..discovery.processes import descendants_of, start_time
@@ -53,11 +55,12 @@ from ..discovery.state_file import (
     default_namespace,
     read_state,
     remove_state,
+    secure_directory,
     state_path,
     write_state,
 )
 from ..handlers.ports.server_config import ServerConfig
-from ..protocol.errors import InvalidConfig, KafkaError
+from ..protocol.errors import KafkaError
 from .actors import (
     READY_SECONDS,
     ask,
@@ -70,6 +73,8 @@ from .actors import (
     stop_actors,
     wait_until_serving,
 )
+from .secure.listener_checks import check_secrets, refuse_open_listeners
+from .secure.secure_cluster import SecureCluster
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
@@ -166,6 +171,13 @@ class Cluster:
         answer: A = answered
         return answer
 
+    def make_user(self, request: AlterUserScramCredentials) -> None:
+        """Of a new cluster the first one: nobody can log in yet to make him. Raises UpError."""
+        outcomes = self._ask_controller(Change(request, timeout_ms=30_000))
+        for name, outcome in outcomes.items():
+            if outcome.code:
+                raise UpError(f"user {name} cannot be made: {outcome.message}")
+
     def down(self) -> None:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""
         stop_actors(self.namespace)
@@ -192,7 +204,15 @@ class Cluster:
             is_program=is_program and is_kept_here,
             descendants=descendants_of(pid) if self.owns_ray and pid is not None else (),
             config=(running_settings(self.namespace) or {}).get("config", {}),
+            client_config=self._client_config(),
         )
+
+    def _client_config(self) -> str:
+        """The file for clients that `up(secure=True)` has made here; "" if there is none."""
+        path = secure_directory(self.namespace) / CLIENT_FILE
+        settings = (running_settings(self.namespace) or {}).get("config", {})
+        own = settings.get("ssl.keystore.location", "")
+        return str(path) if own.endswith(f"/{NODE_FILE}") and path.exists() else ""
 
     def __enter__(self) -> Self:
         return self
@@ -233,6 +253,8 @@ def up(
     node_label: Mapping[str, str] | None = None,
     node_resource: str | None = None,
     config: Mapping[str, Any] | None = None,
+    secure: bool = False,
+    insecure: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Cluster:
     """Serve from every node of the Ray cluster; return when all nodes do. Repeating it is harmless.
@@ -255,6 +277,10 @@ def up(
         node_label, node_resource: only on Ray nodes that have them. Those that join later get
             their brokers by themselves, unless bradbury.auto.join is false.
         config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
+        secure: TLS everywhere, clients with passwords, access by rules; see docs/security.md. The
+            clients of this user find the admin's password by themselves.
+        insecure: serve whoever reaches an address beyond loopback; without, that is refused where
+            a listener asks nobody who he is.
         on_progress: called with a text that says what is being waited for.
 
     Raises:
@@ -277,6 +303,8 @@ def up(
             node_label=node_label,
             node_resource=node_resource,
             config=config,
+            secure=secure,
+            insecure=insecure,
             on_progress=on_progress,
         )
     except BaseException:
@@ -317,6 +345,8 @@ def start(
     node_label: Mapping[str, str] | None = None,
     node_resource: str | None = None,
     config: Mapping[str, Any] | None = None,
+    secure: bool = False,
+    insecure: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Cluster:
     """`up` on the Ray cluster that this process is connected to; no state file is written."""
@@ -324,18 +354,19 @@ def start(
         "data_dir": _absolute(data_dir or default_data_dir(namespace)),
         "config": {str(key): str(value) for key, value in (config or {}).items()},
     }
-    server = ServerConfig.from_kafka(settings["config"])
-    if server.broker.is_tls:
-        raise InvalidConfig(
-            "listeners=SSL://:0 is for bradbury.local() with one node: the actors of a cluster on "
-            "Ray do not speak TLS among each other yet"
-        )
     running = describe_running(namespace)
     existing = None if running is None else running["settings"]
     if existing is not None and data_dir is None:
         settings["data_dir"] = existing["data_dir"]
-    if existing is not None and not config:
+    first_data_dir = data_dirs(settings["data_dir"])[0]
+    secured = SecureCluster(namespace) if secure else None
+    if secured is not None:
+        settings["config"] = secured.config(first_data_dir, settings["config"])
+    elif existing is not None and not config:
         settings["config"] = existing["config"]
+    server = ServerConfig.from_kafka(settings["config"])
+    check_secrets(settings["config"])
+    server.security.check_for_several_nodes()
     if existing is not None and existing != settings:
         raise UpError(
             f"a cluster is already up in namespace {namespace!r} with {existing}; "
@@ -362,7 +393,11 @@ def start(
             plans = plan(nodes, placement, server, brokers=_known_brokers(running))
         except PlacementError as error:
             raise UpError(str(error)) from None
+        if running is None and not insecure:
+            refuse_open_listeners(server.security, plans)
         try:
+            if secured is not None:
+                secured.certify(plans, first_data_dir, on_progress)
             handles = start_actors(plans, namespace, settings, placement)
             wait_until_serving(handles, on_progress)
             break
@@ -373,7 +408,10 @@ def start(
             is_taken = isinstance(error, UpError) and CANNOT_LISTEN in str(error)
             if not (is_port_ours and is_taken and attempt < PORT_ATTEMPTS):
                 raise
-    return Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))
+    cluster = Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))
+    if secured is not None:
+        cluster.make_user(secured.admin_user())
+    return cluster
 
 
 def connect(address: str | None = None, namespace: str | None = None) -> Cluster:

@@ -27,6 +27,7 @@ import uvloop
 
 from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
+from ..cluster.security.listener_config import SecurityProtocol
 from ..controller.metadata_leader import Superseded
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import InvalidConfig
@@ -59,10 +60,8 @@ class LocalCluster:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
         self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
-        if self._server.broker.is_tls and nodes > 1:
-            raise InvalidConfig(
-                "listeners=SSL://:0 is for one node: nodes do not speak TLS among each other yet"
-            )
+        if nodes > 1:
+            self._server.security.check_for_several_nodes()
         self._temporary = tempfile.mkdtemp(prefix="bradbury-") if data_dir is None else None
         given = data_dir or self._temporary or ""
         several = (given,) if isinstance(given, str | os.PathLike) else given
@@ -91,16 +90,31 @@ class LocalCluster:
         """host:port of every node that runs, separated by commas."""
         return ",".join(node.address for node in self.nodes if node.is_open)
 
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """The same of another listener than the first, by its name.
+
+        Raises:
+            KeyError: there is no such listener.
+        """
+        return ",".join(
+            f"{node.advertised_host}:{node.socket_server.ports()[listener]}"
+            for node in self.nodes
+            if node.is_open
+        )
+
     def admin(self, **security: Unpack[SecurityOptions]) -> Admin:
         """An Admin client of this cluster, which is to be given `security` if the cluster has any.
 
         Raises:
-            InvalidConfig: the cluster speaks TLS, and `security` does not say whom to trust.
+            InvalidConfig: the first listener is not PLAINTEXT, and `security` does not say how to
+                connect to it.
         """
-        if self._server.broker.is_tls and not security:
+        protocol = self._server.security.listener_configs()[0].protocol
+        if protocol != SecurityProtocol.PLAINTEXT and not security:
             raise InvalidConfig(
-                'this cluster speaks TLS: admin(security_protocol="SSL", '
-                "ssl_truststore_location=...), a PEM file with the certificate to trust"
+                f'clients of this cluster speak {protocol}: admin(security_protocol="{protocol}", '
+                "...), with ssl_truststore_location, a PEM file with the certificate to trust, for "
+                "TLS, and sasl_mechanism, sasl_username and sasl_password for SASL"
             )
         from ..clients.admin.admin import Admin
 
@@ -190,6 +204,7 @@ class LocalCluster:
                 directory="partitions-0",
                 host=self._host,
                 port=self._port + index if self._port else 0,
+                port_offset=index,
                 rack=None if self._node_count == 1 else f"node-{index}",
                 machine=f"node-{index}",
                 server=self._server,

@@ -2,6 +2,7 @@
 
 messages/   the requests and answers of each API, generated from Kafka's schemas
 columns/    records as columns: encode, decode, Arrow
+security/   SASL: SCRAM and jaas, as both sides need them
 records/    record batches, message sets, compression, as on the wire and in the log
 schema, codec, varint, header, message_generator    how messages are described, read and written
 request_frame                                       a request as one frame, and its answer

@@ -37,6 +37,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 _HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
@@ -116,6 +117,11 @@ class ConfigKey:
     def format(value: object) -> str:
         """The text that stands for `value` on the wire."""
         return str(value).lower() if isinstance(value, bool) else str(value)
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether its value is shown to nobody."""
+        return self.type is ConfigType.PASSWORD
 
     @property
     def allowed(self) -> str:
@@ -238,6 +244,11 @@ def string(
     )
 
 
+def password(documentation: str) -> Any:
+    """A field of text that nobody is shown."""
+    return _field("", type=ConfigType.PASSWORD, documentation=documentation)
+
+
 def as_it_is(default: bool | int, documentation: str, why_only: str, *, broker: str = "") -> Any:
     """A field that programs set to what it is here anyway; any other value is refused."""
     return _field(
@@ -312,6 +323,15 @@ class Config:
         Raises:
             InvalidConfig: unknown name, wrong type, out of bounds, or not available here.
         """
+        arguments = cls.parse_all(values)
+        if defaults is not None:
+            config: Self = replace(defaults, **arguments)  # type: ignore[type-var]
+            return config
+        return cls(**arguments)
+
+    @classmethod
+    def parse_all(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What `values` say, by the names of fields. Raises InvalidConfig, as from_kafka."""
         known = keys_of(cls)
         arguments: dict[str, Any] = {}
         for name, given in values.items():
@@ -321,10 +341,7 @@ class Config:
                 raise InvalidConfig(f"{name} needs a value")
             key, field_name = known[name]
             arguments[field_name] = key.parse(given)
-        if defaults is not None:
-            config: Self = replace(defaults, **arguments)  # type: ignore[type-var]
-            return config
-        return cls(**arguments)
+        return arguments
 
     @classmethod
     def split(cls, values: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
@@ -365,7 +382,7 @@ def keys_of(cls: type[Config]) -> dict[str, tuple[ConfigKey, str]]:
         _keys[cls] = {
             name: (replace(each.metadata["key"], name=name), each.name)
             for each in fields(cls)  # type: ignore[arg-type]  # every Config is a dataclass
-            if (name := kafka_name(each.name))
+            if "key" in each.metadata and (name := kafka_name(each.name))
         }
     return _keys[cls]
 

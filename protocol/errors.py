@@ -449,3 +449,29 @@ class DuplicateVoter(KafkaError):
 
 class VoterNotFound(KafkaError):
     code = ErrorCode.VOTER_NOT_FOUND
+
+
+class UnsupportedSaslMechanism(KafkaError):
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslState(KafkaError):
+    code = ErrorCode.ILLEGAL_SASL_STATE
+
+
+class SaslAuthenticationFailed(KafkaError):
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class ResourceNotFound(KafkaError):
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class UnacceptableCredential(KafkaError):
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+
+
+class ThrottlingQuotaExceeded(KafkaError):
+    """Too many changes of topics for the client's quota (KIP-599); the answer says how long."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED

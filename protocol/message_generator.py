@@ -58,8 +58,37 @@ API_KEYS = (
         36,
         37,
     ),
-    *(33, 34, 35, 36, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 64, 65, 66, 74, 75, 80, 81),
+    *(
+        33,
+        34,
+        35,
+        36,
+        37,
+        42,
+        43,
+        44,
+        45,
+        46,
+        47,
+        48,
+        49,
+        55,
+        57,
+        60,
+        61,
+        64,
+        65,
+        66,
+        74,
+        75,
+        80,
+        81,
+    ),
+    *(38, 39, 40, 41, 50, 51),
 )
+
+# Fields that let whoever reads them in as somebody else: not in the repr of a message.
+SECRET = {"auth_bytes", "hmac", "salted_password"}
 
 # kio begins where Kafka 4 does; the layouts before it are those of Kafka 3.9:
 # struct -> field -> its first version; other fields of the struct begin at 0.
@@ -227,6 +256,8 @@ def render_field(f: FoldedField) -> str:
             arguments.append(f"default={plain_default(f.default, f.kind)!r}")
     elif f.struct is None:
         arguments.append(f"default={ZERO.get(f.kind, '0')}")
+    if f.name in SECRET:
+        arguments.append("secret=True")
     return f"    {f.name}: {annotation} = wire({', '.join(arguments)})"
 
 

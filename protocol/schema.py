@@ -44,8 +44,12 @@ def wire(
     nullable: Versions | None = None,
     tag: int | None = None,
     default: Any = MISSING,
+    secret: bool = False,
 ) -> Any:
-    """A dataclass field with its wire form; arrays default to an empty list."""
+    """A dataclass field with its wire form; arrays default to an empty list.
+
+    secret: never shown, so that no log can have it.
+    """
     struct = None if isinstance(kind, str) else kind
     metadata = {
         "wire": Wire(
@@ -53,7 +57,7 @@ def wire(
         )
     }
     if default is not MISSING:
-        return field(default=default, metadata=metadata)
+        return field(default=default, metadata=metadata, repr=not secret)
     if array:
         return field(default_factory=list, metadata=metadata)
     assert struct is not None, "a plain field needs a default"

@@ -21,6 +21,7 @@ from ...protocol.messages.list_offsets import ListOffsetsResponse
 from ...protocol.schema import Message
 from ...protocol.topic_partition import TopicPartition
 from ..network.peer_connection import PeerConnection
+from ..network.peers import Peers
 from .group_host import GroupHost
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class CoordinatingNode(Protocol):
     def node_id(self) -> int: ...
     @property
     def image(self) -> MetadataImage: ...
+    @property
+    def peers(self) -> Peers: ...
 
 
 async def read_lags(node: CoordinatingNode) -> tuple[list[GroupPartitionLag], int]:
@@ -152,9 +155,8 @@ class _Leaders:
             node = self._node.image.nodes.get(leader)
             if node is None:
                 raise ConnectionFailed(f"the address of node {leader} is not known")
-            known = await PeerConnection.open(
-                node.host,
-                node.port,
+            known = await self._node.peers.connect(
+                node,
                 client_id=f"group-lag-{self._node.node_id}",
                 max_answer_bytes=MAX_ANSWER_BYTES,
             )

@@ -9,7 +9,7 @@ the node's metrics of requests, which count what comes from outside.
 from __future__ import annotations
 
 import inspect
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...handlers.ports.context import Node, RequestContext
 from ...handlers.server.table import APIS
@@ -17,15 +17,23 @@ from ...protocol.errors import ConnectionFailed
 from ...protocol.schema import Message
 from ..loop.carry_through import within
 from ..network.peer_connection import PeerConnection
+from ..network.peers import Peers
 
 R = TypeVar("R", bound=Message)
 MAX_ANSWER_BYTES = 16 * 1024**2
 
 
+class AskingNode(Node, Protocol):
+    """A node that connects to others."""
+
+    @property
+    def peers(self) -> Peers: ...
+
+
 class NodeRequests:
     """One event loop. `ask` of one node waits for its former answer: the steps see to that."""
 
-    def __init__(self, node: Node, client_id: str) -> None:
+    def __init__(self, node: AskingNode, client_id: str) -> None:
         self._node = node
         self._client_id = client_id
         self._connections: dict[int, tuple[tuple[str, int], PeerConnection]] = {}
@@ -62,14 +70,14 @@ class NodeRequests:
         node = self._node.image.nodes.get(node_id)
         if node is None:
             raise ConnectionFailed(f"the address of node {node_id} is not known")
-        address = (node.host, node.port)
+        address = self._node.peers.address_of(node)
         known = self._connections.get(node_id)
         if known is not None:
             if known[0] == address:
                 return known[1]
             self._close(node_id)  # its process is another one
-        connection = await PeerConnection.open(
-            *address, client_id=self._client_id, max_answer_bytes=MAX_ANSWER_BYTES
+        connection = await self._node.peers.connect(
+            node, client_id=self._client_id, max_answer_bytes=MAX_ANSWER_BYTES
         )
         self._connections[node_id] = (address, connection)
         return connection

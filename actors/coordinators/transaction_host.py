@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ...cluster.metadata.features import TRANSACTION_VERSION
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
-from ...handlers.ports.context import Node
 from ...handlers.ports.replica_port import LeaderReplica
 from ...handlers.ports.request_metrics import Histogram
 from ...handlers.ports.transaction_port import TransactionShard as TransactionShardPort
@@ -17,6 +16,7 @@ from ...transactions.transaction_coordinators import TransactionContext, transac
 from ...transactions.transaction_effects import SendMarkers
 from ...transactions.transaction_markers import MarkersWritten
 from .coordinator_host import CoordinatorHost
+from .node_requests import AskingNode
 from .transaction_marker_sender import TransactionMarkerSender
 from .transaction_shard import TransactionShard
 
@@ -36,7 +36,7 @@ class TransactionNumbers(NamedTuple):
 class TransactionHost:
     """One event loop. `on_metadata` before the node acts on an image; `close` at last."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AskingNode) -> None:
         kind = transaction_coordinators(
             node.server_config.transactions,
             node.producer_ids.take,

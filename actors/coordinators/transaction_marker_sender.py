@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...handlers.ports.context import Node
 from ...protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from ...protocol.topic_partition import TopicPartition
 from ...transactions.transaction_effects import SendMarkers
@@ -16,7 +15,7 @@ from ...transactions.transaction_markers import (
     TransactionMarkerManager,
 )
 from ..loop.step_driver import StepDriver
-from .node_requests import NodeRequests
+from .node_requests import AskingNode, NodeRequests
 
 WRITE_TXN_MARKERS_VERSION = 2
 """With the transaction.version, by which a partition tells a late batch's epoch (KIP-1228)."""
@@ -42,7 +41,7 @@ class ServingLeaders:
 class TransactionMarkerSender:
     """One event loop. `on_metadata` comes before the node acts on an image, `close` at last."""
 
-    def __init__(self, node: Node, on_written: Callable[[MarkersWritten], None]) -> None:
+    def __init__(self, node: AskingNode, on_written: Callable[[MarkersWritten], None]) -> None:
         """`on_written`: all markers of a transaction are there; in a later turn of the loop."""
         self._node = node
         self._on_written = on_written

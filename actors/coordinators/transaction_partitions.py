@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from functools import partial
 
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...handlers.ports.context import Node
 from ...handlers.ports.request_metrics import Histogram
 from ...protocol.error_code import ErrorCode
 from ...protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -21,7 +20,7 @@ from ...transactions.add_partitions_manager import (
     SendAddPartitionsToTxn,
 )
 from ..loop.step_driver import StepDriver
-from .node_requests import NodeRequests
+from .node_requests import AskingNode, NodeRequests
 
 ADD_PARTITIONS_TO_TXN_VERSION = 5
 REQUEST_TIMEOUT_MS = 30_000
@@ -31,7 +30,7 @@ REQUEST_TIMEOUT_MS = 30_000
 class HostedTransactionPartitions:
     """Implements handlers.transaction_port.TransactionPartitions. One event loop."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AskingNode) -> None:
         self.answer_times = Histogram()
         """From each question to its answer, of whichever kind."""
         self.failed_partitions = 0

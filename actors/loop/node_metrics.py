@@ -12,6 +12,7 @@ from collections import Counter
 from ...handlers.ports.request_metrics import Histogram, RequestMetrics
 
 LAG_PROBE_SECONDS = 0.1
+QUOTAS = ("produce", "fetch", "request", "controller_mutation", "connection")
 
 
 class NodeMetrics(RequestMetrics):
@@ -22,6 +23,8 @@ class NodeMetrics(RequestMetrics):
         self.connections_accepted = 0
         self.connections_refused: Counter[str] = Counter()
         self.connections_closed: Counter[str] = Counter()
+        self.throttles = {quota: Histogram() for quota in QUOTAS}
+        """By quota: how long clients were told to wait."""
         self.loop_lag = Histogram()
         self.unexpected_errors = 0
 

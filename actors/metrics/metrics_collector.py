@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from ..coordinators.transaction_host import TransactionHost
     from ..coordinators.transaction_partitions import HostedTransactionPartitions
     from ..loop.node_metrics import NodeMetrics
-    from ..network.listener import Listener
+    from ..network.peers import Peers
+    from ..network.socket_server import SocketServer
     from ..replication.log_cleaner import LogCleaner
     from ..replication.log_scrubber import LogScrubber
     from ..replication.partition_host import PartitionHost
@@ -163,6 +164,8 @@ METRICS = [
            "Connections whose long request waits for memory"),
     Metric("bradbury_unexpected_errors_total", "counter", (),
            "Requests that failed by a fault of the broker; each has a traceback in its log"),
+    Metric("bradbury_throttle_seconds", "histogram", ("quota",),
+           "How long clients beyond a quota were told to wait; not those within it"),
     Metric("bradbury_event_loop_lag_seconds", "histogram", (),
            "How late a timer of the event loop is, looked at ten times a second"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
@@ -242,6 +245,7 @@ class Numbers:
     values: dict[str, float] = field(default_factory=dict)
     by_label: dict[str, dict[str, int]] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
+    throttles: dict[str, Histogram] = field(default_factory=dict)
     lags: list[GroupPartitionLag] = field(default_factory=list)
 
 
@@ -252,7 +256,8 @@ class MeasuredNode(Protocol):
     groups: GroupHost | None
     transactions: TransactionHost | None
     transaction_partitions: HostedTransactionPartitions
-    listener: Listener
+    socket_server: SocketServer
+    peers: Peers
 
     def now_ms(self) -> int: ...
     @property
@@ -315,10 +320,10 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
         "bradbury_log_directories_short_of_space": short,
         **_of_cleaner(None if host is None else host.cleaner),
         **_of_damage(replicas, None if host is None else host.scrubber),
-        "bradbury_connections": node.listener.connection_count,
+        "bradbury_connections": node.socket_server.connection_count,
         "bradbury_connections_accepted_total": metrics.connections_accepted,
-        "bradbury_request_memory_bytes": node.listener.memory.used,
-        "bradbury_request_memory_waiting": node.listener.memory.waiting,
+        "bradbury_request_memory_bytes": node.socket_server.memory.used,
+        "bradbury_request_memory_waiting": node.socket_server.memory.waiting,
         "bradbury_unexpected_errors_total": metrics.unexpected_errors,
         "kafka_coordinator_group_groupmetadatamanager_numgroups": sum(groups.states.values()),
         **{
@@ -347,6 +352,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
             "loading": groups.partitions_loading,
         },
     }
+    numbers.throttles = metrics.throttles
     numbers.histograms = {
         "bradbury_fsync_seconds": Histogram() if host is None else host.fsyncs,
         "bradbury_event_loop_lag_seconds": metrics.loop_lag,
@@ -438,6 +444,9 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         if metric.name in numbers.histograms:
             _add_histogram(made, [], numbers.histograms[metric.name])
+        elif metric.labels == ("quota",):
+            for quota, histogram in numbers.throttles.items():
+                _add_histogram(made, [quota], histogram)
         else:
             for api in numbers.apis:
                 _add_histogram(made, [api.name], HISTOGRAMS[metric.name](api))

@@ -4,7 +4,7 @@ Plain non-blocking sockets on the loop's readiness callbacks, without asyncio's 
 go from the receive buffer straight into the log and from the file straight into the socket
 (sendfile), and reading stops while a peer does not take its answers.
 
-    receiving   whole frames are handled in the listener's shared scratch buffer; a longer one is
+    receiving   whole frames are handled in the node's shared scratch buffer; a longer one is
                 filled into the connection's own buffer, which doubles as the bytes really come (a
                 length that lies costs nothing). It serves the next long frame, too, from that one's
                 first byte on: who sends one long frame after the other has none of them copied
@@ -23,22 +23,26 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
 from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
-from ...handlers.ports.context import Node
-from ...handlers.ports.request_metrics import RequestTrace
-from ...handlers.server.dispatch import Chunks, NotServed, PeerError, check_header, dispatch
+from ...handlers.server.dispatch import (
+    Chunks,
+    NotAuthenticated,
+    NotServed,
+    PeerError,
+    check_header,
+    dispatch,
+)
 from ...protocol.records.fetch_response import FileSlice
-from ..loop.line_limit import LineLimit
-from ..loop.node_metrics import NodeMetrics
+from .muting import Muting
 from .page_cache import bring_in, is_resident
-from .refusal_delay import RefusalDelay
-from .request_memory import RequestMemory
+from .response_slot import ResponseSlot
+from .shared import Shared
+from .timed_request import maybe_timed
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2
@@ -57,31 +61,6 @@ _SIZE = Struct(">i")
 _BYTES: Final = (bytes, bytearray, memoryview)  # a union would be built at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the connections of one listener have in common."""
-
-    node: Node
-    scratch: bytearray
-    memory: RequestMemory
-    metrics: NodeMetrics
-    lines: LineLimit
-    refusals: RefusalDelay
-    on_close: Callable[[ClientConnection], None]
-
-
-class _Slot(RequestTrace):
-    """The place of one response in the order of its connection."""
-
-    __slots__ = ("chunks", "end", "ready")
-
-    def __init__(self, received_at: float, request_bytes: int) -> None:
-        super().__init__(received_at, request_bytes)
-        self.ready = False
-        self.chunks: Chunks | None = None
-        self.end = 0
 
 
 class ClientConnection:
@@ -111,11 +90,12 @@ class ClientConnection:
         self._filled = 0
         self._began_at = 0.0
         self._paused_at = 0.0
-        self._slots: deque[_Slot] = deque()
-        self._beginning: _Slot | None = None
+        self._muting = Muting(self._on_unmuted)
+        self._slots: deque[ResponseSlot] = deque()
+        self._beginning: ResponseSlot | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._parked_bytes = 0
-        self._leaving: deque[_Slot] = deque()
+        self._leaving: deque[ResponseSlot] = deque()
         self._queued_total = 0
         self._sent_total = 0
         self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
@@ -126,7 +106,7 @@ class ClientConnection:
         self._reading = False
         self._writing = False
         self.closed = False
-        self.last_activity = self._loop.time()
+        self.last_activity = self.opened_at = self._loop.time()
 
     def open(self) -> None:
         self._reading = True
@@ -135,7 +115,12 @@ class ClientConnection:
     @property
     def is_waited_for(self) -> bool:
         """A request is in work: the silence is ours, not the peer's."""
-        return bool(self._tasks)
+        return bool(self._tasks) or self._muting.is_on
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it has still to prove who it is."""
+        return self.session.sasl is not None and self.session.sasl.max_request_bytes is not None
 
     @property
     def held_bytes(self) -> int:
@@ -147,7 +132,7 @@ class ClientConnection:
 
     def is_slow(self, now: float, grace_seconds: float) -> bool:
         """Its request began longer ago than the grace, and since then too little came."""
-        if not self._began_at or self._paused_at:
+        if not self._began_at or self._paused_at or self._muting.is_on:
             return False
         late = now - self._began_at - grace_seconds
         return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
@@ -168,6 +153,7 @@ class ClientConnection:
         for task in self._tasks:
             # Not at once: one that never began would leave what it was to await unawaited.
             self._loop.call_soon(task.cancel)
+        self._muting.end()
         self._slots.clear()
         self._leaving.clear()
         self._unsent.clear()
@@ -189,7 +175,8 @@ class ClientConnection:
             self._loop.call_later(seconds, self.close, str(error), "malformed")
             return
         if isinstance(error, PeerError):
-            self.close(str(error), "malformed")
+            kind = "authentication" if isinstance(error, NotAuthenticated) else "malformed"
+            self.close(str(error), kind)
             return
         self._shared.metrics.unexpected_errors += 1
         self._shared.lines.error("a request of %s failed", self.peer, cause=error)
@@ -281,6 +268,8 @@ class ClientConnection:
 
     def _check_size(self, size: int, first: memoryview) -> None:
         limit = self._node.server_config.broker.socket_request_max_bytes
+        if self.session.sasl is not None:
+            limit = self.session.sasl.max_request_bytes or limit
         if not 0 < size <= limit:
             hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
             speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
@@ -303,7 +292,8 @@ class ClientConnection:
         self._frame_size = size
         self._filled = len(start)
         self._began_at = self._loop.time()
-        if self._filled >= 4:
+        sasl = self.session.sasl
+        if self._filled >= 4 and (sasl is None or not sasl.takes_raw_tokens):
             self._check_long(start)
         end = 4 + self._filled
         if len(self._buffer) < end:
@@ -362,7 +352,7 @@ class ClientConnection:
         """Returns the time afterwards, by perf_counter. A lasting frame is not written to again."""
         self._is_first = False
         self._began_at = 0.0
-        slot = _Slot(perf_counter(), len(frame))
+        slot = ResponseSlot(perf_counter(), len(frame))
         slot.keeps_frame = is_lasting
         self._slots.append(slot)
         result = dispatch(frame, self._node, self.peer, slot, self.session)
@@ -370,11 +360,17 @@ class ClientConnection:
         if result is None or isinstance(result, list):
             slot.chunks = result
             slot.ready = True
+            if slot.throttle_ms:
+                self._muting.begin(slot.throttle_ms)
         else:
-            self._finish_later(result, slot)
+            self._finish_later(maybe_timed(result, self._node.quotas, slot, now), slot)
         return now
 
-    def _finish_later(self, result: Awaitable[Chunks | None], slot: _Slot) -> None:
+    def _on_unmuted(self) -> None:
+        self._began_at = self._muting.put_off(self._began_at)
+        self._regulate()
+
+    def _finish_later(self, result: Awaitable[Chunks | None], slot: ResponseSlot) -> None:
         weight = slot.held_bytes or WAITING_PRODUCE
         self._parked_bytes += weight
         if not slot.is_begun:
@@ -384,7 +380,9 @@ class ClientConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, result: Awaitable[Chunks | None], slot: _Slot, weight: int) -> None:
+    async def _finish(
+        self, result: Awaitable[Chunks | None], slot: ResponseSlot, weight: int
+    ) -> None:
         """Sent from here and not from a callback of the task, which would be a turn later."""
         try:
             chunks = await result
@@ -399,6 +397,8 @@ class ClientConnection:
         slot.chunks = chunks
         slot.ready_at = perf_counter()
         slot.ready = True
+        if slot.throttle_ms:
+            self._muting.begin(slot.throttle_ms)
         self._send()
         self._regulate()
 
@@ -412,6 +412,7 @@ class ClientConnection:
             or self._unsent_bytes >= MAX_UNSENT
             or self._parked_bytes >= MAX_PARKED
             or self._beginning is not None
+            or self._muting.is_on
         )
 
     def _regulate(self) -> None:
@@ -420,10 +421,11 @@ class ClientConnection:
             return
         self._account()
         full = self._is_full()
-        if self._is_halted and not (full or self._resuming or self._is_turned_away):
+        is_over = self._is_turned_away or self.session.ending is not None
+        if self._is_halted and not (full or self._resuming or is_over):
             self._resuming = True
             self._loop.call_soon(self._handle_rest)
-        may_read = not (full or self._is_halted or self._paused_at or self._is_turned_away)
+        may_read = not (full or self._is_halted or self._paused_at or is_over)
         if self._reading and not may_read:
             self._loop.remove_reader(self._fd)
             self._reading = False
@@ -481,6 +483,8 @@ class ClientConnection:
         now = perf_counter()
         while leaving and leaving[0].end <= self._sent_total:
             leaving.popleft().finish(now)
+        if self.session.ending is not None and not (leaving or self._slots):
+            self.close(self.session.ending, "authentication")
 
     def _on_writable(self) -> None:
         self._write()

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from struct import Struct
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ...protocol.errors import ConnectionFailed, MalformedRequest
 from ...protocol.request_frame import (
@@ -23,6 +24,7 @@ from ...protocol.request_frame import (
 )
 from ...protocol.schema import Message
 from ..loop.carry_through import within
+from .tls_socket import TlsSocket
 
 R = TypeVar("R", bound=Message)
 CONNECT_SECONDS = 5.0
@@ -51,8 +53,15 @@ async def is_port_closed(host: str, port: int) -> bool:
 class PeerConnection:
     """Made by `open`. One request at a time."""
 
-    def __init__(self, sock: socket.socket, client_id: str, max_answer_bytes: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        client_id: str,
+        max_answer_bytes: int,
+        secured: TlsSocket | None = None,
+    ) -> None:
         self._socket = sock
+        self._secured = secured
         self._client_id = client_id
         self._max_answer_bytes = max_answer_bytes
         self._correlation_id = 0
@@ -62,7 +71,13 @@ class PeerConnection:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, max_answer_bytes: int
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        max_answer_bytes: int,
+        tls: ssl.SSLContext | None = None,
     ) -> PeerConnection:
         """Raises ConnectionFailed."""
         loop = asyncio.get_running_loop()
@@ -82,10 +97,51 @@ class PeerConnection:
             if sock is not None:
                 sock.close()
             raise
-        return cls(sock, client_id, max_answer_bytes)
+        if tls is None:
+            return cls(sock, client_id, max_answer_bytes)
+        secured = TlsSocket(sock, tls, host)
+        connection = cls(cast("socket.socket", secured), client_id, max_answer_bytes, secured)
+        try:
+            await within(CONNECT_SECONDS, connection._shake_hands(secured))
+        except (OSError, TimeoutError) as error:
+            connection.close()
+            raise ConnectionFailed(f"{host}:{port}: the TLS handshake fails: {error}") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         self._socket.close()
+
+    async def _shake_hands(self, secured: TlsSocket) -> None:
+        while not secured.shake_hands():
+            await self._until(is_writable=secured.has_unsent)
+        while secured.has_unsent:
+            try:
+                secured.flush()
+            except BlockingIOError:
+                await self._until(is_writable=True)
+
+    async def _until(self, *, is_writable: bool) -> None:
+        """The socket may be read, or also written to."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def on_ready() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        descriptor = self._socket.fileno()
+        loop.add_reader(descriptor, on_ready)
+        if is_writable:
+            loop.add_writer(descriptor, on_ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+            if is_writable:
+                loop.remove_writer(descriptor)
 
     async def request(
         self,
@@ -152,10 +208,24 @@ class PeerConnection:
             sent = self._socket.send(frame)
         except (BlockingIOError, InterruptedError):
             sent = 0
-        if sent < len(frame):
+        if self._secured is not None:
+            rest = self._send_secured(self._secured, memoryview(frame)[sent:])
+            await within(deadline - asyncio.get_running_loop().time(), rest)
+        elif sent < len(frame):
             loop = asyncio.get_running_loop()
             rest = loop.sock_sendall(self._socket, memoryview(frame)[sent:])
             await within(deadline - loop.time(), rest)
+
+    async def _send_secured(self, secured: TlsSocket, rest: memoryview) -> None:
+        """Until OpenSSL and the socket have all of it."""
+        while rest or secured.has_unsent:
+            try:
+                if rest:
+                    rest = rest[secured.send(rest) :]
+                else:
+                    secured.flush()
+            except (BlockingIOError, InterruptedError):
+                await self._until(is_writable=True)
 
     async def _receive_frame(self, deadline: float, is_used_up: bool) -> memoryview:
         """The next frame, without its length.
@@ -170,16 +240,24 @@ class PeerConnection:
         has_size = False
 
         def on_readable() -> None:
+            take()
+            # What is decrypted already does not make the socket readable again.
+            while self._secured is not None and not whole.done() and self._secured.has_received:
+                if not take():
+                    return
+
+        def take() -> bool:
+            """False: there is nothing to take."""
             nonlocal view, received, has_size
             if whole.done():
-                return
+                return False
             try:
                 count = self._socket.recv_into(view[received:])
                 if not count:
                     raise ConnectionFailed("the peer has closed the connection")
                 received += count
                 if received < len(view):
-                    return
+                    return True
                 if has_size:
                     whole.set_result(view)
                 else:
@@ -187,9 +265,10 @@ class PeerConnection:
                     received = 0
                     has_size = True
             except (BlockingIOError, InterruptedError):
-                pass
+                return False
             except (OSError, ConnectionFailed) as error:
                 whole.set_exception(error)
+            return True
 
         def on_late() -> None:
             if not whole.done():

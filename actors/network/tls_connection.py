@@ -13,10 +13,13 @@ import socket
 import ssl
 from typing import cast
 
+from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMapping
 from ...handlers.ports.client_session import ClientSession
+from ...protocol.principal import Principal
 from ...protocol.records.fetch_response import FileSlice
-from .client_connection import ClientConnection, Shared
+from .client_connection import ClientConnection
 from .page_cache import is_resident
+from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
 
 HANDSHAKE_SECONDS = 30.0
@@ -32,8 +35,10 @@ class TlsConnection(ClientConnection):
         peer: str,
         shared: Shared,
         context: ssl.SSLContext,
+        mapping: PrincipalMapping,
     ) -> None:
         self._tls = TlsSocket(sock, context)
+        self._mapping = mapping
         super().__init__(cast("socket.socket", self._tls), session, peer, shared)
         self._is_secured = False
         self._is_reading_on = False
@@ -66,12 +71,22 @@ class TlsConnection(ClientConnection):
             self.close()
             return
         if self._is_secured:
-            self.session.principal = self._tls.principal
+            try:
+                self._know_client()
+            except NoRuleApplies as error:
+                self.close(f"has a certificate that is nobody's: {error}", "authentication")
+                return
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None
         self._write()
         self._regulate()
+
+    def _know_client(self) -> None:
+        """By its certificate, unless SASL is to say who it is."""
+        subject = self._tls.subject
+        if subject is not None and self.session.sasl is None:
+            self.session.principal = Principal("User", self._mapping.name_of(subject))
 
     # --- receiving -------------------------------------------------------------------------------
 

@@ -12,8 +12,6 @@ import ssl
 from collections.abc import Iterable
 from typing import Any
 
-from ...protocol.principal import ANONYMOUS, Principal
-
 READ_BYTES = 64 * 1024
 MAX_ENCRYPTED = 64 * 1024
 MOST_WITHOUT_DATA = 1024 * 1024
@@ -33,13 +31,23 @@ _SHORT = {
 
 
 class TlsSocket:
-    """Owns `sock`. Raises BlockingIOError, as a plain socket does, whenever the peer is awaited."""
+    """Owns `sock`. Raises BlockingIOError, as a plain socket does, whenever the peer is awaited.
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+    server_name: of a client's side, whose certificate it is to be; None: the server's side.
+    """
+
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, server_name: str | None = None
+    ) -> None:
         self._socket = sock
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
         self._encrypted = memoryview(b"")
         self._without_data = 0
 
@@ -53,13 +61,13 @@ class TlsSocket:
         return len(self._encrypted) > 0 or self._outgoing.pending > 0
 
     @property
-    def principal(self) -> Principal:
-        """The subject of the peer's certificate, or nobody."""
+    def subject(self) -> str | None:
+        """The subject of the peer's certificate; None: it has shown none."""
         certificate = self._tls.getpeercert()
         if not certificate:
-            return ANONYMOUS
+            return None
         subject: Any = certificate.get("subject", ())
-        return Principal("User", distinguished_name(subject))
+        return distinguished_name(subject)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -101,7 +101,7 @@ class Placement:
 
     def reaches(self, node: RayNode) -> bool:
         """False: the cluster listens on another machine's loopback, where nobody else hears it."""
-        return self.shared_address in (None, node.address) or not _is_loopback(self.host_of(node))
+        return self.shared_address in (None, node.address) or not is_loopback(self.host_of(node))
 
     @property
     def controller_pins(self) -> dict[str, object]:
@@ -220,7 +220,12 @@ def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list
             continue
         first = int(model.config.directory.removeprefix(PARTITION_DIRECTORY))
         port = model.config.port + int(number) - first if model.config.port else 0
-        config = replace(model.config, directory=directory, port=port)
+        config = replace(
+            model.config,
+            directory=directory,
+            port=port,
+            port_offset=model.config.port_offset + int(number) - first,
+        )
         name = f"{model.name.rpartition('/')[0]}/{number}"
         kept.append(replace(model, name=name, config=config))
     return [*siblings, *kept]
@@ -267,7 +272,8 @@ def _not_reached(placement: Placement) -> str:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -302,6 +308,7 @@ def _plan_node(node: RayNode, placement: Placement, port: int, server: ServerCon
                 host=placement.host_of(node),
                 advertised_host=placement.advertised_host_of(node),
                 port=port + offset if port else 0,
+                port_offset=(port - placement.port if port else 0) + offset,
                 rack=_rack(node) or name,
                 machine=name,
                 ray_address=node.address,

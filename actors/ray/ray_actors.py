@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -28,20 +29,21 @@ from ...controller.controller_calls import ControllerCall
 from ...controller.metadata_leader import Superseded
 from ...controller.voter_requests import QuorumRequest
 from ...handlers.ports.server_config import ServerConfig
-from ...protocol.errors import ConnectionFailed, KafkaError, NotController
+from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError, NotController
 from ...storage.disk.storage_failure import DataDirectoryError
 from ..controller.controller import Controller
 from ..controller.handles import BROKER_PREFIX, ControllerHandle, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
-from ..network.listener import PortInUse
+from ..network.acceptor import PortInUse
 from ..node import Node, NodeConfig
 from .departure import Departure
 from .node_watch import NodeWatch, Start
 from .placement import Placement
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
+from .secure_folder import CLIENT_FILE, NODE_FILE
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
@@ -114,7 +116,7 @@ class NodeActor(_Shell):
             try:
                 await self._node.open()
                 break
-            except (DataDirectoryError, PortInUse) as error:
+            except (DataDirectoryError, PortInUse, InvalidConfig) as error:
                 self._problem = str(error)
                 await self._node.close()
                 await asyncio.sleep(RETRY_SECONDS)
@@ -307,6 +309,14 @@ class ControllerActor(_Shell):
             "pid": os.getpid(),
             **_description_of(self._controller),
         }
+
+    async def client_config(self) -> tuple[str, str]:
+        """The file for clients that `up --secure` keeps on every node, "" if there is none; and
+        the brokers.
+        """
+        own = self.settings["config"].get("ssl.keystore.location", "")
+        path = str(Path(own).with_name(CLIENT_FILE)) if own.endswith(f"/{NODE_FILE}") else ""
+        return path, await self.bootstrap_servers()
 
     async def bootstrap_servers(self) -> str:
         """host:port of the nodes that clients begin with: brokers, or any if there are none."""

@@ -58,9 +58,9 @@ class RayMetrics:
             if grown > 0:
                 self._counters[key].inc(grown)
         node = self._node
-        self._gauges["open_connections"].set(node.listener.connection_count)
+        self._gauges["open_connections"].set(node.socket_server.connection_count)
         self._gauges["partitions"].set(0 if node.host is None else len(node.host.replicas))
-        self._gauges["request_memory"].set(node.listener.memory.used)
+        self._gauges["request_memory"].set(node.socket_server.memory.used)
 
     def _totals(self) -> dict[str, int]:
         metrics = self._node.metrics

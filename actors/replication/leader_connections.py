@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from ...cluster.broker_config import BrokerConfig
+from ...cluster.metadata.metadata_image import MetadataImage
 from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.list_offsets import ListOffsetsResponse
 from ...replication.effects import FetchersEnded, FetchingStep, SendFetch, SendListOffsets
 from ..loop.step_driver import StepDriver
 from ..network.peer_connection import PeerConnection
+from ..network.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,10 @@ class ConnectingNode(Protocol):
     def node_id(self) -> int: ...
     @property
     def config(self) -> BrokerConfig: ...
-    def address_of(self, node_id: int) -> tuple[str, int] | None: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def peers(self) -> Peers: ...
     def wall_ms(self) -> int: ...
 
 
@@ -89,11 +94,11 @@ class LeaderConnections:
 
     async def _connect(self, step: FetchingStep) -> PeerConnection:
         config = self._node.config
-        address = self._node.address_of(step.leader_id)
-        if address is None:
+        leader = self._node.image.nodes.get(step.leader_id)
+        if leader is None:
             raise ConnectionFailed(f"the address of node {step.leader_id} is not known")
-        connection = await PeerConnection.open(
-            *address,
+        connection = await self._node.peers.connect(
+            leader,
             client_id=f"follower-{self._node.node_id}",
             # A batch may be larger than all limits, but no larger than a request can be.
             max_answer_bytes=config.replica_fetch_response_max_bytes

@@ -29,6 +29,7 @@ from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
 from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
+from ..network.peers import Peers
 from .controller_request_sender import ControllerRequestSender
 from .conversion_queue import ConversionPool
 from .deletion_policy import load_deletion_policy
@@ -59,8 +60,10 @@ class PartitionHost:
         config: BrokerConfig,
         *,
         now_ms: Callable[[], int],
+        peers: Peers,
         on_all_offline: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        self.peers = peers
         self._config = config
         self._server = ServerConfig()
         self._now_ms = now_ms
@@ -270,11 +273,6 @@ class PartitionHost:
     def log_defaults(self) -> LogConfig:
         """See replication.manager.replica_manager.ReplicaManagerNode."""
         return self._server.log_defaults
-
-    def address_of(self, node_id: int) -> tuple[str, int] | None:
-        """See leader_connections.FollowingNode."""
-        node = self.steps.image.nodes.get(node_id)
-        return None if node is None else (node.host, node.port)
 
     def wall_ms(self) -> int:
         """See leader_connections.FollowingNode."""

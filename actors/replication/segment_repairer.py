@@ -21,6 +21,7 @@ from ...replication.partition.replica import Replica
 from ...storage.log.log_damage import SegmentExamination
 from ...storage.log.segment_patch import SegmentChanged, SegmentPatch
 from ..network.peer_connection import PeerConnection
+from ..network.peers import Peers
 from .hosted_replica import InThread
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ class RepairingNode(Protocol):
     def config(self) -> BrokerConfig: ...
     @property
     def image(self) -> MetadataImage: ...
-    def address_of(self, node_id: int) -> tuple[str, int] | None: ...
+    @property
+    def peers(self) -> Peers: ...
     def wall_ms(self) -> int: ...
 
 
@@ -104,11 +106,11 @@ class SegmentRepairer:
         await self._in_thread(patch.finish)
 
     async def _connect(self, node_id: int) -> PeerConnection:
-        address = self._node.address_of(node_id)
-        if address is None:
+        node = self._node.image.nodes.get(node_id)
+        if node is None:
             raise ConnectionFailed(f"the address of node {node_id} is not known")
-        return await PeerConnection.open(
-            *address,
+        return await self._node.peers.connect(
+            node,
             client_id=f"repair-{self._node.node_id}",
             max_answer_bytes=MOST_BYTES
             + self._node.config.socket_request_max_bytes

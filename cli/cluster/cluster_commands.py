@@ -79,6 +79,19 @@ def up(
     node_resource: Annotated[
         str | None, typer.Option(help="Only Ray nodes with this resource.", show_default=False)
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS everywhere, passwords for clients, access by rules; made by itself.",
+        ),
+    ] = False,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Serve whoever reaches the machines, where the network is private."
+        ),
+    ] = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
 ) -> int:
     """Start a cluster on Ray: brokers on every node. Without --detach until Ctrl-C."""
@@ -89,6 +102,8 @@ def up(
         "node_label": parse_pairs(node_label, "--node-label"),
         "node_resource": node_resource,
         "config": parse_pairs(config, "--config"),
+        "secure": secure,
+        "insecure": insecure,
         "namespace": namespace,
     }
     running = read_state(namespace)
@@ -158,8 +173,15 @@ def _differences(
     data_dir, config = settings["data_dir"], settings["config"]
     if data_dir is not None and SEPARATOR.join(data_dir) != running.data_dir:
         yield "--data-dir"
-    if config and config != running.config:
+    same = (
+        config.items() <= running.config.items()
+        if running.client_config
+        else (config == running.config)
+    )
+    if config and not same:
         yield "--config"
+    if settings["secure"] and not running.client_config:
+        yield "--secure"
     addresses = [one.rpartition(":") for one in running.bootstrap.split(",")]
     if settings["host"] not in (None, *(host for host, _, _ in addresses)):
         yield "--host"
@@ -229,6 +251,7 @@ def _arguments(settings: dict[str, Any]) -> list[str]:
     for name in ("config", "node_label"):
         for key, value in settings[name].items():
             arguments += [f"--{name.replace('_', '-')}", f"{key}={value}"]
+    arguments += [f"--{name}" for name in ("secure", "insecure") if settings[name]]
     return arguments
 
 
@@ -304,6 +327,8 @@ def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
     typer.echo(f"  data      {state.data_dir}")
     whose = "the cluster that was joined" if joined else "embedded"
     typer.echo(f"  ray       {state.ray_address} ({whose}; namespace {state.namespace})")
+    if state.client_config:
+        typer.echo(f"  clients   {state.client_config} (`bradbury client-config` for others)")
     if state.namespace != DEFAULT_NAMESPACE:
         typer.echo(f"  try       export BRADBURY_NAMESPACE={state.namespace}")
         typer.echo("            bradbury topics create flights --partitions 4")

@@ -8,7 +8,7 @@
 A message of magic 0 or 1, as Kafka wrote before 0.11, is a batch, too: of one record, or of those
 compressed in it. Every batch is checked as the broker checks it. At the first damage the dump says
 where and why, and ends with exit code 1. Nothing is changed: it may be run on the files of a live
-broker.
+broker. Of users' credentials in the metadata log the keys are hidden.
 """
 
 from __future__ import annotations
@@ -175,11 +175,13 @@ def _batch_line(batch: dict[str, Any]) -> str:
 
 
 def _record(record: Any) -> dict[str, Any]:
+    from ...cluster.metadata.user_records import without_keys
+
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": _text(record.key),
-        "value": _text(record.value),
+        "value": _text(without_keys(record.value)),
         "headers": [{"key": name, "value": _text(value)} for name, value in record.headers],
     }
 

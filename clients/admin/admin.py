@@ -4,8 +4,8 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs (acls_calls); transactions (transactions_calls); how each thing is asked for (its own
-module where it is long).
+Not here: ACLs, quotas, transactions and users (acls_calls, quotas_calls, transactions_calls,
+users_calls); how each thing is asked for (its own module where it is long).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from .group_offsets_admin import (
     group_offsets,
 )
 from .log_dirs import LogDir, describe_log_dirs
+from .quotas_calls import QuotasCalls
 from .records_admin import HIGH_WATERMARK, delete_records
 from .replicas_admin import (
     ELECTION_TYPES,
@@ -64,6 +65,7 @@ from .replicas_admin import (
 )
 from .topics_admin import NewTopic, create_partitions, create_topics, delete_topics
 from .transactions_calls import TransactionsCalls
+from .users_calls import UsersCalls
 
 T = TypeVar("T")
 
@@ -86,7 +88,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin(AclsCalls, TransactionsCalls):
+class Admin(AclsCalls, QuotasCalls, TransactionsCalls, UsersCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not

@@ -3,6 +3,4 @@
 security_options    Kafka's settings, `security.protocol`, `ssl.*` and `sasl.*`, checked
 client_config_file  the same from a file, as Kafka's tools take with --command-config
 tls_transport       TLS on a connection's socket
-sasl                what is said to authenticate: PLAIN, and SCRAM by way of scram
-scram               RFC 5802, the client's side
 """

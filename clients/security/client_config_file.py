@@ -19,18 +19,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...discovery.state_file import CLIENT_CONFIG_VARIABLE
+from ...discovery.client_config import find_client_config
 from ...protocol.errors import InvalidConfig
 from .security_options import NAMES, ClientSecurity, SecurityOptions
 
 
-def default_security() -> ClientSecurity:
-    """What the environment names, or no security.
+def default_security(servers: str, namespace: str) -> ClientSecurity:
+    """What is found for the brokers at `servers` (discovery/client_config), or no security.
 
     Raises:
         InvalidConfig: the file cannot be used.
     """
-    path = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    path = find_client_config(servers, namespace)
     return read_client_config(path) if path else ClientSecurity()
 
 

@@ -7,7 +7,7 @@ librdkafka's names; `sasl_jaas_config` is Kafka's.
 from __future__ import annotations
 
 import os
-import re
+import secrets
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from ...protocol.errors import InvalidConfig
-from .sasl import MECHANISMS, SaslExchange
+from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.sasl_client import MECHANISMS, NONCE_BYTES, SaslExchange
+from ...protocol.security.scram_messages import TOKEN_AUTH
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -23,7 +25,6 @@ JAAS_MODULES: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule",
     "org.apache.kafka.common.security.scram.ScramLoginModule",
 )
-_JAAS_OPTION: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
 
 
 class SecurityOptions(TypedDict, total=False):
@@ -108,7 +109,15 @@ class ClientSecurity:
 
     def exchange(self) -> SaslExchange:
         username, password = self._credentials()
-        return SaslExchange(self.mechanism, username, password)
+        jaas = self._get("sasl_jaas_config")
+        is_token = bool(jaas) and _jaas_options(jaas).get(TOKEN_AUTH, "").lower() == "true"
+        return SaslExchange(
+            self.mechanism,
+            username,
+            password,
+            nonce=secrets.token_urlsafe(NONCE_BYTES),
+            is_token=is_token,
+        )
 
     def tls_context(self) -> ssl.SSLContext | None:
         """None: this client does not speak TLS.
@@ -198,7 +207,7 @@ class ClientSecurity:
         if jaas := self._get("sasl_jaas_config"):
             if username or password:
                 raise InvalidConfig("sasl_jaas_config and sasl_username: give one of them")
-            found = parse_jaas(jaas)
+            found = _jaas_options(jaas)
             username, password = found.get("username", ""), found.get("password", "")
         if not username or not password:
             raise InvalidConfig(f"{self.mechanism} needs sasl_username and sasl_password")
@@ -220,25 +229,15 @@ def given_security(options: SecurityOptions) -> ClientSecurity | None:
     return ClientSecurity.from_options(options) if options else None
 
 
-def parse_jaas(text: str) -> dict[str, str]:
-    """The options of Kafka's sasl.jaas.config: `...ScramLoginModule required username="a" ...;`.
-
-    Raises:
-        InvalidConfig: it names another module, or is not such a line.
-    """
-    module, _, rest = text.strip().partition(" ")
-    if module not in JAAS_MODULES or not rest.rstrip().endswith(";"):
+def _jaas_options(text: str) -> Mapping[str, str]:
+    """Raises InvalidConfig: it names another module than Kafka's two, or is no such text."""
+    entry = parse_jaas(text)
+    if entry.login_module not in JAAS_MODULES:
         raise InvalidConfig(
             f"sasl_jaas_config: use {JAAS_MODULES[0]} or {JAAS_MODULES[1]}, then "
             'required username="..." password="...";'
         )
-    return {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(rest)}
-
-
-def _unquoted(value: str) -> str:
-    if value[0] == '"':
-        return re.sub(r"\\(.)", r"\1", value[1:-1])
-    return value.strip("'")
+    return entry.options
 
 
 def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:

@@ -21,6 +21,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ...discovery.bootstrap import find_servers
+from ...discovery.state_file import default_namespace
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     AuthenticationFailed,
@@ -39,7 +41,7 @@ from ...protocol.schema import Message
 from ..security.client_config_file import default_security
 from ..security.security_options import ClientSecurity
 from ..threads.io_thread import IoThread, Steps, wait
-from .bootstrap_servers import find_bootstrap
+from .bootstrap_servers import parse_servers
 from .cluster_view import ClusterView, TopicView
 from .connection import Address, Connection
 from .connection_metrics import ConnectionMetrics
@@ -87,8 +89,12 @@ class ClusterClient:
         config: ClientConfig | None = None,
     ) -> None:
         self.config = config or ClientConfig()
-        self._security = ConnectionSecurity(self.config.security or default_security())
-        self.bootstrap = find_bootstrap(bootstrap, namespace=namespace)
+        namespace = namespace or default_namespace()
+        servers = find_servers(bootstrap, namespace)
+        self.bootstrap = parse_servers(servers)
+        self._security = ConnectionSecurity(
+            self.config.security or default_security(servers, namespace)
+        )
         self.io = IoThread(f"{self.config.client_id}-io")
         self.view = ClusterView()
         self.on_view: list[Callable[[], None]] = []

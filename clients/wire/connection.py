@@ -8,6 +8,8 @@ What always holds:
     When the connection ends for whatever reason, every unanswered request fails with
     ConnectionFailed; whether the broker acted on it is unknown.
     A request's version is the highest both sides know (KIP-35), chosen before it is encoded.
+    While the broker wants this client to wait (throttle_time_ms, KIP-219) no request is sent; those
+    that are handed over meanwhile go afterwards, and their time counts from then on.
 
 A frame is received straight into one buffer of its announced size, which the size limit bounds, and
 record data leaves through sendmsg along with its headers: neither direction joins or copies
@@ -54,7 +56,7 @@ from ...protocol.request_frame import (
     write_request_start,
 )
 from ...protocol.schema import Message
-from ..security.sasl import SaslExchange
+from ...protocol.security.sasl_client import SaslExchange
 from ..security.tls_transport import TlsTransport
 from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics
@@ -67,6 +69,9 @@ SOFTWARE_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 512 * 1024 * 1024
 SESSION_PART: Final = 0.85
 """Of a session's lifetime, after which we authenticate again: SaslClientAuthenticator's least."""
+PRODUCE_KEY: Final = 0
+FIRST_HELD_BY_CLIENTS: Final = 6
+"""From this version of Produce on brokers answer at once: those of Kafka 2.0 and later."""
 _BUFFERS_PER_SEND: Final = 64  # far below IOV_MAX
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
@@ -123,6 +128,8 @@ class Connection:
         self._correlation_ids = itertools.count(1)
         self._versions: dict[int, tuple[int, int]] = {}
         self._is_open = False
+        self._held_until = 0.0
+        self._held_timer: Timer | None = None
         self._early: list[tuple[Future[Any], Callable[[], None]]] = []
         self._waiting: deque[_Waiting] = deque()
         self._out: deque[memoryview] = deque()
@@ -191,7 +198,7 @@ class Connection:
 
         if self.failure is not None:
             future.set_exception(self.failure)
-        elif not self._is_open:
+        elif not self._is_open or self._held_timer is not None:
             self._early.append((future, send))
         else:
             send()
@@ -209,8 +216,9 @@ class Connection:
         self._connect_timer.cancel()
         if self._connected:
             self._metrics.on_closed()
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
+        for timer in (self._deadline_timer, self._held_timer):
+            if timer is not None:
+                timer.cancel()
         if self._socket is not None:
             self._io.unwatch(self._socket)
             self._socket.close()
@@ -316,12 +324,33 @@ class Connection:
         """Requests go from here on."""
         self._connect_timer.cancel()
         self._is_open = True
+        if self._held_timer is None:
+            self._send_early()
+
+    def _send_early(self) -> None:
         early, self._early = self._early, []
         for future, send in early:
             if self.failure is not None:
                 future.set_exception(self.failure)
             else:
                 send()
+
+    def _hold(self, throttle_ms: int) -> None:
+        """The broker does not read from this connection for so long, and wants nothing sent."""
+        if self._versions.get(PRODUCE_KEY, (0, 0))[1] < FIRST_HELD_BY_CLIENTS:
+            return  # it has waited itself, before it answered
+        until = time.monotonic() + throttle_ms / 1000
+        if self._held_timer is not None:
+            if until <= self._held_until:
+                return
+            self._held_timer.cancel()
+        self._held_until = until
+        self._held_timer = self._io.call_later(throttle_ms / 1000, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held_timer = None
+        if self._is_open:
+            self._send_early()
 
     # --- authentication (KIP-43, KIP-152) ----------------------------------------------------
 
@@ -554,4 +583,6 @@ class Connection:
         self._waiting.popleft()
         if self._waiting:
             self._set_deadline()
+        if (throttle_ms := getattr(response, "throttle_time_ms", 0)) > 0:
+            self._hold(throttle_ms)
         waiting.future.set_result(response)

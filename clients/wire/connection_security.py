@@ -7,7 +7,7 @@ import ssl
 from typing import Final
 
 from ...protocol.errors import AuthenticationFailed, ConnectionFailed
-from ..security.sasl import SaslExchange
+from ...protocol.security.sasl_client import SaslExchange
 from ..security.security_options import ClientSecurity
 from ..security.tls_transport import TlsTransport
 

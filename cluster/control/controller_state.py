@@ -21,6 +21,7 @@ from ...protocol.errors import (
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
+from ..metadata.listener_address import ListenerAddress
 from ..metadata.metadata_image import MetadataImage, NodeImage, TopicImage
 from ..metadata.metadata_records import (
     FenceNodeRecord,
@@ -45,6 +46,8 @@ class NodeRegistration:
     rack: str | None
     machine: str = ""
     metadata_directory_id: str = ""
+    listeners: tuple[ListenerAddress, ...] = ()
+    """All; host and port are those of the first."""
     name: str = ""
     """What it is started as. One with a new directory takes the place of the former one."""
     node_id: int | None = None
@@ -122,6 +125,7 @@ def register_node(
             machine=request.machine,
             name=request.name,
             metadata_directory_id=request.metadata_directory_id,
+            listeners=tuple(map(str, request.listeners)),
             epoch=image.offset,
         )
     ]

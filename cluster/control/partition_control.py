@@ -23,8 +23,10 @@ from ..metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage, 
 from ..metadata.metadata_records import MetadataRecord
 from ..partition.partition_change import next_partition
 from ..partition.replica_placement import place_replicas
+from ..quotas.mutation_quotas import MutationMeter
 from .config_control import TOPIC
 from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from .metered_request import MeteredRequest
 from .topic_control import (
     MAX_PARTITIONS_PER_TOPIC,
     check_assignment,
@@ -60,13 +62,13 @@ class NewPartitions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions(ControllerRequest[tuple[RequestOutcome, ...]]):
+class CreatePartitions(MeteredRequest[tuple[RequestOutcome, ...]]):
     """Answered with an outcome per topic, in order."""
 
     topics: tuple[NewPartitions, ...]
 
-    def decide(
-        self, image: MetadataImage, rules: ConfigRules
+    def decide_metered(
+        self, image: MetadataImage, rules: ConfigRules, meter: MutationMeter
     ) -> tuple[list[MetadataRecord], tuple[RequestOutcome, ...]]:
         check_partition_count(
             wanted.total - len(image.topics[wanted.topic].partitions)
@@ -77,7 +79,10 @@ class CreatePartitions(ControllerRequest[tuple[RequestOutcome, ...]]):
         outcomes = []
         for topic in self.topics:
             try:
-                records += create_partitions(image, topic, is_repeated=self.is_repeated)
+                added = create_partitions(image, topic, is_repeated=self.is_repeated)
+                if added:
+                    meter.take(len(added))
+                records += added
             except KafkaError as error:
                 outcomes.append(RequestOutcome.of(error))
             else:

@@ -19,6 +19,7 @@ from ...protocol.errors import (
     InvalidRequest,
     KafkaError,
     PolicyViolation,
+    ThrottlingQuotaExceeded,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -33,8 +34,10 @@ from ..metadata.metadata_records import (
     TopicRecord,
 )
 from ..partition.replica_placement import check_replicas, place_replicas
+from ..quotas.mutation_quotas import MutationMeter
 from ..topic_name import can_collide, check_collision, check_topic_name, fold
-from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from .controller_request import DONE, ConfigRules, RequestOutcome
+from .metered_request import MeteredRequest
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Limit of new partitions in one request, all topics together, as in Kafka."""
@@ -68,13 +71,13 @@ class TopicOutcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
+class CreateTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
     """Answered with an outcome per topic, in order."""
 
     topics: tuple[TopicToCreate, ...]
 
-    def decide(
-        self, image: MetadataImage, rules: ConfigRules
+    def decide_metered(
+        self, image: MetadataImage, rules: ConfigRules, meter: MutationMeter
     ) -> tuple[list[MetadataRecord], tuple[TopicOutcome, ...]]:
         default, _ = rules.topic_defaults(image)
         check_partition_count(
@@ -90,6 +93,8 @@ class CreateTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
             number = len(image.topics) + len(outcomes)
             try:
                 made, outcome = _create(image, topic, taken, number, rules)
+                if made:
+                    meter.take(outcome.partitions)
             except KafkaError as error:
                 outcomes.append(TopicOutcome(RequestOutcome.of(error)))
                 continue
@@ -222,13 +227,13 @@ class TopicKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
+class DeleteTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
     """Answered with an outcome per topic, in order; partitions are how many it had."""
 
     topics: tuple[TopicKey, ...]
 
-    def decide(
-        self, image: MetadataImage, rules: ConfigRules
+    def decide_metered(
+        self, image: MetadataImage, rules: ConfigRules, meter: MutationMeter
     ) -> tuple[list[MetadataRecord], tuple[TopicOutcome, ...]]:
         records: list[MetadataRecord] = []
         outcomes: list[TopicOutcome] = []
@@ -240,10 +245,12 @@ class DeleteTopics(ControllerRequest[tuple[TopicOutcome, ...]]):
                     raise InvalidRequest(f"{topic.name!r} is internal and cannot be deleted")
                 if topic.topic_id in gone:
                     raise InvalidRequest(f"topic {topic.name!r} is named twice in the request")
-            except (UnknownTopicOrPartition, UnknownTopicId, InvalidRequest) as error:
-                lost = self.is_repeated and not isinstance(error, InvalidRequest)
+                meter.take(len(topic.partitions))
+            except (InvalidRequest, ThrottlingQuotaExceeded) as error:
+                outcomes.append(TopicOutcome(RequestOutcome.of(error), key.name, key.topic_id))
+            except (UnknownTopicOrPartition, UnknownTopicId) as error:
                 # The lost try had deleted it.
-                outcome = DONE if lost else RequestOutcome.of(error)
+                outcome = DONE if self.is_repeated else RequestOutcome.of(error)
                 outcomes.append(TopicOutcome(outcome, key.name, key.topic_id))
             else:
                 gone.add(topic.topic_id)

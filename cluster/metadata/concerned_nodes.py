@@ -8,18 +8,27 @@ from collections.abc import Sequence
 from .metadata_image import NO_LEADER, MetadataImage
 from .metadata_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
+from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
-_OF_ALL = (ConfigRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord)
+_OF_ALL = (
+    ConfigRecord,
+    ClientQuotaRecord,
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
+)
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings or rules of access alone.
+    """The leaders of partitions; all live nodes, on settings, quotas, users or access rules alone.
 
     `image`: before the change.
     """

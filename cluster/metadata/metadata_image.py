@@ -18,8 +18,12 @@ from uuid import UUID
 
 from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.security.acl_binding import AclBinding
+from ..quotas.quota_entity import QuotaEntity
+from .client_quotas import apply_client_quota, client_quota_records
+from .listener_address import ListenerAddress
 from .metadata_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -34,6 +38,13 @@ from .metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
     VotersRecord,
+)
+from .user_records import (
+    RemoveUserScramCredentialRecord,
+    ScramCredentials,
+    UserScramCredentialRecord,
+    apply_scram,
+    scram_records,
 )
 
 NO_LEADER = -1
@@ -62,6 +73,17 @@ class NodeImage:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
+    listeners: tuple[ListenerAddress, ...] = ()
+    """Empty of a node that was registered before nodes had several."""
+
+    def endpoint(self, listener: str) -> ListenerAddress | None:
+        """Where it listens by that name; "", or of one that was registered without: its first."""
+        if not listener or not self.listeners:
+            return ListenerAddress(listener, self.host, self.port)
+        for endpoint in self.listeners:
+            if endpoint.listener == listener:
+                return endpoint
+        return None
 
     @property
     def machine_name(self) -> str:
@@ -145,8 +167,11 @@ class MetadataImage:
     """Settings of single groups, by group id."""
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Subscriptions to metrics of clients, by name."""
+    scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
     acls: Mapping[str, AclBinding] = field(default_factory=lambda: _EMPTY)
     """Rules of access, by id; no two are equal."""
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
+    """See client_quotas."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
         """Unfenced nodes in id order, of one role or all."""
@@ -202,6 +227,7 @@ class MetadataImage:
                     machine=node.machine,
                     name=node.name,
                     metadata_directory_id=node.metadata_directory_id,
+                    listeners=tuple(map(str, node.listeners)),
                 )
             )
             if node.fenced:
@@ -225,7 +251,9 @@ class MetadataImage:
             for name, configs in getattr(self, part).items()
             for key, value in configs.items()
         ]
+        records += scram_records(self.scram_credentials)
         records += [AccessControlEntryRecord.of(*each) for each in self.acls.items()]
+        records += client_quota_records(self.client_quotas)
         return records
 
     def apply(self, records: Iterable[MetadataRecord], *, offset: int) -> MetadataImage:
@@ -286,6 +314,7 @@ class _Change:
                     machine=record.machine,
                     name=record.name,
                     metadata_directory_id=record.metadata_directory_id,
+                    listeners=tuple(map(ListenerAddress.parse, record.listeners)),
                 )
             case RemoveNodeRecord():
                 self._writable("nodes").pop(record.node_id, None)
@@ -298,12 +327,16 @@ class _Change:
                 node = self._read("nodes").get(record.node_id)
                 if node is not None and node.epoch == record.epoch:
                     self._writable("nodes")[record.node_id] = replace(node, fenced=record.fenced)
+            case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+                apply_scram(self._writable("scram_credentials"), record)
             case AccessControlEntryRecord():
                 self._writable("acls")[record.id] = record.binding
             case RemoveAccessControlEntryRecord():
                 self._writable("acls").pop(record.id, None)
             case ProducerIdsRecord():
                 self._values["next_producer_id"] = record.next_producer_id
+            case ClientQuotaRecord():
+                apply_client_quota(self._writable("client_quotas"), record)
             case EpochRecord():
                 self._values["epoch"] = record.epoch
             case ClusterRecord():

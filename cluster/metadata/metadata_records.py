@@ -26,6 +26,7 @@ from ...protocol.security.acl_binding import (
     PatternType,
     ResourceType,
 )
+from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ class RegisterNodeRecord:
 
     machine: what dies together; two replicas of a partition are never on one.
     metadata_directory_id: of a broker, whose directory of metadata may be a voter.
+    listeners: all, as `NAME://host:port`; host and port are those of the first.
     """
 
     node_id: int
@@ -73,6 +75,7 @@ class RegisterNodeRecord:
     machine: str = ""
     name: str = ""
     metadata_directory_id: str = ""
+    listeners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +196,18 @@ class RemoveAccessControlEntryRecord:
     id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord:
+    """One quota of a user, a client id, both, or an address; value None removes it.
+
+    entity: type, name, type, name; the name None stands for the default.
+    """
+
+    entity: tuple[str | None, ...]
+    key: str
+    value: float | None
+
+
 MetadataRecord = (
     ClusterRecord
     | VotersRecord
@@ -206,8 +221,11 @@ MetadataRecord = (
     | PartitionRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | ClientQuotaRecord
 )
 
 _TYPES: dict[str, Any] = {
@@ -249,5 +267,6 @@ def decode_metadata_record(value: bytes) -> MetadataRecord:
         }
         record: MetadataRecord = cls(**arguments)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptMessage(f"metadata record {value[:80]!r}: {error!r}") from None
+        # Not more of it: the record may be one with keys.
+        raise CorruptMessage(f"metadata record {value[:32]!r}: {error}") from None
     return record

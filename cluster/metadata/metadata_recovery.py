@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
+from ...protocol.security.scram import ScramCredential
 from .metadata_image import NO_LEADER, MetadataImage
 from .metadata_records import (
     ClusterRecord,
@@ -33,6 +34,12 @@ from .metadata_records import (
     RemoveNodeRecord,
     RemoveTopicRecord,
     TopicRecord,
+)
+from .user_records import (
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+    apply_scram,
+    scram_records,
 )
 
 MORE_PRODUCER_IDS = 1_000_000
@@ -73,6 +80,7 @@ class KnownMetadata:
     nodes: dict[int, RegisterNodeRecord] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
+    scram: dict[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
     next_node_id: int = 1
     next_producer_id: int = 0
     cluster_id: str = ""
@@ -102,6 +110,8 @@ class KnownMetadata:
                 self.next_node_id = max(self.next_node_id, record.node_id + 1)
             case DrainRecord():
                 (self.draining.add if record.is_draining else self.draining.discard)(record.machine)
+            case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+                apply_scram(self.scram, record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
             case EpochRecord():
@@ -169,6 +179,7 @@ def recover_metadata(
         *(DrainRecord(machine=each, is_draining=True) for each in sorted(known.draining)),
         *recovery.topic_records(partitions, internal_configs),
         *recovery.other_configs(),
+        *scram_records(known.scram),
     ]
     image = MetadataImage().apply(records, offset=new.offset)
     return RecoveredMetadata(image, recovery.notes)

@@ -43,12 +43,13 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         brokers=[
             DescribeClusterBroker(
                 broker_id=node.node_id,
-                host=node.host,
-                port=node.port,
+                host=endpoint.host,
+                port=endpoint.port,
                 rack=node.rack,
                 is_fenced=node.fenced,
             )
             for node in nodes
+            if (endpoint := context.endpoint_of(node)) is not None
         ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from ...cluster.control.poll_times import PollTime
+from ...cluster.metadata.metadata_image import NodeImage
 from ...cluster.topic_name import METADATA_TOPIC
 from ...controller.controller_calls import DescribeQuorum, QuorumState
 from ...protocol.errors import KafkaError, UnknownTopicOrPartition
@@ -31,7 +32,6 @@ from ..authorization.cluster_access import DESCRIBE_QUORUM
 from ..ports.api import api
 from ..ports.context import RequestContext
 
-LISTENER = "PLAINTEXT"
 NOBODY = -1
 """The node id of a voter whose directory no node has, as its disk was replaced."""
 
@@ -58,11 +58,16 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             for topic in request.topics
         ],
         nodes=[
-            Node(node_id=node.node_id, listeners=[Listener(LISTENER, node.host, node.port)])
+            Node(node_id=node.node_id, listeners=_listeners(node, context))
             for node in context.node.image.nodes.values()
             if node.metadata_directory_id in state.voters
         ],
     )
+
+
+def _listeners(node: NodeImage, context: RequestContext) -> list[Listener]:
+    endpoint = context.endpoint_of(node)
+    return [] if endpoint is None else [Listener(*endpoint)]
 
 
 def _refused(request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -29,13 +29,15 @@ UNTYPED = ConfigKey(type=ConfigType.UNKNOWN, default=None, documentation="")
 
 
 class Synonym(NamedTuple):
+    """`value` None: a secret."""
+
     name: str
-    value: str
+    value: str | None
     source: int
 
 
 class DescribedConfig(NamedTuple):
-    """One setting. `value` None: another name of the setting says it."""
+    """One setting. `value` None: another name of the setting says it, or it is a secret."""
 
     key: ConfigKey
     value: str | None
@@ -129,7 +131,7 @@ def _broker_synonyms(names: tuple[str, ...], server: ServerConfig) -> list[Synon
         (defaults, DEFAULT_CONFIG),
     )
     return [
-        Synonym(name, layer[name], source)
+        Synonym(name, None if keys[name].is_sensitive else layer[name], source)
         for layer, source in layers
         for name in names
         if name in layer

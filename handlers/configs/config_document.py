@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...cluster.broker_config import BrokerConfig
+from ...cluster.security.security_config import SecurityConfig
 from ...groups.dynamic_group_config import DynamicGroupConfig
 from ...groups.group_config import GroupCoordinatorConfig
 from ...protocol.config_key import INT_MAX, LONG_MAX, ConfigKey
@@ -53,6 +54,15 @@ BROKERS = """\
 ## Brokers
 
 Besides these, every setting of the last column above.
+"""
+
+LISTENERS = """\
+## Listeners
+
+Given when the cluster is started. Those of TLS and SASL and `connections.max.reauth.ms` can also be
+those of one listener, `listener.name.client.ssl.client.auth` of listener CLIENT, and only so
+`listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms. Passwords and keys
+are shown to nobody, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
 """
 
 GROUPS = """\
@@ -102,6 +112,11 @@ def document() -> str:
                 (*_facts(name, key), "yes" if key.is_dynamic else "")
                 for name, key in sorted(BrokerConfig.keys().items())
             ),
+        ),
+        LISTENERS,
+        _table(
+            ("name", "type", "default", "allowed", "meaning"),
+            (_facts(name, key) for name, key in sorted(SecurityConfig.keys().items())),
         ),
         GROUPS,
         _table(

@@ -120,7 +120,7 @@ def _entry(
         value=config.value,
         read_only=config.is_read_only,
         config_source=config.source,
-        is_sensitive=False,
+        is_sensitive=config.key.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in synonyms

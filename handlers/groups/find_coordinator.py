@@ -84,6 +84,11 @@ def _answer(request: FindCoordinatorRequest, context: RequestContext) -> FindCoo
 def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
         node = _coordinator(key, key_type, context)
+        endpoint = context.endpoint_of(node)
+        if endpoint is None:
+            raise CoordinatorNotAvailable(
+                f"the coordinator of {key!r} has no listener {context.session.listener}"
+            )
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error)
@@ -91,8 +96,8 @@ def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     return Coordinator(
         key=key,
         node_id=node.node_id,
-        host=node.host,
-        port=node.port,
+        host=endpoint.host,
+        port=endpoint.port,
         error_code=ErrorCode.NONE,
         error_message=None,
     )

@@ -6,16 +6,37 @@ same in RequestContext: listenerName, securityProtocol, clientAddress, principal
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ...protocol.principal import ANONYMOUS, Principal
 
 PLAINTEXT = "PLAINTEXT"
-SSL = "SSL"
+
+
+class SaslState(Protocol):
+    """How far a client of a SASL listener has proved who it is; see security/sasl_authentication.
+
+    max_request_bytes: of one request, while it is nobody yet; None afterwards.
+    takes_raw_tokens: the next frame is a token without a header (SaslHandshake 0).
+    """
+
+    @property
+    def max_request_bytes(self) -> int | None: ...
+    @property
+    def takes_raw_tokens(self) -> bool: ...
+    def refusal(self, api_key: int, now_ms: int) -> str | None:
+        """Why this request is not served now, in words for the log; None: it is."""
+        ...
 
 
 class ClientSession:
-    """`listener` by name, `protocol` as Kafka's SecurityProtocol, `address` without a port."""
+    """`listener` by name, `protocol` as Kafka's SecurityProtocol, `address` without a port.
 
-    __slots__ = ("address", "listener", "principal", "protocol")
+    sasl: None where clients need not prove who they are by SASL.
+    ending: why the connection is closed behind its next answer; None: it goes on.
+    """
+
+    __slots__ = ("address", "ending", "listener", "principal", "protocol", "sasl")
 
     def __init__(
         self,
@@ -24,12 +45,15 @@ class ClientSession:
         listener: str = PLAINTEXT,
         protocol: str = PLAINTEXT,
         principal: Principal = ANONYMOUS,
+        sasl: SaslState | None = None,
     ) -> None:
         self.address = address
         self.listener = listener
         self.protocol = protocol
         self.principal = principal
+        self.sasl = sasl
+        self.ending: str | None = None
 
 
-INTERNAL_SESSION = ClientSession()
+INTERNAL_SESSION = ClientSession(listener="")
 """Of requests that a node handles for itself, without a connection."""

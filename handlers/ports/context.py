@@ -13,14 +13,16 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ...cluster.control.controller_request import ControllerRequest
+from ...cluster.metadata.listener_address import ListenerAddress
 from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...controller.controller_calls import Change, ControllerCall
 from .access import Authorizer, Rights
 from .client_session import INTERNAL_SESSION, ClientSession
 from .fetch_session import FetchSessionCache
 from .group_port import Groups
+from .quota_port import Quotas
 from .replica_port import Partitions
-from .request_metrics import RequestMetrics
+from .request_metrics import RequestMetrics, RequestTrace
 from .server_config import ServerConfig
 from .transaction_port import TransactionPartitions, Transactions
 
@@ -97,6 +99,11 @@ class Node(Coordinators, Protocol):
         """None: everybody may do everything."""
         ...
 
+    @property
+    def quotas(self) -> Quotas | None:
+        """None: none is set for any client."""
+        ...
+
     async def run_aside(self, call: Callable[[], T]) -> T:
         """Run what takes long and touches nothing shared in a thread, one call after another."""
         ...
@@ -119,6 +126,12 @@ class RequestContext:
     peer: str
     correlation_id: int
     session: ClientSession = INTERNAL_SESSION
+    trace: RequestTrace | None = None
+    """None: the node asks itself. Such requests have no quotas."""
+
+    def endpoint_of(self, node: NodeImage) -> ListenerAddress | None:
+        """Where the client that asks reaches `node`: by the listener that it asks at (KIP-103)."""
+        return node.endpoint(self.session.listener)
 
     @property
     def authorizer(self) -> Authorizer | None:

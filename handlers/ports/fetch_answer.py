@@ -17,3 +17,4 @@ class FetchAnswer:
     error_code: int = 0
     session_id: int = NO_SESSION
     is_for_follower: bool = False
+    throttle_time_ms: int = 0

@@ -71,6 +71,16 @@ class ApiMetrics:
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
+class BusyTime:
+    """What a request that waits in between has taken: `seconds`, and more `since` the last step."""
+
+    __slots__ = ("seconds", "since")
+
+    def __init__(self, seconds: float, since: float) -> None:
+        self.seconds = seconds
+        self.since = since
+
+
 class RequestTrace:
     """One request in progress. Times are seconds of the connection's monotonic clock."""
 
@@ -85,6 +95,8 @@ class RequestTrace:
         "received_at",
         "request_bytes",
         "response_bytes",
+        "throttle_ms",
+        "work",
     )
 
     def __init__(self, received_at: float = 0.0, request_bytes: int = 0) -> None:
@@ -101,6 +113,17 @@ class RequestTrace:
         self.received_at = received_at
         self.handled_at = received_at
         self.ready_at = received_at
+        self.throttle_ms = 0
+        """How long the connection is not read from, once this request is answered."""
+        self.work: BusyTime | None = None
+        """Of a request that waits, while its client's time is counted."""
+
+    def busy_seconds(self, now: float) -> float:
+        """How much of the event loop, and of the thread beside it, the request has taken."""
+        if self.work is not None:
+            return self.work.seconds + now - self.work.since
+        is_waiting = self.handled_at != self.received_at
+        return (self.handled_at if is_waiting else now) - self.received_at
 
     def begin(self) -> None:
         self.is_begun = True

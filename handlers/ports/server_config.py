@@ -9,8 +9,8 @@ log.retention.minutes before log.retention.hours, whatever the layer: only the f
 at run time, so a later layer covers all names of it.
 Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
 
-It joins the tables of four classes (brokers, groups, transactions, defaults of topics), which do
-not know each other. Immutable: a change makes another one.
+It joins the tables of five classes (brokers, listeners, groups, transactions, defaults of topics),
+which do not know each other. Immutable: a change makes another one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from ...cluster.broker_config import BrokerConfig
+from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
 from ...groups.group_config import GroupCoordinatorConfig
-from ...protocol.config_key import ConfigKey
+from ...protocol.config_key import ConfigKey, keys_of
 from ...protocol.errors import InvalidConfig
 from ...storage.log_config import LogConfig, broker_keys
 from ...transactions.transaction_config import TransactionConfig
@@ -36,6 +37,7 @@ def server_keys() -> dict[str, ConfigKey]:
     """Every setting of a broker, by name, in alphabetical order."""
     found = (
         BrokerConfig.keys()
+        | SecurityConfig.keys()
         | GroupCoordinatorConfig.keys()
         | TransactionConfig.keys()
         | broker_keys()
@@ -56,10 +58,11 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 class ServerConfig:
     """See from_kafka."""
 
-    static: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    static: Mapping[str, str] = field(default_factory=lambda: EMPTY, repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     dynamic_broker: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     broker: BrokerConfig = field(default_factory=BrokerConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig, repr=False)
     groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     log_defaults: LogConfig = field(default_factory=LogConfig)
@@ -86,12 +89,15 @@ class ServerConfig:
         values: dict[str, str] = {}
         for layer in layers:
             for name in layer:
+                if is_of_a_listener(name) and layer is layers[0]:
+                    continue  # SecurityConfig looks at them
                 if name not in keys:
                     raise InvalidConfig(BrokerConfig.why_refused(name))
                 keys[name].parse(layer[name])  # also those that another name covers
             values |= layer
         groups, rest = GroupCoordinatorConfig.split(values)
         transactions, rest = TransactionConfig.split(rest)
+        security = {name: rest.pop(name) for name in [*rest] if _is_security(name)}
         topic_defaults = broker_keys()
         return cls(
             static=MappingProxyType(layers[0]),
@@ -100,6 +106,7 @@ class ServerConfig:
             broker=BrokerConfig.from_kafka(
                 {name: value for name, value in rest.items() if name not in topic_defaults}
             ),
+            security=SecurityConfig.from_kafka(security),
             groups=groups,
             transactions=transactions,
             log_defaults=LogConfig.from_broker(values),
@@ -116,7 +123,11 @@ class ServerConfig:
         )
 
     def value_of(self, name: str) -> str | None:
-        """The text of the setting `name`; None for log.retention.ms while the hours say it."""
+        """The text of the setting `name`; None for a secret, and for log.retention.ms while the
+        hours say it.
+        """
+        if server_keys()[name].is_sensitive:
+            return None
         for layer in (self.dynamic_broker, self.dynamic_default, self.static):
             if name in layer:
                 key = server_keys()[name]
@@ -132,6 +143,10 @@ class ServerConfig:
         """Mapping proxies do not pickle; the layers rebuild the rest."""
         layers = (dict(self.static), dict(self.dynamic_default), dict(self.dynamic_broker))
         return _rebuild, layers
+
+
+def _is_security(name: str) -> bool:
+    return is_of_a_listener(name) or name in keys_of(SecurityConfig)
 
 
 def _rebuild(

@@ -14,21 +14,30 @@ from ..authorization.record_access import FETCH
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
+from ..ports.quota_port import Quotas
+from ..quotas.throttled_fetch import finish, within_quota
 from .fetch_down_conversion import FIRST_WITH_BATCHES, as_message_sets
+from .fetch_reading import is_follower
 from .pending_fetch import ParkedFetch, PendingFetch, begin_fetch
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:
+    quotas = None if context.trace is None else context.node.quotas
+    if quotas is not None:
+        if is_follower(request):
+            quotas = None
+        else:
+            request = within_quota(request, context, quotas)
     begun = begin_fetch(request, context)
     answer: FetchAnswer | Awaitable[FetchAnswer]
     if isinstance(begun, FetchAnswer):
-        return begun
+        return begun if quotas is None else finish(begun, context, quotas)
     if begun.is_ready:
-        answer = begun.finish()
+        answer = begun.finish() if quotas is None else finish(begun, context, quotas)
     else:
         # Parked at once, not when the coroutine first runs: an append in between must wake it.
         deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-        answer = _wait(begun, deadline, _park(begun, deadline))
+        answer = _wait(begun, deadline, _park(begun, deadline), context, quotas)
     return (
         _convert(answer, request, context) if context.api_version < FIRST_WITH_BATCHES else answer
     )
@@ -54,12 +63,18 @@ def _park(fetch: PendingFetch, deadline: float) -> asyncio.Future[None]:
     return woken
 
 
-async def _wait(fetch: PendingFetch, deadline: float, woken: asyncio.Future[None]) -> FetchAnswer:
+async def _wait(
+    fetch: PendingFetch,
+    deadline: float,
+    woken: asyncio.Future[None],
+    context: RequestContext,
+    quotas: Quotas | None,
+) -> FetchAnswer:
     loop = asyncio.get_running_loop()
     while True:
         await woken
         if fetch.resume(is_late=loop.time() >= deadline):
-            return fetch.finish()
+            return fetch.finish() if quotas is None else finish(fetch, context, quotas)
         woken = _park(fetch, deadline)
 
 

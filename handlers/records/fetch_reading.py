@@ -301,5 +301,6 @@ def add_endpoint(
     if partition.current_leader is None:
         return
     node = context.node.image.nodes.get(partition.current_leader[0])
-    if node is not None:
-        endpoints[node.node_id] = Endpoint(node.node_id, node.host, node.port, node.rack)
+    endpoint = None if node is None else context.endpoint_of(node)
+    if node is not None and endpoint is not None:
+        endpoints[node.node_id] = Endpoint(node.node_id, endpoint.host, endpoint.port, node.rack)

@@ -131,6 +131,14 @@ class FullFetch:
         self._reading = reading = read_all(self._request, self._context)
         return reading.size >= self._minimum or reading.settled or is_late
 
+    def found(self) -> list[FetchedTopic]:
+        """What the answer would be of, now."""
+        return self._reading.answer.topics
+
+    def give_back(self) -> FetchAnswer:
+        """In the place of `finish`: nothing is answered, and no session begins."""
+        return FetchAnswer([], [], is_for_follower=self._reading.answer.is_for_follower)
+
     def finish(self) -> FetchAnswer:
         """The full answer, and if the cache has room a session that goes on from it."""
         request, context, answer = self._request, self._context, self._reading.answer
@@ -260,6 +268,24 @@ class IncrementalFetch:
             return True
         self._read()
         return self._has_enough or is_late
+
+    def found(self) -> list[FetchedTopic]:
+        """See FullFetch.found; those that only may have other marks are not counted."""
+        topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
+        for cached, answer in self._live:
+            topics.setdefault(cached.key[:2], []).append(answer)
+        return [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()]
+
+    def give_back(self) -> FetchAnswer:
+        """See FullFetch.give_back. All that was read is dirty, as it was not sent."""
+        session = self._session
+        if session.epoch != self._epoch:
+            return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        for key, (cached, _) in self._idle.items():
+            session.dirty.setdefault(key, cached)
+        return FetchAnswer(
+            [], [], session_id=session.session_id, is_for_follower=session.is_follower
+        )
 
     def finish(self) -> FetchAnswer:
         """The partitions that have news, topic by topic."""

@@ -325,9 +325,14 @@ def _describe(
         leader_id=partition.leader, leader_epoch=partition.leader_epoch
     )
     node = context.node.image.nodes.get(partition.leader)
-    if node is not None and all(node.node_id != each.node_id for each in response.node_endpoints):
+    endpoint = None if node is None else context.endpoint_of(node)
+    if node is None or endpoint is None:
+        return
+    if all(node.node_id != each.node_id for each in response.node_endpoints):
         response.node_endpoints.append(
-            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            NodeEndpoint(
+                node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack
+            )
         )
 
 

@@ -1,19 +1,33 @@
-"""SaslHandshake (API key 17): ILLEGAL_SASL_STATE, as on every listener in plain text.
+"""SaslHandshake (API key 17): a client names the mechanism by which it will prove who it is.
 
-Clients guess a broker's age from the APIs that it has; this one came with Kafka 0.10.
+Clients guess a broker's age from the APIs that it has; this one came with Kafka 0.10. Where nobody
+has to prove anything it is ILLEGAL_SASL_STATE. After version 0 the tokens follow without headers.
 """
 
 from __future__ import annotations
 
 from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ..ports.access import EVERYBODY
 from ..ports.api import api
 from ..ports.context import RequestContext
+from .sasl_authentication import SaslAuthentication
 
 
-def handle(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    authentication = context.session.sasl
+    if not isinstance(authentication, SaslAuthentication):
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    try:
+        authentication.on_handshake(
+            request.mechanism, version=context.api_version, now_ms=context.node.now_ms()
+        )
+    except KafkaError as error:
+        return SaslHandshakeResponse(
+            error_code=error.code, mechanisms=list(authentication.mechanisms)
+        )
+    return SaslHandshakeResponse(mechanisms=list(authentication.mechanisms))
 
 
 API = api(0, 1, SaslHandshakeRequest, handle, access=EVERYBODY)

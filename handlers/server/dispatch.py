@@ -40,8 +40,10 @@ from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from ..ports.request_metrics import RequestTrace
+from ..quotas.throttling import throttle
 from ..records.produce import without_repeats
 from ..records.produce_response import write_stored_batch
+from ..security.raw_sasl_token import take_raw_token
 from .request_parts import is_long, join, split
 from .table import APIS
 
@@ -71,6 +73,10 @@ class PeerError(Exception):
 
 class NotServed(PeerError):
     """It asked for an API or a version that ApiVersions does not name."""
+
+
+class NotAuthenticated(PeerError):
+    """It asked for more than those may who have not proved who they are."""
 
 
 def check_header(start: memoryview) -> bool:
@@ -107,9 +113,14 @@ def dispatch(
         PeerError: what the peer sent, in words.
     """
     trace = trace or RequestTrace()
+    sasl = session.sasl
+    if sasl is not None and sasl.takes_raw_tokens:
+        return take_raw_token(frame, session, node.now_ms())
     try:
         header = read_request_header(frame)
         api = _supported(header)
+        if sasl is not None and (refusal := sasl.refusal(header.api_key, node.now_ms())):
+            raise NotAuthenticated(refusal)
         if api is None:
             return [_fallback(header)]
         trace.api = node.metrics.api(api.key, api.name)
@@ -131,7 +142,7 @@ def dispatch(
         if header.api_version >= api.first_flexible:
             position = skip_tags(frame, position)
         context = RequestContext(
-            node, header.api_version, header.client_id, peer, header.correlation_id, session
+            node, header.api_version, header.client_id, peer, header.correlation_id, session, trace
         )
         if is_long_frame and header.api_key != PRODUCE_KEY:
             trace.is_begun = False
@@ -269,6 +280,9 @@ async def _finish(
 
 
 def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
+    quotas = context.node.quotas
+    if quotas is not None and not isinstance(response, FetchAnswer):
+        response = throttle(response, api, context, quotas)
     if response is None:
         return None
     version = context.api_version
@@ -286,6 +300,7 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
             out,
             version,
             response.topics,
+            throttle_time_ms=response.throttle_time_ms,
             error_code=response.error_code,
             session_id=response.session_id,
             endpoints=response.endpoints,

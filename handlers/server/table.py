@@ -41,6 +41,7 @@ from ..groups import (
     txn_offset_commit,
 )
 from ..ports.api import Api
+from ..quotas import alter_client_quotas, describe_client_quotas
 from ..records import (
     delete_records,
     describe_producers,
@@ -51,9 +52,11 @@ from ..records import (
     write_txn_markers,
 )
 from ..security import (
+    alter_user_scram_credentials,
     create_acls,
     delete_acls,
     describe_acls,
+    describe_user_scram_credentials,
     sasl_authenticate,
     sasl_handshake,
 )
@@ -113,6 +116,10 @@ _MODULES = (
     alter_partition_reassignments,
     list_partition_reassignments,
     offset_delete,
+    describe_user_scram_credentials,
+    alter_user_scram_credentials,
+    describe_client_quotas,
+    alter_client_quotas,
     describe_quorum,
     update_features,
     describe_cluster,

@@ -16,6 +16,9 @@ from ...protocol.messages.create_partitions import (
 from ..authorization.topic_access import CREATE_PARTITIONS
 from ..ports.api import api
 from ..ports.context import RequestContext
+from .metered_change import metered_change
+
+FIRST_WITH_QUOTA_ERROR = 3
 
 
 async def handle(
@@ -29,24 +32,31 @@ async def handle(
         if counts[name] > 1
     }
     accepted = [topic for name, topic in unique.items() if name not in outcomes]
+    throttle_ms = 0
     if accepted:
         decision = CreatePartitions(
             topics=tuple(map(_new_partitions, accepted)), validate_only=request.validate_only
         )
         decided: tuple[RequestOutcome, ...]
         try:
-            decided = await context.node.controller.change(decision, timeout_ms=request.timeout_ms)
+            decided, throttle_ms = await metered_change(
+                decision,
+                context,
+                timeout_ms=request.timeout_ms,
+                strict_from=FIRST_WITH_QUOTA_ERROR,
+            )
         except KafkaError as error:
             decided = (RequestOutcome.of(error),) * len(accepted)
         for topic, outcome in zip(accepted, decided, strict=True):
             outcomes[topic.name] = outcome
     return CreatePartitionsResponse(
+        throttle_time_ms=throttle_ms,
         results=[
             CreatePartitionsTopicResult(
                 name=name, error_code=outcomes[name].code, error_message=outcomes[name].message
             )
             for name in unique
-        ]
+        ],
     )
 
 

@@ -27,6 +27,9 @@ from ..authorization.topic_access import CREATE_TOPICS
 from ..configs.config_description import describe_topic
 from ..ports.api import api
 from ..ports.context import Node, RequestContext
+from .metered_change import metered_change
+
+FIRST_WITH_QUOTA_ERROR = 6
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -43,11 +46,12 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             asked[topic.name] = _new_topic(topic, node)
         except KafkaError as error:
             refused[topic.name] = RequestOutcome.of(error)
-    made = await _create(list(asked.values()), request, node)
+    made, throttle_ms = await _create(list(asked.values()), request, context)
     outcomes = {name: TopicOutcome(outcome) for name, outcome in refused.items()}
     outcomes |= dict(zip(asked, made, strict=True))
     return CreateTopicsResponse(
-        topics=[_result(name, outcomes[name], asked.get(name), node) for name in counts]
+        throttle_time_ms=throttle_ms,
+        topics=[_result(name, outcomes[name], asked.get(name), node) for name in counts],
     )
 
 
@@ -83,17 +87,19 @@ def _new_topic(topic: CreatableTopic, node: Node) -> TopicToCreate:
 
 
 async def _create(
-    topics: list[TopicToCreate], request: CreateTopicsRequest, node: Node
-) -> tuple[TopicOutcome, ...]:
+    topics: list[TopicToCreate], request: CreateTopicsRequest, context: RequestContext
+) -> tuple[tuple[TopicOutcome, ...], int]:
     if not topics:
-        return ()
+        return (), 0
     try:
-        return await node.controller.change(
+        return await metered_change(
             CreateTopics(topics=tuple(topics), validate_only=request.validate_only),
+            context,
             timeout_ms=request.timeout_ms,
+            strict_from=FIRST_WITH_QUOTA_ERROR,
         )
     except KafkaError as error:
-        return (TopicOutcome(RequestOutcome.of(error)),) * len(topics)
+        return (TopicOutcome(RequestOutcome.of(error)),) * len(topics), 0
 
 
 def _result(

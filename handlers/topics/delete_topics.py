@@ -20,8 +20,10 @@ from ...protocol.schema import ZERO_UUID
 from ..authorization.topic_access import DELETE_TOPICS
 from ..ports.api import api
 from ..ports.context import RequestContext
+from .metered_change import metered_change
 
 FIRST_WITH_DISABLED = 3
+FIRST_WITH_QUOTA_ERROR = 5
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -40,11 +42,15 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             outcomes[key] = TopicOutcome(RequestOutcome.of(error), key.name, key.topic_id)
         else:
             accepted.append(key)
+    throttle_ms = 0
     if accepted:
         decided: tuple[TopicOutcome, ...]
         try:
-            decided = await context.node.controller.change(
-                DeleteTopics(topics=tuple(accepted)), timeout_ms=request.timeout_ms
+            decided, throttle_ms = await metered_change(
+                DeleteTopics(topics=tuple(accepted)),
+                context,
+                timeout_ms=request.timeout_ms,
+                strict_from=FIRST_WITH_QUOTA_ERROR,
             )
         except KafkaError as error:
             decided = tuple(
@@ -52,6 +58,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             )
         outcomes |= dict(zip(accepted, decided, strict=True))
     return DeleteTopicsResponse(
+        throttle_time_ms=throttle_ms,
         responses=[
             DeletableTopicResult(
                 name=_shown_name(each, context),
@@ -60,7 +67,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
                 error_message=each.outcome.message,
             )
             for each in outcomes.values()
-        ]
+        ],
     )
 
 

@@ -109,9 +109,10 @@ def _respond(request: MetadataRequest, context: RequestContext) -> MetadataRespo
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                node_id=node.node_id, host=endpoint.host, port=endpoint.port, rack=node.rack
             )
             for node in context.node.listed_nodes()
+            if (endpoint := context.endpoint_of(node)) is not None
         ],
         cluster_id=image.cluster_id,
         controller_id=context.node.node_id,

@@ -18,7 +18,7 @@ class SaslAuthenticateRequest(Message):
     VERSIONS: ClassVar[Versions] = (0, 2)
     FLEXIBLE: ClassVar[int] = 2
 
-    auth_bytes: Buffer = wire("bytes", (0, 2), default=b"")
+    auth_bytes: Buffer = wire("bytes", (0, 2), default=b"", secret=True)
 
 
 @dataclass(slots=True)
@@ -29,5 +29,5 @@ class SaslAuthenticateResponse(Message):
 
     error_code: int = wire("int16", (0, 2), default=0)
     error_message: str | None = wire("string", (0, 2), nullable=(0, 2), default="")
-    auth_bytes: Buffer = wire("bytes", (0, 2), default=b"")
+    auth_bytes: Buffer = wire("bytes", (0, 2), default=b"", secret=True)
     session_lifetime_ms: int = wire("int64", (1, 2), default=0)

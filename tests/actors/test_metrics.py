@@ -120,7 +120,9 @@ def fake_node(partitions: int) -> Any:
         server_config=ServerConfig(),
         now_ms=lambda: 1_700_000_000_000,
         image=SimpleNamespace(topics={}, offset=9),
-        listener=SimpleNamespace(connection_count=1, memory=SimpleNamespace(used=0, waiting=0)),
+        socket_server=SimpleNamespace(
+            connection_count=1, memory=SimpleNamespace(used=0, waiting=0)
+        ),
     )
 
 
@@ -181,8 +183,8 @@ def test_a_flood_of_lines_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -
     import logging
 
     now = 0.0
-    limit = LineLimit(logging.getLogger("bradbury.actors.network.listener"), clock=lambda: now)
-    with caplog.at_level(logging.WARNING, "bradbury.actors.network.listener"):
+    limit = LineLimit(logging.getLogger("bradbury.actors.network.socket_server"), clock=lambda: now)
+    with caplog.at_level(logging.WARNING, "bradbury.actors.network.socket_server"):
         for number in range(1000):
             limit.warning("peer %d is bad", number)
         assert len(caplog.records) == BURST

@@ -10,7 +10,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     ElectionType,
     IsolationLevel,
-    KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -188,14 +187,6 @@ def test_without_an_authorizer_there_are_no_rules(admin: AdminClient, tool: Tool
     with tool.call("AdminClient.describe_acls"):
         # The client does not show SECURITY_DISABLED, of Apache Kafka neither.
         assert admin.describe_acls(every).result(SECONDS) == []
-
-
-def test_what_is_not_there_says_so_at_once(admin: AdminClient, tool: Tool) -> None:
-    with pytest.raises(KafkaException) as raised:
-        admin.describe_user_scram_credentials().result(SECONDS)
-    error = raised.value.args[0]
-    assert error.name() == "_UNSUPPORTED_FEATURE", error
-    tool.refused("AdminClient.describe_user_scram_credentials", error.str())
 
 
 # --- producing and consuming ---------------------------------------------------------------------

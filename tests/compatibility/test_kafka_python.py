@@ -193,30 +193,6 @@ def test_the_metadata_quorum(admin: KafkaAdminClient, tool: Tool) -> None:
         assert "current_voters" in str(described), described
 
 
-# --- what is not there ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        (
-            "describe_user_scram_credentials",
-            lambda admin: admin.describe_user_scram_credentials(),
-        ),
-    ],
-)
-def test_what_is_not_there_says_so_at_once(
-    admin: KafkaAdminClient, tool: Tool, name: str, call
-) -> None:
-    began = time.monotonic()
-    with pytest.raises(Exception) as raised:
-        call(admin)
-    assert time.monotonic() - began < 25  # its own patience is 30 s
-    said = f"{type(raised.value).__name__}: {raised.value}"
-    assert any(word in said for word in ("Unsupported", "Incompatible", "no transactions")), said
-    tool.refused(f"KafkaAdminClient.{name}", said)
-
-
 # --- producing and consuming ---------------------------------------------------------------------
 
 

@@ -119,6 +119,7 @@ class Broker:
             groups=self.groups,
             image=IMAGE,
             metrics=RequestMetrics(),
+            quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),
         )

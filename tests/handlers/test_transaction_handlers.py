@@ -102,6 +102,7 @@ class Broker:
             producer_ids=self,
             image=IMAGE,
             metrics=RequestMetrics(),
+            quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),
             now_ms=lambda: self.world.now_ms,

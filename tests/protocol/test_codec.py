@@ -51,6 +51,13 @@ CLASSES = [cls for cls in message_classes() if versions(cls)]
 every_message = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 
 
+TIMESTAMPS = {
+    "transaction_start_time_ms",
+    *(f"{what}_timestamp{unit}" for what in ("issue", "expiry", "max") for unit in ("", "_ms")),
+}
+"""As kio reads them, which refuses -1: there is none."""
+
+
 def random_value(kind, rng, name):
     if name.endswith("error_code"):  # partition_error_code, too
         return rng.choice(ERROR_CODES)
@@ -61,8 +68,8 @@ def random_value(kind, rng, name):
             return rng.randint(-(2**15), 2**15 - 1)
         case "int32":
             return rng.choice([-1, 0, 1, rng.randint(0, 2**31 - 1)])
-        case "int64" if name == "transaction_start_time_ms":
-            return rng.randint(0, 10**12)  # kio reads a timestamp, and refuses -1: there is none
+        case "int64" if name in TIMESTAMPS:
+            return rng.randint(0, 10**12)
         case "int64":
             return rng.choice([-1, 0, rng.randint(0, 10**12)])
         case "uint16":

@@ -13,12 +13,14 @@ import bradbury
 from bradbury.actors.coordinators.node_requests import NodeRequests
 from bradbury.actors.coordinators.transaction_marker_sender import TransactionMarkerSender
 from bradbury.actors.coordinators.transaction_partitions import HostedTransactionPartitions
+from bradbury.actors.network.peers import Peers
 from bradbury.cluster.metadata.metadata_image import (
     MetadataImage,
     NodeImage,
     PartitionImage,
     TopicImage,
 )
+from bradbury.cluster.security.security_config import SecurityConfig
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed
@@ -67,6 +69,7 @@ class OwnNode(SimpleNamespace):
             server_config=ServerConfig(),
             transactions=SimpleNamespace(shard=lambda partition: self.coordinator),
             partitions=None,
+            peers=Peers(SecurityConfig()),
         )
 
 

@@ -7,9 +7,11 @@ from uuid import uuid4
 
 import pytest
 
+from bradbury.actors.network.peers import Peers
 from bradbury.actors.replication.intact_token import MEMORY, IntactToken
 from bradbury.actors.replication.partition_host import PartitionHost
 from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.security.security_config import SecurityConfig
 from bradbury.storage.disk.file_system import OsFileSystem
 
 pytestmark = pytest.mark.skipif(not MEMORY.is_mount(), reason="there is no /dev/shm")
@@ -59,7 +61,13 @@ def test_a_token_of_a_directory_that_is_no_more_is_cleared_away(
 
 
 def host(path: Path) -> PartitionHost:
-    made = PartitionHost([str(path)], OsFileSystem(), BrokerConfig(), now_ms=lambda: 1000)
+    made = PartitionHost(
+        [str(path)],
+        OsFileSystem(),
+        BrokerConfig(),
+        now_ms=lambda: 1000,
+        peers=Peers(SecurityConfig()),
+    )
     made.open()
     return made
 

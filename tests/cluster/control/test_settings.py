@@ -153,7 +153,8 @@ def test_brokers_are_set_all_or_one_by_one() -> None:
         ("log.retention.hours", "4", ErrorCode.INVALID_REQUEST, "cannot be changed while"),
         ("log.segment.bytes", "x", ErrorCode.INVALID_REQUEST, "must be an integer"),
         ("no.such", "1", ErrorCode.INVALID_CONFIG, "unknown broker config"),
-        ("ssl.key.password", "1", ErrorCode.INVALID_CONFIG, "see docs/security.md"),
+        ("ssl.key.password", "1", ErrorCode.INVALID_REQUEST, "cannot be changed while"),
+        ("ssl.cipher.suites", "x", ErrorCode.INVALID_CONFIG, "docs/security.md says what is"),
         ("retention.ms", "1", ErrorCode.INVALID_CONFIG, "unknown broker config"),
     ],
 )

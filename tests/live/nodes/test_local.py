@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
-from bradbury.actors.network.listener import PortInUse
+from bradbury.actors.network.acceptor import PortInUse
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 

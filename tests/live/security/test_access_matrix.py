@@ -72,6 +72,8 @@ NEEDED: dict[str, list[list[Right]]] = {
     "TxnOffsetCommit": [[(O.WRITE, TRANSACTIONAL_ID), (O.READ, GROUP), (O.READ, TOPIC)]],
     "DescribeAcls": [[(O.DESCRIBE, CLUSTER)]],
     "CreateAcls": [[(O.ALTER, CLUSTER)]],
+    "DescribeUserScramCredentials": [[(O.DESCRIBE, CLUSTER)]],
+    "AlterUserScramCredentials": [[(O.ALTER, CLUSTER)]],
     "DeleteAcls": [[(O.ALTER, CLUSTER)]],
     "DescribeConfigs": [[(O.DESCRIBE_CONFIGS, TOPIC), (O.DESCRIBE_CONFIGS, CLUSTER)]],
     "AlterConfigs": [[(O.ALTER_CONFIGS, TOPIC)]],
@@ -91,6 +93,8 @@ NEEDED: dict[str, list[list[Right]]] = {
     "DescribeTransactions": [[(O.DESCRIBE, TRANSACTIONAL_ID)]],
     "ListConfigResources": [[(O.DESCRIBE_CONFIGS, CLUSTER)]],
     "DescribeTopicPartitions": [[(O.DESCRIBE, TOPIC)]],
+    "DescribeClientQuotas": [[(O.DESCRIBE_CONFIGS, CLUSTER)]],
+    "AlterClientQuotas": [[(O.ALTER_CONFIGS, CLUSTER)]],
     "AddRaftVoter": [[(O.ALTER, CLUSTER)]],
     "RemoveRaftVoter": [[(O.ALTER, CLUSTER)]],
 }

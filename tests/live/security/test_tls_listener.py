@@ -150,7 +150,7 @@ def test_a_client_with_a_certificate_is_known_by_its_subject(
         ) as secured,
     ):
         assert ask_versions(secured) == 7
-        connections = mutual.nodes[0].listener._connections
+        connections = mutual.nodes[0].socket_server._connections
         assert "User:CN=alice,O=Example" in {str(each.session.principal) for each in connections}
 
 
@@ -185,10 +185,22 @@ def test_only_protocols_that_are_enabled_are_spoken(
         ({"ssl.keystore.type": "JKS"}, "needs ssl.keystore.type=PEM"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem cannot be used"),
         ({"ssl.client.auth": "required"}, "needs ssl.truststore.location"),
-        ({"ssl.enabled.protocols": "TLSv1.1"}, "can be TLSv1.2, TLSv1.3 or both"),
-        ({"listeners": "PLAINTEXT://:0"}, "has no effect without"),
-        ({"listeners": "SASL_SSL://:0"}, "listeners"),
-        ({"ssl.key.password": "secret"}, "not available"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "is a list of TLSv1.2 and TLSv1.3"),
+        ({"listeners": "PLAINTEXT://:0"}, "has no effect: no listener is SSL"),
+        ({"listeners": "SASL_SSL://:0"}, "sasl.enabled.mechanisms has to say"),
+        ({"listeners": "SSL://0.0.0.0:0"}, "names a host"),
+        ({"listeners": "SSL://:9092"}, "is given by --port"),
+        ({"listeners": "SSL://:0,SSL://:0"}, "two of the name"),
+        ({"listeners": "CLIENT://:0"}, "CLIENT has no protocol"),
+        ({"listeners": "SSL"}, "is not NAME://:port"),
+        ({"ssl.cipher.suites": "x"}, "not available"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "has no effect: no listener is SASL"),
+        ({"listener.name.ssl.ssl.client.auth": "sometimes"}, "must be one of"),
+        ({"listener.name.other.ssl.client.auth": "none"}, "there is no listener OTHER"),
+        ({"listener.name.ssl.num.partitions": "3"}, "no such setting of a single listener"),
+        ({"ssl.principal.mapping.rules": "RULE:(/x/"}, "is no pattern"),
+        ({"ssl.principal.mapping.rules": "CN=x"}, "is no rule"),
+        ({"ssl.keystore.key": "${env:NOT_THERE}"}, "are two keys"),
     ],
 )
 def test_settings_that_would_not_do_what_they_say_are_refused(
@@ -206,8 +218,8 @@ def test_a_key_with_a_password_is_refused(
         bradbury.local(config=tls() | {"ssl.keystore.location": path}).close()
 
 
-def test_several_nodes_are_refused(tls: BrokerConfig) -> None:
-    with pytest.raises(InvalidConfig, match="is for one node"):
+def test_several_nodes_that_trust_nobody_are_refused(tls: BrokerConfig) -> None:
+    with pytest.raises(InvalidConfig, match="has to say whom they trust"):
         bradbury.local(nodes=2, config=tls()).close()
 
 

@@ -55,7 +55,7 @@ def cluster_with(**config: object) -> Iterator[LocalCluster]:
             topic = CreatableTopic(name="t", num_partitions=8, replication_factor=1)
             asked = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
             assert client.call(asked, CreateTopicsResponse, 7).topics[0].error_code == 0
-        wait_until(lambda: cluster.nodes[0].listener.connection_count == 0)
+        wait_until(lambda: cluster.nodes[0].socket_server.connection_count == 0)
         yield cluster
 
 
@@ -249,10 +249,10 @@ def test_a_peer_that_never_reads_its_answers_is_bounded_and_closed_in_the_end() 
         with RawClient(cluster.bootstrap_servers) as client:
             client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             never_read(client)
-            assert cluster.nodes[0].listener.memory.used < 16 * MIB
+            assert cluster.nodes[0].socket_server.memory.used < 16 * MIB
             assert is_served(cluster)
             wait_until(lambda: closed_for(cluster, "stalled") == 1)
-        wait_until(lambda: cluster.nodes[0].listener.memory.used == 0)
+        wait_until(lambda: cluster.nodes[0].socket_server.memory.used == 0)
 
 
 # --- numbers ---------------------------------------------------------------------------------------
@@ -268,13 +268,13 @@ def test_an_address_has_its_own_limit_and_others_theirs() -> None:
         for _ in range(3):
             stack.enter_context(connect(cluster))
         stack.enter_context(connect(cluster, "127.0.0.2"))
-        wait_until(lambda: node.listener.connection_count == 4)
+        wait_until(lambda: node.socket_server.connection_count == 4)
         for source in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
             with connect(cluster, source) as refused:
                 assert hung_up(refused)
         assert node.metrics.connections_refused == {"max.connections.per.ip": 3}
         stack.close()
-        wait_until(lambda: node.listener.connection_count == 0)
+        wait_until(lambda: node.socket_server.connection_count == 0)
         assert is_served(cluster)
 
 
@@ -306,7 +306,7 @@ def test_a_flood_of_bad_peers_is_a_trickle_in_the_log(caplog: pytest.LogCaptureF
 def test_long_requests_share_bounded_memory_and_all_are_answered_in_the_end() -> None:
     limit = 2 * MIB
     with cluster_with(queued_max_request_bytes=limit) as cluster, ExitStack() as stack:
-        memory = cluster.nodes[0].listener.memory
+        memory = cluster.nodes[0].socket_server.memory
         sizes = [400_000] * 7  # 2.8 MB in one request
         clients = [stack.enter_context(RawClient(cluster.bootstrap_servers)) for _ in range(8)]
         frames = [bytes(client.frame(produce_request(*sizes), 9)) for client in clients]
@@ -346,7 +346,7 @@ def test_when_memory_is_short_those_who_do_not_read_go_first() -> None:
             answer = good.call(produce_request(*[400_000] * 7), ProduceResponse, 9)
             assert [p.error_code for p in answer.responses[0].partition_responses] == [0] * 7
         wait_until(lambda: closed_for(cluster, "shortage") > 0)
-        wait_until(lambda: not cluster.nodes[0].listener.memory.is_short)
+        wait_until(lambda: not cluster.nodes[0].socket_server.memory.is_short)
 
 
 def test_a_request_whose_peer_is_gone_at_once_leaves_no_warning(

@@ -98,17 +98,17 @@ def test_an_idle_crowd_costs_little_and_leaves_nothing(descriptors: None) -> Non
     with bradbury.local(config={"max.connections": 12_000}) as cluster:
         node = cluster.nodes[0]
         assert longest_answer(cluster, 10) < 5.0
-        wait_until(lambda: node.listener.connection_count == 0)
+        wait_until(lambda: node.socket_server.connection_count == 0)
         descriptors_before, memory_before = process.num_fds(), process.memory_info().rss
         with crowd(cluster, b""):
-            wait_until(lambda: node.listener.connection_count == CROWD)
+            wait_until(lambda: node.socket_server.connection_count == CROWD)
             each = (process.memory_info().rss - memory_before) / CROWD
             print(f"{each:.0f} bytes for each of {CROWD} connections")
             assert each < 12_000
             assert longest_answer(cluster) < 3.0
-        wait_until(lambda: node.listener.connection_count == 0)
+        wait_until(lambda: node.socket_server.connection_count == 0)
         assert process.num_fds() < descriptors_before + LEAK
-        assert node.listener.memory.used == 0
+        assert node.socket_server.memory.used == 0
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_crowd_of_half_requests_is_reaped_while_others_are_served(
             assert longest < 3.0
             assert used < 150 * 1024**2
             wait_until(lambda: node.metrics.connections_closed["slow"] == CROWD)
-        assert node.listener.memory.used == 0
+        assert node.socket_server.memory.used == 0
 
 
 def test_ten_thousand_strangers_in_a_row_leave_no_trace() -> None:
@@ -140,12 +140,12 @@ def test_ten_thousand_strangers_in_a_row_leave_no_trace() -> None:
         host, port = cluster.bootstrap_servers.split(":")
         node = cluster.nodes[0]
         longest_answer(cluster, 10)
-        wait_until(lambda: node.listener.connection_count == 0)
+        wait_until(lambda: node.socket_server.connection_count == 0)
         descriptors_before, memory_before = process.num_fds(), process.memory_info().rss
         for number in range(10_000):
             with socket.create_connection((host, int(port)), 10) as sock:
                 sock.sendall((b"", b"GET /", b"\x00\x00\x00\x0a", bytes(14))[number % 4])
-        wait_until(lambda: node.listener.connection_count == 0)
+        wait_until(lambda: node.socket_server.connection_count == 0)
         assert process.num_fds() < descriptors_before + LEAK
         assert process.memory_info().rss - memory_before < 30 * 1024**2
         assert longest_answer(cluster, 50) < 5.0

@@ -77,7 +77,7 @@ def test_what_is_not_kafka_is_hung_up_on_with_one_log_line(
     servers: str, junk: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        caplog.at_level(logging.WARNING, "bradbury.actors.network.listener"),
+        caplog.at_level(logging.WARNING, "bradbury.actors.network.socket_server"),
         connect(servers) as sock,
     ):
         peer = "{}:{}".format(*sock.getsockname())

@@ -86,7 +86,7 @@ class ThreeNodes:
 
         async def die() -> None:
             node.is_open = False
-            node.listener.close()
+            node.socket_server.close()
             node._lifecycle.stop()
             node._driver.cancel()
             node._driver.carry_out()

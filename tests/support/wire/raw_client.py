@@ -23,9 +23,14 @@ M = TypeVar("M", bound=Message)
 class RawClient:
     """One connection. `call` sends a request and reads its answer; `send` and `receive` split it."""
 
-    def __init__(self, servers: str, timeout: float = 30.0) -> None:
+    def __init__(
+        self, servers: str, timeout: float = 30.0, *, client_id: str = "raw", source: str = ""
+    ) -> None:
+        """`source`: an address of this machine to come from."""
         host, port = servers.split(",")[0].rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout)
+        comes_from = (source, 0) if source else None
+        self.socket = socket.create_connection((host, int(port)), timeout, comes_from)
+        self._client_id = client_id
         self._number = 0
 
     def __enter__(self) -> "RawClient":
@@ -36,7 +41,7 @@ class RawClient:
 
     def frame(self, request: Message, version: int) -> bytearray:
         self._number += 1
-        return write_request(request, version, self._number, "raw")
+        return write_request(request, version, self._number, self._client_id)
 
     def send(self, request: Message, version: int) -> int:
         """Returns the correlation id."""

@@ -232,6 +232,30 @@ def _offset_for_leader_epoch(s: Sample, version: int) -> Message:
     )
 
 
+def _describe_client_quotas(s: Sample, version: int) -> Message:
+    parts = [
+        make("describe_client_quotas", "ComponentData", entity_type="user", match="somebody"),
+        make(
+            "describe_client_quotas",
+            "ComponentData",
+            entity_type="client-id",
+            match_type=2,
+            match=None,
+        ),
+    ]
+    return make("describe_client_quotas", "DescribeClientQuotasRequest", components=parts)
+
+
+def _alter_client_quotas(s: Sample, version: int) -> Message:
+    """Of a user that is not there, and far more than anybody uses."""
+    parts = [
+        make("alter_client_quotas", "EntityData", entity_type="user", entity_name="somebody-else")
+    ]
+    ops = [make("alter_client_quotas", "OpData", key="producer_byte_rate", value=2.0**60)]
+    entry = make("alter_client_quotas", "EntryData", entity=parts, ops=ops)
+    return make("alter_client_quotas", "AlterClientQuotasRequest", entries=[entry])
+
+
 def _describe_configs(s: Sample, version: int) -> Message:
     resources = [
         make(
@@ -513,6 +537,8 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     45: _alter_partition_reassignments,
     46: lambda s, v: make("list_partition_reassignments", "ListPartitionReassignmentsRequest"),
     47: _offset_delete,
+    48: _describe_client_quotas,
+    49: _alter_client_quotas,
     55: _describe_quorum,
     57: _update_features,
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),

@@ -1,12 +1,15 @@
-"""What a client says to authenticate, and what it makes of the answers: PLAIN and SCRAM."""
+"""What a client says to authenticate, and what it makes of the answers: PLAIN and SCRAM. Pure.
+
+A client of ours, or a node that connects to another one.
+"""
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
-from ...protocol.errors import AuthenticationFailed
-from .scram import HASHES, ScramClient
+from ..errors import AuthenticationFailed
+from .scram import HASHES
+from .scram_client import ScramClient
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
@@ -14,16 +17,26 @@ NONCE_BYTES: Final = 24
 
 
 class SaslExchange:
-    """One authentication: `first`, then `on_challenge` with every answer, until it is None."""
+    """One authentication: `first`, then `on_challenge` with every answer, until it is None.
 
-    def __init__(self, mechanism: str, username: str, password: str) -> None:
+    nonce: random printable text without commas, of NONCE_BYTES, anew for each exchange.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        username: str,
+        password: str,
+        *,
+        nonce: str,
+        is_token: bool = False,
+    ) -> None:
         self._scram: ScramClient | None = None
         self._steps = 0
         if mechanism == PLAIN:
             self._first = b"\0".join((b"", username.encode(), password.encode()))
         else:
-            nonce = secrets.token_urlsafe(NONCE_BYTES)
-            self._scram = ScramClient(mechanism, username, password, nonce=nonce)
+            self._scram = ScramClient(mechanism, username, password, nonce=nonce, is_token=is_token)
             self._first = self._scram.first()
 
     def first(self) -> bytes:

@@ -1,0 +1,48 @@
+"""A connection that is not read from for a while, as its client is beyond a quota (KIP-219)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Muting:
+    """`on_over` is called when the time is up. Of several times the one that ends last counts."""
+
+    __slots__ = ("_on_over", "_timer", "began_at", "is_on")
+
+    def __init__(self, on_over: Callable[[], None]) -> None:
+        self._on_over = on_over
+        self._timer: asyncio.TimerHandle | None = None
+        self.began_at = 0.0
+        self.is_on = False
+
+    def begin(self, throttle_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        until = now + throttle_ms / 1000
+        if self._timer is None:
+            self.began_at = now
+        elif self._timer.when() >= until:
+            return
+        else:
+            self._timer.cancel()
+        self._timer = loop.call_at(until, self._over)
+        self.is_on = True
+
+    def put_off(self, began_at: float) -> float:
+        """A request that had begun then (0: none) was held up by us, and not by the peer."""
+        if not began_at:
+            return 0.0
+        return began_at + asyncio.get_running_loop().time() - max(began_at, self.began_at)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.is_on = False
+
+    def _over(self) -> None:
+        self._timer = None
+        self.is_on = False
+        self._on_over()

@@ -1,0 +1,105 @@
+"""The quotas of clients as one node enforces them: the clocks beside cluster/quotas.
+
+Each listening process has its own, as each of Kafka's brokers has: a quota is what a client may use
+of one node. Changes of topics are the exception; the controller counts them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ...cluster.broker_config import BrokerConfig
+from ...cluster.metadata.client_quotas import ClientQuotas
+from ...cluster.quotas.client_quota_rates import ClientQuotaRates
+from ...cluster.quotas.quota_entity import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from ...cluster.quotas.quota_limits import AddressLimits, QuotaLimits
+from ...handlers.ports.context import RequestContext
+from ...handlers.ports.request_metrics import Histogram
+from ...protocol.config_key import INT_MAX
+
+
+class NodeQuotas:
+    """Implements handlers.ports.quota_port.Quotas. `throttles`: by quota, see Quotas.hold."""
+
+    def __init__(self, config: BrokerConfig, throttles: Mapping[str, Histogram]) -> None:
+        samples = config.quota_window_num
+        window_ms = config.quota_window_size_seconds * 1000
+        measured: dict[str, Any] = {"samples": samples, "window_ms": window_ms}
+        none = QuotaLimits({}, "")
+        self._produce = ClientQuotaRates(none, **measured)
+        self._fetch = ClientQuotaRates(none, **measured)
+        self._request = ClientQuotaRates(none, **measured, longest_ms=window_ms)
+        self._addresses = ClientQuotaRates(none, **measured, longest_ms=window_ms)
+        self._counts_time = False
+        self._throttles = throttles
+
+    def follow(self, quotas: ClientQuotas) -> NodeQuotas | None:
+        """These are set now. None if there are none: nothing is asked of this then."""
+        for rates, key in (
+            (self._produce, PRODUCER_BYTE_RATE),
+            (self._fetch, CONSUMER_BYTE_RATE),
+            (self._request, REQUEST_PERCENTAGE),
+        ):
+            rates.follow(QuotaLimits(quotas, key))
+        self._addresses.follow(AddressLimits(quotas, CONNECTION_CREATION_RATE))
+        self._counts_time = bool(QuotaLimits(quotas, REQUEST_PERCENTAGE))
+        return self if quotas else None
+
+    @property
+    def counts_time(self) -> bool:
+        """Whether any client has a quota of time."""
+        return self._counts_time
+
+    def produced(self, context: RequestContext) -> int:
+        """See Quotas."""
+        assert context.trace is not None
+        return self._produce.record(*_who(context), context.trace.request_bytes, _now_ms())
+
+    def fetched(self, context: RequestContext, size: int) -> int:
+        """See Quotas."""
+        return self._fetch.record(*_who(context), size, _now_ms())
+
+    def not_fetched(self, context: RequestContext, size: int) -> None:
+        """See Quotas."""
+        self._fetch.take_back(*_who(context), size, _now_ms())
+
+    def most_fetched(self, context: RequestContext) -> int:
+        """See Quotas."""
+        return int(min(self._fetch.most_at_once(*_who(context)), INT_MAX))
+
+    def handled(self, context: RequestContext) -> int:
+        """See Quotas. 100 percent are one second of each second."""
+        if not self._counts_time or context.trace is None:
+            return 0
+        percent = 100 * context.trace.busy_seconds(time.perf_counter())
+        return self._request.record(*_who(context), percent, _now_ms())
+
+    def connecting(self, address: str) -> int:
+        """See Quotas. A connection that has to wait is none."""
+        now_ms = _now_ms()
+        throttle_ms = self._addresses.record(address, "", 1, now_ms)
+        if throttle_ms:
+            self._addresses.take_back(address, "", 1, now_ms)
+            self._throttles["connection"].observe(throttle_ms / 1000)
+        return throttle_ms
+
+    def hold(self, context: RequestContext, quota: str, throttle_ms: int) -> None:
+        """See Quotas."""
+        self._throttles[quota].observe(throttle_ms / 1000)
+        if context.trace is not None:
+            context.trace.throttle_ms = throttle_ms
+
+
+def _who(context: RequestContext) -> tuple[str, str]:
+    return context.session.principal.name, context.client_id or ""
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

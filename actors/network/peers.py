@@ -1,0 +1,121 @@
+"""Connections of this node to others, by the listener that nodes use among each other.
+
+A node proves who it is as the listener asks: with the certificate of the listener's own key, or
+with the user and password of its sasl.jaas.config. The files are read again when they have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from typing import Final
+
+from ...cluster.metadata.metadata_image import NodeImage
+from ...cluster.security.listener_config import InterBrokerConfig
+from ...cluster.security.security_config import SecurityConfig
+from ...protocol.errors import AuthenticationFailed, ConnectionFailed, InvalidConfig, error_for
+from ...protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.sasl_client import NONCE_BYTES, SaslExchange
+from .peer_connection import PeerConnection
+from .tls_contexts import client_context, file_versions, read_secret
+
+SASL_SECONDS: Final = 10.0
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
+
+
+class Peers:
+    """Raises InvalidConfig: as SecurityConfig.inter_broker."""
+
+    def __init__(self, config: SecurityConfig) -> None:
+        self._between: InterBrokerConfig = config.inter_broker()
+        self._tls: ssl.SSLContext | None = None
+        self._files: tuple[object, ...] = ()
+
+    def address_of(self, node: NodeImage) -> tuple[str, int]:
+        """Raises ConnectionFailed: the node has no such listener."""
+        endpoint = node.endpoint(self._between.listener.name)
+        if endpoint is None:
+            raise ConnectionFailed(
+                f"node {node.node_id} has no listener {self._between.listener.name}"
+            )
+        return endpoint.host, endpoint.port
+
+    async def connect(
+        self, node: NodeImage, *, client_id: str, max_answer_bytes: int
+    ) -> PeerConnection:
+        """Raises ConnectionFailed; AuthenticationFailed: it does not believe us, or we not it."""
+        host, port = self.address_of(node)
+        try:
+            tls = await self._context()
+        except InvalidConfig as error:
+            raise ConnectionFailed(str(error)) from None
+        connection = await PeerConnection.open(
+            host, port, client_id=client_id, max_answer_bytes=max_answer_bytes, tls=tls
+        )
+        if self._between.mechanism:
+            try:
+                await self._authenticate(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    async def _context(self) -> ssl.SSLContext | None:
+        settings = self._between.listener.tls
+        if not self._between.listener.protocol.is_tls:
+            return None
+        files = await asyncio.to_thread(file_versions, settings)
+        if self._tls is None or files != self._files:
+            self._tls = await asyncio.to_thread(client_context, settings)
+            self._files = files
+        return self._tls
+
+    async def _authenticate(self, connection: PeerConnection) -> None:
+        mechanism = self._between.mechanism
+        try:
+            options = parse_jaas(await asyncio.to_thread(read_secret, self._between.jaas)).options
+        except InvalidConfig as error:
+            raise ConnectionFailed(str(error)) from None
+        if "username" not in options or "password" not in options:
+            raise ConnectionFailed(
+                f"sasl.jaas.config of {mechanism} on listener {self._between.listener.name} names "
+                "no username and password for the connections between nodes"
+            )
+        handshake = await connection.request(
+            SaslHandshakeRequest(mechanism=mechanism),
+            SaslHandshakeResponse,
+            HANDSHAKE_VERSION,
+            timeout_seconds=SASL_SECONDS,
+        )
+        if handshake.error_code:
+            raise AuthenticationFailed(
+                f"the node refuses SASL mechanism {mechanism}: {error_for(handshake.error_code)}"
+            )
+        exchange = SaslExchange(
+            mechanism,
+            options["username"],
+            options["password"],
+            nonce=secrets.token_urlsafe(NONCE_BYTES),
+        )
+        token: bytes | None = exchange.first()
+        while token is not None:
+            answer = await connection.request(
+                SaslAuthenticateRequest(auth_bytes=token),
+                SaslAuthenticateResponse,
+                AUTHENTICATE_VERSION,
+                timeout_seconds=SASL_SECONDS,
+            )
+            if answer.error_code:
+                raise AuthenticationFailed(
+                    f"the node does not believe that this is {options['username']!r}: "
+                    f"{answer.error_message}"
+                )
+            # SCRAM hashes the password some thousand times here.
+            token = await asyncio.to_thread(exchange.on_challenge, bytes(answer.auth_bytes))

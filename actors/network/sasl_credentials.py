@@ -1,0 +1,83 @@
+"""Users of one listener: those of PLAIN from its settings, those of SCRAM from the metadata."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.security.listener_config import ListenerConfig
+from ...cluster.security.sasl.credentials import TokenCredential
+from ...cluster.security.sasl.mechanisms import make_server
+from ...cluster.security.sasl.sasl_server import SaslServer
+from ...handlers.ports.client_session import ClientSession
+from ...handlers.security.sasl_authentication import SaslAuthentication
+from ...protocol.errors import InvalidConfig
+from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.scram import ScramCredential
+from .tls_contexts import read_secret
+
+PLAIN: Final = "PLAIN"
+NONCE_BYTES: Final = 24
+_NONE: Final[Mapping[str, ScramCredential]] = MappingProxyType({})
+
+
+class ListenerCredentials:
+    """Implements sasl.credentials.Credentials.
+
+    Raises:
+        InvalidConfig: a sasl.jaas.config that cannot be read, or PLAIN without any user.
+    """
+
+    def __init__(self, config: ListenerConfig, image: Callable[[], MetadataImage]) -> None:
+        self._config = config
+        self._image = image
+        self._users: dict[str, str] = {}
+        for mechanism, text in config.jaas.items():
+            if not text:
+                continue
+            try:
+                entry = parse_jaas(read_secret(text))
+            except InvalidConfig as error:
+                raise InvalidConfig(
+                    f"listener.name.{config.name.lower()}.{mechanism.lower()}.{error}"
+                ) from None
+            if mechanism == PLAIN:
+                self._users = entry.users
+        if PLAIN in config.mechanisms and not self._users:
+            raise InvalidConfig(
+                f"listener {config.name} takes SASL PLAIN, and no user is there: set "
+                f"listener.name.{config.name.lower()}.plain.sasl.jaas.config to "
+                '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="..."'
+                ";`"
+            )
+
+    def plain_password(self, user: str) -> str | None:
+        """See Credentials."""
+        return self._users.get(user)
+
+    def scram(self, user: str, mechanism: str) -> ScramCredential | None:
+        """See Credentials."""
+        return self._image().scram_credentials.get(user, _NONE).get(mechanism)
+
+    def delegation_token(self, token_id: str, mechanism: str) -> TokenCredential | None:
+        """See Credentials."""
+        del token_id, mechanism
+        return None
+
+    def authentication(self, session: ClientSession) -> SaslAuthentication:
+        """Of a new connection."""
+
+        def server(mechanism: str, is_repeated: bool) -> SaslServer:
+            nonce = secrets.token_urlsafe(NONCE_BYTES)
+            return make_server(mechanism, credentials=self, nonce=nonce, is_repeated=is_repeated)
+
+        return SaslAuthentication(
+            session,
+            self._config.mechanisms,
+            server,
+            max_reauth_ms=self._config.max_reauth_ms,
+            max_receive_bytes=self._config.max_receive_bytes,
+        )

@@ -1,0 +1,29 @@
+"""What the connections of one node have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...handlers.ports.context import Node
+from ..loop.line_limit import LineLimit
+from ..loop.node_metrics import NodeMetrics
+from .refusal_delay import RefusalDelay
+from .request_memory import RequestMemory
+
+if TYPE_CHECKING:
+    from .client_connection import ClientConnection
+
+
+@dataclass(slots=True)
+class Shared:
+    """See the module."""
+
+    node: Node
+    scratch: bytearray
+    memory: RequestMemory
+    metrics: NodeMetrics
+    lines: LineLimit
+    refusals: RefusalDelay
+    on_close: Callable[[ClientConnection], None]

@@ -1,0 +1,75 @@
+"""The time that a request which waits takes of the event loop, and of the thread beside it.
+
+A coroutine is driven step by step, and the steps are timed; what it waits for is not. Only while a
+client has a quota of time: it costs a microsecond a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from ...handlers.ports.quota_port import Quotas
+from ...handlers.ports.request_metrics import BusyTime, RequestTrace
+
+T = TypeVar("T")
+_WORK: ContextVar[BusyTime | None] = ContextVar("work", default=None)
+"""Of the request that a task is for."""
+
+
+class TimedRequest(Generic[T]):
+    """Awaited in the place of `awaitable`. `trace`: what the request has taken until now."""
+
+    def __init__(self, awaitable: Awaitable[T], trace: RequestTrace, now: float) -> None:
+        self._awaitable = awaitable
+        self._work = trace.work = BusyTime(now - trace.received_at, now)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        work = self._work
+        steps: Any = self._awaitable.__await__()
+        _WORK.set(work)
+        error: BaseException | None = None
+        while True:
+            work.since = perf_counter()
+            try:
+                awaited = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            finally:
+                now = perf_counter()
+                work.seconds += now - work.since
+                work.since = now
+            error = None
+            try:
+                yield awaited
+            except BaseException as thrown:  # noqa: BLE001 -- it is the awaited one's to deal with
+                error = thrown
+
+
+def maybe_timed(
+    awaitable: Awaitable[T], quotas: Quotas | None, trace: RequestTrace, now: float
+) -> Awaitable[T]:
+    """As it is, while no client has a quota of time."""
+    if quotas is None or not quotas.counts_time:
+        return awaitable
+    return TimedRequest(awaitable, trace, now)
+
+
+def timed_aside(call: Callable[[], T]) -> Callable[[], T]:
+    """What is run in the thread; its time counts into that of the request that this task is for."""
+    work = _WORK.get()
+    if work is None:
+        return call
+
+    def timed() -> T:
+        began = perf_counter()
+        try:
+            return call()
+        finally:
+            # The request waits for this, so nobody else adds to it meanwhile.
+            work.seconds += perf_counter() - began
+
+    return timed

@@ -1,0 +1,138 @@
+"""TLS contexts from Kafka's `ssl.*` settings: of a listener, and of connections to other nodes.
+
+PEM only (KIP-651). What is given as text instead of a file goes to OpenSSL through memory, never
+through a file that others could read.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from ...cluster.security.listener_config import TlsSettings
+from ...cluster.security.secret_reference import resolve
+from ...protocol.errors import InvalidConfig
+
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Reads the files.
+
+    Raises:
+        InvalidConfig: a file is not there, not PEM, or its key is of another certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, settings)
+    # Who may begin a new handshake at will makes us do the costly half of it again and again.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_key(context, settings)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    _load_trusted(context, settings)
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Of connections to other nodes: the same key proves who this node is.
+
+    Raises:
+        InvalidConfig: as server_context.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _limit(context, settings)
+    context.check_hostname = settings.checks_host
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load_key(context, settings)
+    _load_trusted(context, settings)
+    return context
+
+
+def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    has_old, has_new = ("TLSv1.2" in settings.versions), ("TLSv1.3" in settings.versions)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2 if has_old else ssl.TLSVersion.TLSv1_3
+    context.maximum_version = ssl.TLSVersion.TLSv1_3 if has_new else ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    password = read_secret(settings.key_password) if settings.key_password else _refuse_password
+    try:
+        if settings.keystore_location:
+            context.load_cert_chain(settings.keystore_location, password=password)
+            return
+        text = read_secret(settings.keystore_key) + "\n" + read_secret(settings.certificate_chain)
+        with _in_memory(text) as path:
+            context.load_cert_chain(path, password=password)
+    except (OSError, ssl.SSLError) as error:
+        name = "ssl.keystore.location" if settings.keystore_location else "ssl.keystore.key"
+        raise InvalidConfig(
+            f"{name}: {settings.keystore_location or 'it'} cannot be used "
+            f"({error.strerror or error}); it has to hold the private key and its certificate "
+            "chain, in PEM"
+        ) from None
+
+
+def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if not settings.has_truststore:
+        return
+    try:
+        if settings.truststore_location:
+            context.load_verify_locations(settings.truststore_location)
+        else:
+            context.load_verify_locations(cadata=read_secret(settings.truststore_certificates))
+    except (OSError, ssl.SSLError, ValueError) as error:
+        name, place = "ssl.truststore.certificates", "it"
+        if settings.truststore_location:
+            name, place = "ssl.truststore.location", settings.truststore_location
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidConfig(
+            f"{name}: {place} cannot be used ({reason}); it has to hold certificates, in PEM"
+        ) from None
+
+
+def file_versions(settings: TlsSettings) -> tuple[object, ...]:
+    """What differs when one of the files is another one; a link may now point elsewhere, too."""
+    return tuple(map(_version, settings.files))
+
+
+def _version(path: str) -> object:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def read_secret(text: str) -> str:
+    """What it refers to, or itself; see secret_reference. Raises InvalidConfig."""
+    return resolve(text, read=_read_text, environment=os.environ.get)
+
+
+def _read_text(path: str) -> str:
+    return Path(path).read_text()
+
+
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """A path under which `text` can be read, by this process alone."""
+    descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_password() -> NoReturn:
+    """Without this, OpenSSL asks at the terminal."""
+    raise InvalidConfig(
+        "ssl.keystore.location: the key is encrypted, and there is no ssl.key.password"
+    )

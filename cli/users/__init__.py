@@ -1,0 +1,1 @@
+"""The `bradbury users` commands."""

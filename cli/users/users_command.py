@@ -1,0 +1,154 @@
+"""`bradbury users`: who may log in with SCRAM. As kafka-configs.sh, against any Kafka cluster.
+
+A password is never on the command line, where every user of the machine could read it: it is asked
+for, or the first line of a file or of the input. It does not leave this process, either (KIP-554).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.app import App
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.options import AsJson, Bootstrap
+from ..terminal.output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...clients.admin.users_admin import UserScramCredentialsDescription
+
+users = App(help="Who may log in with SCRAM: list, add, remove.", no_args_is_help=True)
+
+Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS = "SCRAM-SHA-256 or SCRAM-SHA-512"
+LEAST, MOST = 4096, 16384
+STDIN = Path("-")
+User = Annotated[str, typer.Argument(metavar="USER", help="Its name.")]
+Users = Annotated[list[str], typer.Argument(metavar="USER", help="Their names.")]
+
+
+@users.command("list")
+def list_users(as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
+    """List all users and what each can log in with."""
+    _describe((), bootstrap, as_json=as_json)
+
+
+@users.command()
+def describe(user: Users, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
+    """Show what users can log in with."""
+    _describe(user, bootstrap, as_json=as_json)
+
+
+@users.command()
+def add(
+    user: User,
+    mechanism: Annotated[
+        Mechanism, typer.Option(metavar="MECHANISM", help=f"{MECHANISMS}.")
+    ] = "SCRAM-SHA-512",
+    iterations: Annotated[
+        int,
+        typer.Option(
+            min=LEAST,
+            max=MOST,
+            metavar="N",
+            help="How much work it is to try one password, and to log in.",
+        ),
+    ] = 8192,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Its first line is the password; `-`: the input's. By default it is asked for.",
+            show_default=False,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Add a user, or give one another password. Another mechanism of the same user stays."""
+    from ...clients.admin.admin import Admin
+    from ...clients.admin.users_admin import UserScramCredentialUpsertion
+
+    if not user or not user.isascii():
+        raise UsageError(f"{user!r}: names of users of SCRAM are ASCII; Kafka reads no others")
+    servers = bootstrap_servers(bootstrap)
+    password = _password(user, password_file)
+    change = UserScramCredentialUpsertion(user, password, mechanism, iterations)
+    with Admin(servers) as admin:
+        admin.alter_user_scram_credentials([change])
+    note(f"{user} can log in with {mechanism}")
+
+
+@users.command()
+def remove(
+    user: User,
+    mechanism: Annotated[
+        Mechanism | None,
+        typer.Option(metavar="MECHANISM", help=f"{MECHANISMS}; by default both."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Remove a user, or what it has for one mechanism. Who is connected stays so until its session
+    ends (`connections.max.reauth.ms`).
+    """
+    from ...clients.admin.admin import Admin
+    from ...clients.admin.users_admin import UserScramCredentialDeletion
+
+    if not yes:
+        typer.confirm(f"Remove {mechanism or 'all credentials'} of {user}?", abort=True, err=True)
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        mechanisms: Sequence[str] = [mechanism] if mechanism else []
+        if not mechanisms:
+            [described] = admin.describe_user_scram_credentials([user])
+            mechanisms = [info.mechanism for info in described.credential_infos]
+        for each in mechanisms:  # one change of a user in a request
+            admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, each)])
+    note(f"{user} cannot log in with {' and '.join(mechanisms)} any more")
+
+
+def _describe(names: Sequence[str], bootstrap: str | None, *, as_json: bool) -> None:
+    from ...clients.admin.admin import Admin
+
+    with Admin(bootstrap_servers(bootstrap)) as admin:
+        found = admin.describe_user_scram_credentials(dict.fromkeys(names))
+    if as_json:
+        print_json([_as_json(each) for each in found])
+    elif not found:
+        note("there are no users; `bradbury users add` adds one")
+    else:
+        print_table(
+            ("user", "mechanism", "iterations"),
+            [(each.name, *info) for each in found for info in each.credential_infos],
+        )
+
+
+def _as_json(described: UserScramCredentialsDescription) -> dict[str, object]:
+    credentials = [info._asdict() for info in described.credential_infos]
+    return {"user": described.name, "credentials": credentials}
+
+
+def _password(user: str, file: Path | None) -> str:
+    if file is None and sys.stdin.isatty():
+        answer: str = typer.prompt(
+            f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True
+        )
+        return answer
+    if file is None or file == STDIN:
+        where, line = "the input", sys.stdin.readline()
+    else:
+        where = str(file)
+        try:
+            with file.open(encoding="utf-8") as lines:
+                line = lines.readline()
+        except UnicodeDecodeError:
+            raise CommandFailed(f"{file}: a password has to be UTF-8") from None
+    password = line.rstrip("\r\n")
+    if not password:
+        raise UsageError(f"{where}: its first line has to be the password, and is empty")
+    return password

@@ -1,0 +1,133 @@
+"""Users' SCRAM credentials (KIP-554), as steps for Admin.
+
+A password never leaves this process: what is sent is made of it, with a salt of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ...protocol.errors import error_for
+from ...protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ...protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+from ...protocol.security.scram import HASHES, MECHANISM_TYPES, salted_password
+from ..threads.io_thread import Steps
+from ..wire.cluster_client import ClusterClient
+
+SALT_BYTES: Final = 32
+DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
+DEFAULT_ITERATIONS: Final = 8192
+UNKNOWN: Final = "UNKNOWN"
+_NUMBERS: Final = {mechanism: number for number, mechanism in MECHANISM_TYPES.items()}
+
+
+class ScramCredentialInfo(NamedTuple):
+    """mechanism: SCRAM-SHA-256 or SCRAM-SHA-512; UNKNOWN: one that came after this client."""
+
+    mechanism: str
+    iterations: int
+
+
+class UserScramCredentialsDescription(NamedTuple):
+    name: str
+    credential_infos: tuple[ScramCredentialInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialUpsertion:
+    """Add the user's credential for the mechanism, or replace it. The salt is random by default."""
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: str = DEFAULT_MECHANISM
+    iterations: int = DEFAULT_ITERATIONS
+    salt: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self.mechanism)
+        if self.iterations < 1:  # the broker has more to say, but none can be computed
+            raise ValueError("iterations: 4096 to 16384")
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialDeletion:
+    user: str
+    mechanism: str = DEFAULT_MECHANISM
+
+    def __post_init__(self) -> None:
+        _check(self.mechanism)
+
+
+UserScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
+
+
+def describe_user_scram_credentials(
+    client: ClusterClient, users: Sequence[str]
+) -> Steps[list[UserScramCredentialsDescription]]:
+    """See Admin.describe_user_scram_credentials."""
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=user) for user in users])
+    response = yield from client.send_to_any(request, DescribeUserScramCredentialsResponse)
+    if response.error_code:
+        raise error_for(response.error_code, response.error_message)
+    described = []
+    for result in response.results:
+        if result.error_code:
+            raise error_for(result.error_code, result.error_message)
+        infos = tuple(
+            ScramCredentialInfo(MECHANISM_TYPES.get(info.mechanism, UNKNOWN), info.iterations)
+            for info in result.credential_infos
+        )
+        described.append(UserScramCredentialsDescription(result.user, infos))
+    return sorted(described)
+
+
+def alter_user_scram_credentials(
+    client: ClusterClient, alterations: Sequence[UserScramCredentialAlteration]
+) -> Steps[None]:
+    """See Admin.alter_user_scram_credentials."""
+    request = AlterUserScramCredentialsRequest(
+        deletions=[
+            ScramCredentialDeletion(name=each.user, mechanism=_NUMBERS[each.mechanism])
+            for each in alterations
+            if isinstance(each, UserScramCredentialDeletion)
+        ],
+        upsertions=[
+            _upsertion(each)
+            for each in alterations
+            if isinstance(each, UserScramCredentialUpsertion)
+        ],
+    )
+    response = yield from client.send_to_any(
+        request, AlterUserScramCredentialsResponse, repeatable=False
+    )
+    for result in response.results:
+        if result.error_code:
+            raise error_for(result.error_code, f"user {result.user!r}: {result.error_message}")
+
+
+def _upsertion(wanted: UserScramCredentialUpsertion) -> ScramCredentialUpsertion:
+    salt = secrets.token_bytes(SALT_BYTES) if wanted.salt is None else wanted.salt
+    return ScramCredentialUpsertion(
+        name=wanted.user,
+        mechanism=_NUMBERS[wanted.mechanism],
+        iterations=wanted.iterations,
+        salt=salt,
+        salted_password=salted_password(wanted.mechanism, wanted.password, salt, wanted.iterations),
+    )
+
+
+def _check(mechanism: str) -> None:
+    if mechanism not in HASHES:
+        raise ValueError(f"mechanism {mechanism!r}: use one of {', '.join(HASHES)}")

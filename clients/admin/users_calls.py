@@ -1,0 +1,52 @@
+"""What Admin has of users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ..threads.io_thread import Steps
+from ..wire.cluster_client import ClusterClient
+from .users_admin import (
+    UserScramCredentialAlteration,
+    UserScramCredentialsDescription,
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
+
+T = TypeVar("T")
+
+
+class UsersCalls:
+    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+
+    _client: ClusterClient
+    _timeout_ms: int
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] = ()
+    ) -> list[UserScramCredentialsDescription]:
+        """Which credentials for SCRAM users have, in order of name; of all, if none is named.
+
+        Raises:
+            ResourceNotFound: one has none.
+            DuplicateResource: one is named twice.
+        """
+        return self._ask(describe_user_scram_credentials(self._client, list(users)))
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialAlteration]
+    ) -> None:
+        """Add, replace and remove credentials, one of a user at a time (KIP-554).
+
+        The first refusal is raised, after all. Passwords stay here.
+
+        Raises:
+            ResourceNotFound: what is to be removed is not there.
+            UnacceptableCredential: no name, or fewer than 4096 or more than 16384 iterations.
+            DuplicateResource: a user is named twice.
+        """
+        self._ask(alter_user_scram_credentials(self._client, list(alterations)))
+
+    def _ask(self, steps: Steps[T]) -> T:
+        return self._client.run(steps, self._timeout_ms)

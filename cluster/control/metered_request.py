@@ -1,0 +1,33 @@
+"""Requests whose partitions are counted against the quota of who asks (KIP-599).
+
+Such a request takes from a meter what it makes or deletes, topic by topic, once nothing else stands
+against it. Asked for by the cluster itself, or by a client without a quota, it is a request like
+any other. Who has a meter: quotas/mutation_quotas.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import MetadataRecord
+from ..quotas.mutation_quotas import UNMETERED, MutationMeter
+from .controller_request import ConfigRules, ControllerRequest
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredRequest(ControllerRequest[A]):
+    """See the module."""
+
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], A]:
+        return self.decide_metered(image, rules, UNMETERED)
+
+    @abstractmethod
+    def decide_metered(
+        self, image: MetadataImage, rules: ConfigRules, meter: MutationMeter
+    ) -> tuple[list[MetadataRecord], A]:
+        """As `decide`; what the meter refuses is an outcome like others."""

@@ -1,0 +1,106 @@
+"""Whose quota it is: users, client ids, both together, or addresses; a name or the default.
+
+    (("client-id", "loader"), ("user", "alice"))     of this client id of this user
+    (("user", None),)                                of every user that has none of its own
+
+Sorted by type, so that an entity has one value. Names are never empty: None is the default.
+Source: apache/kafka ClientQuotaEntity, ClientQuotaControlManager, QuotaConfig; KIP-546, KIP-612.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from ...protocol.config_key import INT_MAX, LONG_MAX
+from ...protocol.errors import InvalidRequest
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""(type, name) of each part."""
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+TYPES: Final = (USER, CLIENT_ID, IP)
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+_LONG: Final = (LONG_MAX, "a LONG")
+_INT: Final = (INT_MAX, "an INT")
+_OF_CLIENTS: Final[Mapping[str, tuple[int, str] | None]] = {
+    PRODUCER_BYTE_RATE: _LONG,
+    CONSUMER_BYTE_RATE: _LONG,
+    REQUEST_PERCENTAGE: None,
+    CONTROLLER_MUTATION_RATE: None,
+}
+"""Key -> its largest value and its type, both for whole numbers alone."""
+_OF_ADDRESSES: Final[Mapping[str, tuple[int, str] | None]] = {CONNECTION_CREATION_RATE: _INT}
+SMALLEST_FRACTION = 1e-6
+
+
+def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
+    return tuple(sorted(parts.items()))
+
+
+def show_entity(entity: QuotaEntity) -> str:
+    """As Kafka's messages do."""
+    parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
+    return f"ClientQuotaEntity(entries={{{parts}}})"
+
+
+def check_entity(entity: QuotaEntity) -> None:
+    """Raises InvalidRequest unless something can have a quota by this name."""
+    if not entity:
+        raise InvalidRequest("Invalid empty client quota entity")
+    for kind, name in entity:
+        if kind not in TYPES:
+            raise InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if name is not None and not name:
+            raise InvalidRequest(f"Empty {kind} not supported")
+    parts = dict(entity)
+    if IP in parts:
+        if len(parts) > 1:
+            raise InvalidRequest(
+                "Invalid quota entity combination, IP entity should"
+                "not be combined with User or ClientId"
+            )
+        address = parts[IP]
+        if address is not None and plain_address(address) is None:
+            raise InvalidRequest(f"{address} is not a valid IP or resolvable host.")
+
+
+def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
+    """Raises InvalidRequest unless the entity, which is checked already, can have this quota."""
+    allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
+    if key not in allowed:
+        raise InvalidRequest(f"Invalid configuration key {key}")
+    if math.isnan(value) or value <= 0:
+        raise InvalidRequest(f"Quota {key} must be greater than 0")
+    whole = allowed[key]
+    if whole is None:
+        return
+    largest, kind = whole
+    if value > largest:
+        raise InvalidRequest(f"Proposed value for {key} is too large for {kind}.")
+    if value % 1.0 > SMALLEST_FRACTION:
+        raise InvalidRequest(f"{key} cannot be a fractional value.")
+
+
+def plain_address(text: str) -> str | None:
+    """One text for one address: an IPv4 address within IPv6 is that. None: it is no address.
+
+    Unlike Kafka: names of hosts are not looked up.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)

@@ -1,0 +1,93 @@
+"""One listener as a node serves it: its protocol, TLS and SASL, put together from all settings.
+
+A setting of one listener, `listener.name.<listener>.<setting>`, counts first (KIP-103).
+Source: apache/kafka server/.../config/AbstractKafkaConfig.java, SecurityConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's, by its names."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def is_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def is_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """PEM: files, or the text itself (KIP-651). Secrets may be references, see secret_reference.
+
+    keystore_location: private key and certificate chain; or keystore_key and certificate_chain.
+    truststore_location: who may have signed the certificates of peers; or truststore_certificates.
+    client_auth: none, requested or required.
+    """
+
+    keystore_location: str = ""
+    keystore_key: str = field(default="", repr=False)
+    certificate_chain: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
+    truststore_location: str = ""
+    truststore_certificates: str = field(default="", repr=False)
+    client_auth: str = "none"
+    versions: frozenset[str] = frozenset(TLS_VERSIONS)
+    checks_host: bool = True
+    """ssl.endpoint.identification.algorithm, of connections to other nodes."""
+    principal_mapping_rules: str = "DEFAULT"
+
+    @property
+    def has_truststore(self) -> bool:
+        return bool(self.truststore_location or self.truststore_certificates)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What is read, and may be replaced by newer ones while the node runs."""
+        return tuple(filter(None, (self.keystore_location, self.truststore_location)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig:
+    """port: of the first node of a machine, the others take the next ones; 0: any free ones.
+
+    jaas: by SASL mechanism, Kafka's sasl.jaas.config; a secret.
+    max_reauth_ms: how long an authentication holds (KIP-368); 0: as long as the connection.
+    """
+
+    name: str
+    protocol: SecurityProtocol
+    port: int = 0
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    mechanisms: tuple[str, ...] = ()
+    jaas: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_reauth_ms: int = 0
+    max_receive_bytes: int = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterBrokerConfig:
+    """How nodes connect to each other: to which listener, and how they prove who they are."""
+
+    listener: ListenerConfig
+    mechanism: str = ""
+
+    @property
+    def jaas(self) -> str:
+        return self.listener.jaas.get(self.mechanism, "")

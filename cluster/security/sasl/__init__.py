@@ -1,0 +1,7 @@
+"""The broker's side of SASL: a server for each exchange, by its mechanism.
+
+sasl_server   what every mechanism is: token in, reply out
+mechanisms    which there are, and what they know of users
+plain, scram_server, oauth_bearer   the mechanisms
+json_web_token        tokens of OAUTHBEARER, and the keys they are signed with
+"""

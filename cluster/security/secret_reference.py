@@ -1,0 +1,62 @@
+"""A secret that stands elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
+
+Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (KIP-297, KIP-887). The
+settings of a cluster go through Ray to every node, and Ray keeps them in clear; a reference is
+looked up on the node itself, where it is used, and only there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from ...protocol.errors import InvalidConfig
+
+_REFERENCE: Final = re.compile(r"\$\{(file|dir|env):([^}]*?)(?::([^}:]*))?\}")
+
+
+def is_reference(text: str) -> bool:
+    """Whether it is nothing but a reference, so that it shows no secret."""
+    return bool(_REFERENCE.fullmatch(text.strip()))
+
+
+def resolve(
+    text: str, *, read: Callable[[str], str], environment: Callable[[str], str | None]
+) -> str:
+    """`text` with what it refers to. `read` gives the text of a file, or raises OSError.
+
+    Raises:
+        InvalidConfig: it is not there. The message names the place, never what stands in it.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        kind, place, key = match.groups()
+        if kind == "env":
+            found = environment(place)
+            if found is None:
+                raise InvalidConfig(f"${{env:{place}}}: there is no such environment variable")
+            return found
+        if not key:
+            raise InvalidConfig(f"{match.group()}: it has to name a file and a key in it")
+        path = f"{place}/{key}" if kind == "dir" else place
+        try:
+            content = read(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidConfig(f"{match.group()}: cannot be read ({error})") from None
+        if kind == "dir":
+            return content.strip("\n")
+        found = _property(content, key)
+        if found is None:
+            raise InvalidConfig(f"{match.group()}: the file does not set {key}")
+        return found
+
+    return _REFERENCE.sub(value, text)
+
+
+def _property(content: str, key: str) -> str | None:
+    for line in content.splitlines():
+        name, separator, value = line.partition("=")
+        if separator and name.strip() == key:
+            return value.strip()
+    return None

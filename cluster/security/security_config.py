@@ -1,0 +1,401 @@
+"""Settings of listeners, TLS and SASL, under Kafka's own names.
+
+One field per setting that counts for all listeners; a single listener's own,
+`listener.name.<listener>.<setting>`, are in `overrides`. What a listener is in the end says
+`listener_configs`. Only with a cluster's start: none of them is changed while brokers run, apart
+from what the files hold that they name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Self
+
+from ...protocol.config_key import (
+    Config,
+    ConfigKey,
+    ConfigType,
+    integer,
+    keys_of,
+    long,
+    password,
+    string,
+    word_list,
+)
+from ...protocol.errors import InvalidConfig
+from .listener_config import (
+    TLS_VERSIONS,
+    InterBrokerConfig,
+    ListenerConfig,
+    SecurityProtocol,
+    TlsSettings,
+)
+from .principal_mapping import PrincipalMapping
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+STORES: Final = ("JKS", "PKCS12", "PEM")
+OF_A_LISTENER: Final = "listener.name."
+_LISTENER: Final = re.compile(r"([A-Za-z0-9_-]+)://([^:/]*):(\d{1,5})")
+_JAAS: Final = "sasl.jaas.config"
+_EVERY_PROTOCOL: Final = ",".join(f"{each}:{each}" for each in SecurityProtocol)
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_PER_LISTENER: Final = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.key.password",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.certificates",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.principal.mapping.rules",
+        "sasl.enabled.mechanisms",
+        "sasl.server.max.receive.size",
+        "connections.max.reauth.ms",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig(Config):
+    """See the module. Defaults are Kafka 4.1's, but for the mechanisms: there is no GSSAPI."""
+
+    kind: ClassVar[str] = "broker"
+
+    listeners: str = string(
+        "PLAINTEXT://:0",
+        "Listeners of a node, `NAME://:port`, separated by commas. The host is given where the "
+        "cluster is started, and so is the port of the first; of the others a port is that of the "
+        "first node of a machine, the next nodes take the next ones. 0: any free port.",
+    )
+    listener_security_protocol_map: str = string(
+        _EVERY_PROTOCOL,
+        "Which protocol each listener speaks: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+    )
+    inter_broker_listener_name: str = string(
+        "",
+        "The listener that nodes use among each other. Empty: the one whose protocol is "
+        "security.inter.broker.protocol, or else the only one.",
+    )
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "Which listener nodes use among each other, by its protocol.",
+        choices=tuple(SecurityProtocol),
+    )
+    ssl_keystore_type: str = string(
+        "JKS", "Of a TLS listener it must be PEM: Java's formats are not read.", choices=STORES
+    )
+    ssl_keystore_location: str = string(
+        "",
+        "A PEM file with the private key and its certificate chain. A new one at its place is read "
+        "while the node runs.",
+    )
+    ssl_keystore_key: str = password("The private key itself, as PEM, instead of a file.")
+    ssl_keystore_certificate_chain: str = password("Its certificate chain, as PEM.")
+    ssl_key_password: str = password("Of the private key.")
+    ssl_truststore_type: str = string(
+        "JKS", "If there is a truststore it must be PEM.", choices=STORES
+    )
+    ssl_truststore_location: str = string(
+        "",
+        "A PEM file with the certificates that may have signed those of clients and of other "
+        "nodes.",
+    )
+    ssl_truststore_certificates: str = password("These certificates themselves, as PEM.")
+    ssl_client_auth: str = string(
+        "none",
+        "Whether clients of SSL listeners are asked for a certificate. The subject of one that is "
+        "accepted is the client's principal. For SASL_SSL only if said of that listener.",
+        choices=("none", "requested", "required"),
+    )
+    ssl_enabled_protocols: str = word_list(
+        ",".join(TLS_VERSIONS), "Versions of TLS that are spoken.", choices=TLS_VERSIONS
+    )
+    ssl_endpoint_identification_algorithm: str = string(
+        "https",
+        "Whether nodes that connect to others look for their host in the certificate: https, or "
+        "nothing.",
+    )
+    ssl_principal_mapping_rules: str = string(
+        "DEFAULT", "How a certificate's subject becomes the name of a principal; see KIP-371."
+    )
+    sasl_enabled_mechanisms: str = word_list(
+        "",
+        "SASL mechanisms of the SASL listeners. Kafka's default, GSSAPI, is not there.",
+        choices=MECHANISMS,
+        may_be_empty=True,
+    )
+    sasl_mechanism_inter_broker_protocol: str = string(
+        "",
+        "The mechanism by which nodes prove to each other who they are, where the listener between "
+        "them is a SASL one.",
+        choices=("", *MECHANISMS),
+    )
+    sasl_server_max_receive_size: int = integer(
+        512 * 1024, 1, "The most bytes of a SASL token before a client is known."
+    )
+    connections_max_reauth_ms: int = long(
+        0,
+        0,
+        "How long an authentication by SASL holds; a client has to prove itself again before. 0: "
+        "as long as its connection.",
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, 0, "How long whoever fails to authenticate waits for being told so.", highest=10_000
+    )
+    overrides: Mapping[str, str] = field(default_factory=lambda: _NOTHING, repr=False)
+
+    @classmethod
+    def from_kafka(cls, values: Mapping[str, Any], *, defaults: Self | None = None) -> Self:
+        """As Config.from_kafka; `listener.name.` settings, too."""
+        of_listeners = {name: str(values[name]) for name in values if is_of_a_listener(name)}
+        for name, value in of_listeners.items():
+            listener_key(name).parse(value)
+        arguments = cls.parse_all(
+            {name: value for name, value in values.items() if name not in of_listeners}
+        )
+        if of_listeners:
+            arguments["overrides"] = MappingProxyType(of_listeners)
+        return cls(**arguments) if defaults is None else replace(defaults, **arguments)
+
+    def listener_configs(self) -> tuple[ListenerConfig, ...]:
+        """In the order of `listeners`. Raises InvalidConfig."""
+        protocols = self._protocols()
+        found: dict[str, ListenerConfig] = {}
+        for text in filter(None, (each.strip() for each in self.listeners.split(","))):
+            match = _LISTENER.fullmatch(text)
+            if match is None or int(match[3]) > 65535:
+                raise InvalidConfig(f"listeners: {text!r} is not NAME://:port")
+            name = match[1].upper()
+            if match[2]:
+                raise InvalidConfig(
+                    f"listeners: {text!r} names a host; it is given by --host where the cluster is "
+                    f"started, so say {name}://:{match[3]}"
+                )
+            if name not in protocols:
+                raise InvalidConfig(
+                    f"listeners: {name} has no protocol; say it in listener.security.protocol.map"
+                )
+            if name in found:
+                raise InvalidConfig(f"listeners: there are two of the name {name}")
+            found[name] = self._listener(name, protocols[name], int(match[3]), is_first=not found)
+        if not found:
+            raise InvalidConfig("listeners: a node has at least one")
+        return tuple(found.values())
+
+    def inter_broker(self) -> InterBrokerConfig:
+        """Raises InvalidConfig: it is not said, or that listener is not there."""
+        listeners = self.listener_configs()
+        name = self.inter_broker_listener_name.upper()
+        if name:
+            if self.security_inter_broker_protocol != "PLAINTEXT":
+                raise InvalidConfig(
+                    "only one of inter.broker.listener.name and security.inter.broker.protocol "
+                    "can be given"
+                )
+            chosen = [each for each in listeners if each.name == name]
+        else:
+            chosen = [
+                each for each in listeners if each.protocol == self.security_inter_broker_protocol
+            ]
+            if not chosen and len(listeners) == 1:
+                chosen = [listeners[0]]
+        if not chosen:
+            raise InvalidConfig(
+                "inter.broker.listener.name: it must be one of "
+                + ", ".join(each.name for each in listeners)
+            )
+        mechanism = ""
+        if chosen[0].protocol.is_sasl:
+            mechanism = self.sasl_mechanism_inter_broker_protocol
+            if mechanism not in chosen[0].mechanisms:
+                raise InvalidConfig(
+                    "sasl.mechanism.inter.broker.protocol must be one of the mechanisms of "
+                    f"listener {chosen[0].name}: {', '.join(chosen[0].mechanisms)}"
+                )
+        return InterBrokerConfig(listener=chosen[0], mechanism=mechanism)
+
+    def check_for_several_nodes(self) -> None:
+        """Raises InvalidConfig: nodes could not connect to each other."""
+        between = self.inter_broker()
+        listener = between.listener
+        prefix = f"listener.name.{listener.name.lower()}."
+        if listener.protocol.is_tls and not listener.tls.has_truststore:
+            raise InvalidConfig(
+                f"nodes connect to each other by listener {listener.name}, which speaks TLS: "
+                f"ssl.truststore.location or {prefix}ssl.truststore.location has to say whom "
+                "they trust"
+            )
+        if between.mechanism and not between.jaas:
+            raise InvalidConfig(
+                f"nodes connect to each other by listener {listener.name} with SASL: "
+                f"{prefix}{between.mechanism.lower()}.{_JAAS} has to give username and password"
+            )
+
+    def check_together(self) -> None:
+        listeners = self.listener_configs()
+        self.inter_broker()
+        self._check_unused(listeners)
+
+    # --- one listener ----------------------------------------------------------------------------
+
+    def _protocols(self) -> dict[str, SecurityProtocol]:
+        """By the names of listeners."""
+        found = {}
+        for text in filter(
+            None, (each.strip() for each in self.listener_security_protocol_map.split(","))
+        ):
+            name, _, protocol = text.partition(":")
+            try:
+                found[name.strip().upper()] = SecurityProtocol(protocol.strip().upper())
+            except ValueError:
+                raise InvalidConfig(
+                    f"listener.security.protocol.map: {text!r} is not NAME:PROTOCOL, of which "
+                    f"there are {', '.join(SecurityProtocol)}"
+                ) from None
+        return found
+
+    def _listener(
+        self, name: str, protocol: SecurityProtocol, port: int, *, is_first: bool
+    ) -> ListenerConfig:
+        if is_first and port:
+            raise InvalidConfig(
+                f"listeners: the port of the first, {name}, is given by --port where the cluster "
+                f"is started; say {name}://:0"
+            )
+        if not protocol.is_tls and not protocol.is_sasl:
+            return ListenerConfig(name=name, protocol=protocol, port=port)
+        mechanisms: tuple[str, ...] = ()
+        if protocol.is_sasl:
+            text = self._value(name, "sasl.enabled.mechanisms")
+            mechanisms = tuple(filter(None, text.split(",")))
+            if not mechanisms:
+                raise InvalidConfig(
+                    f"listener {name} is {protocol}: sasl.enabled.mechanisms has to say how "
+                    f"clients prove who they are, of {', '.join(MECHANISMS)}"
+                )
+        return ListenerConfig(
+            name=name,
+            protocol=protocol,
+            port=port,
+            tls=self._tls(name, protocol) if protocol.is_tls else TlsSettings(),
+            mechanisms=mechanisms,
+            jaas=MappingProxyType({each: self._jaas(name, each) for each in mechanisms}),
+            max_reauth_ms=int(self._value(name, "connections.max.reauth.ms")),
+            max_receive_bytes=int(self._value(name, "sasl.server.max.receive.size")),
+        )
+
+    def _tls(self, name: str, protocol: SecurityProtocol) -> TlsSettings:
+        def value(setting: str) -> str:
+            return self._value(name, setting)
+
+        own_auth = self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.ssl.client.auth")
+        settings = TlsSettings(
+            keystore_location=value("ssl.keystore.location"),
+            keystore_key=value("ssl.keystore.key"),
+            certificate_chain=value("ssl.keystore.certificate.chain"),
+            key_password=value("ssl.key.password"),
+            truststore_location=value("ssl.truststore.location"),
+            truststore_certificates=value("ssl.truststore.certificates"),
+            client_auth=(own_auth or "none") if protocol.is_sasl else value("ssl.client.auth"),
+            versions=frozenset(value("ssl.enabled.protocols").split(",")),
+            checks_host=bool(value("ssl.endpoint.identification.algorithm")),
+            principal_mapping_rules=value("ssl.principal.mapping.rules"),
+        )
+        has_key = settings.keystore_location or (
+            settings.keystore_key and settings.certificate_chain
+        )
+        if value("ssl.keystore.type") != "PEM" or not has_key:
+            raise InvalidConfig(
+                f"listener {name} needs ssl.keystore.type=PEM and ssl.keystore.location, or "
+                "ssl.keystore.key and ssl.keystore.certificate.chain"
+            )
+        if settings.keystore_location and settings.keystore_key:
+            raise InvalidConfig(
+                f"listener {name}: ssl.keystore.location and ssl.keystore.key are two keys; "
+                "give one"
+            )
+        if settings.has_truststore and value("ssl.truststore.type") != "PEM":
+            raise InvalidConfig("a truststore needs ssl.truststore.type=PEM")
+        if settings.client_auth != "none" and not settings.has_truststore:
+            raise InvalidConfig(
+                f"ssl.client.auth={settings.client_auth} needs ssl.truststore.location: "
+                "certificates that nobody vouches for prove nothing"
+            )
+        if value("ssl.endpoint.identification.algorithm") not in ("", "https"):
+            raise InvalidConfig("ssl.endpoint.identification.algorithm is https or nothing")
+        PrincipalMapping(settings.principal_mapping_rules)
+        return settings
+
+    def _jaas(self, name: str, mechanism: str) -> str:
+        return self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{mechanism.lower()}.{_JAAS}", "")
+
+    def _value(self, name: str, setting: str) -> str:
+        key, field_name = keys_of(type(self))[setting]
+        own = self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{setting}")
+        return key.format(getattr(self, field_name) if own is None else key.parse(own))
+
+    # --- settings without effect -----------------------------------------------------------------
+
+    def _check_unused(self, listeners: tuple[ListenerConfig, ...]) -> None:
+        """What is given and acts on nothing is a mistake that somebody would find too late."""
+        has_tls = any(each.protocol.is_tls for each in listeners)
+        has_sasl = any(each.protocol.is_sasl for each in listeners)
+        for name, (key, field_name) in keys_of(type(self)).items():
+            if getattr(self, field_name) == key.default:
+                continue
+            if name.startswith("ssl.") and not has_tls:
+                raise InvalidConfig(
+                    f"{name} has no effect: no listener is SSL or SASL_SSL; see `listeners`"
+                )
+            if name.startswith(("sasl.", "connections.max.reauth")) and not has_sasl:
+                raise InvalidConfig(
+                    f"{name} has no effect: no listener is SASL_PLAINTEXT or SASL_SSL; see "
+                    "`listeners`"
+                )
+        names = {each.name.lower(): each for each in listeners}
+        for name in self.overrides:
+            listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
+            if listener not in names:
+                raise InvalidConfig(f"{name}: there is no listener {listener.upper()}")
+            protocol = names[listener].protocol
+            if setting.startswith("ssl.") and not protocol.is_tls:
+                raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
+            if not setting.startswith("ssl.") and not protocol.is_sasl:
+                raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
+
+
+def is_of_a_listener(name: str) -> bool:
+    return name.startswith(OF_A_LISTENER)
+
+
+def listener_key(name: str) -> ConfigKey:
+    """What `listener.name.<listener>.<setting>` may be.
+
+    Raises:
+        InvalidConfig: no setting of a single listener.
+    """
+    listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
+    if listener != listener.lower():
+        raise InvalidConfig(f"{name}: the name of the listener is written in lower case here")
+    if setting in _PER_LISTENER:
+        return keys_of(SecurityConfig)[setting][0]
+    mechanism, _, rest = setting.partition(".")
+    if rest == _JAAS and mechanism.upper() in MECHANISMS:
+        return ConfigKey(
+            name=name,
+            type=ConfigType.PASSWORD,
+            default="",
+            documentation="Users of PLAIN, and who nodes are to each other.",
+        )
+    raise InvalidConfig(
+        f"{name}: there is no such setting of a single listener; ssl.*, sasl.enabled.mechanisms, "
+        f"connections.max.reauth.ms and <mechanism>.{_JAAS} are"
+    )

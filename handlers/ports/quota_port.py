@@ -1,0 +1,50 @@
+"""What a handler asks about the quotas of the client of a request. Implemented in actors/network.
+
+Each answer is in ms: how long the client is to be left alone, 0 for not at all. Whoever gets more
+than that says so in the response (throttle_time_ms) and to `hold`, upon which the connection is not
+read from for so long (KIP-219).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .context import RequestContext
+
+
+class Quotas(Protocol):
+    """A node has one while any quota is set. Soft state."""
+
+    @property
+    def counts_time(self) -> bool:
+        """Whether `handled` is of any use."""
+        ...
+
+    def produced(self, context: RequestContext) -> int:
+        """The request's bytes have been taken in."""
+        ...
+
+    def fetched(self, context: RequestContext, size: int) -> int:
+        """A response of so many bytes is about to be sent."""
+        ...
+
+    def not_fetched(self, context: RequestContext, size: int) -> None:
+        """It was not sent after all."""
+        ...
+
+    def most_fetched(self, context: RequestContext) -> int:
+        """Bytes that a client which was quiet may fetch at once without being held."""
+        ...
+
+    def handled(self, context: RequestContext) -> int:
+        """The request's time, up to now, counts into its client's percentage."""
+        ...
+
+    def connecting(self, address: str) -> int:
+        """Somebody connects. The connection is not served if it is to wait."""
+        ...
+
+    def hold(self, context: RequestContext, quota: str, throttle_ms: int) -> None:
+        """The client is told to wait. `quota`: produce, fetch, request or controller_mutation."""
+        ...

@@ -1,0 +1,50 @@
+"""A consumer's Fetch beyond its quota: an empty answer, which says how long to wait.
+
+What was read is not sent, and the session is as it was: the client asks again for the same. Nobody
+is given more at once than a client that was quiet may have, or one large answer would keep it
+waiting for minutes. Followers are exempt.
+Source: KafkaApis.handleFetchRequest in apache/kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...protocol.messages.fetch import FetchRequest
+from ...protocol.records.fetch_response import FetchedTopic, write_fetch_response
+from ..ports.context import RequestContext
+from ..ports.fetch_answer import FetchAnswer
+from ..ports.quota_port import Quotas
+from ..records.pending_fetch import PendingFetch
+
+
+def within_quota(request: FetchRequest, context: RequestContext, quotas: Quotas) -> FetchRequest:
+    """The request as it is read: never for more than its client may have at once."""
+    most = quotas.most_fetched(context)
+    return replace(request, max_bytes=most) if most < request.max_bytes else request
+
+
+def finish(
+    fetch: PendingFetch | FetchAnswer, context: RequestContext, quotas: Quotas
+) -> FetchAnswer:
+    """What was read, or an empty answer instead."""
+    topics = fetch.topics if isinstance(fetch, FetchAnswer) else fetch.found()
+    size = _size(topics, context)
+    handled_ms = quotas.handled(context)
+    fetched_ms = quotas.fetched(context, size)
+    throttle_ms = max(handled_ms, fetched_ms)
+    if not throttle_ms:
+        return fetch if isinstance(fetch, FetchAnswer) else fetch.finish()
+    quotas.not_fetched(context, size)
+    quotas.hold(context, "fetch" if fetched_ms > handled_ms else "request", throttle_ms)
+    answer = fetch if isinstance(fetch, FetchAnswer) else fetch.give_back()
+    answer.throttle_time_ms = throttle_ms
+    return answer
+
+
+def _size(topics: list[FetchedTopic], context: RequestContext) -> int:
+    chunks = write_fetch_response(bytearray(4), context.api_version, topics)
+    return sum(
+        len(chunk) if isinstance(chunk, bytes | bytearray | memoryview) else chunk.size
+        for chunk in chunks
+    )

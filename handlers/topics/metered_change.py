@@ -1,0 +1,35 @@
+"""Changes of topics that clients ask for, counted against their quota of them (KIP-599).
+
+From some version on clients know THROTTLING_QUOTA_EXCEEDED and are refused; older ones are only
+told to wait. The counting is the controller's: cluster/quotas/mutation_quotas.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ...cluster.control.metered_request import MeteredRequest
+from ...controller.controller_calls import MeteredChange
+from ..ports.context import RequestContext
+
+A = TypeVar("A")
+
+
+async def metered_change(
+    request: MeteredRequest[A], context: RequestContext, *, timeout_ms: int, strict_from: int
+) -> tuple[A, int]:
+    """The answer, and for how many ms the client is to wait before it asks for more.
+
+    Raises what Controller.change raises.
+    """
+    node = context.node
+    if node.quotas is None:
+        return await node.controller.change(request, timeout_ms=timeout_ms), 0
+    call = MeteredChange(
+        request,
+        timeout_ms,
+        context.session.principal.name,
+        context.client_id or "",
+        context.api_version >= strict_from,
+    )
+    return await node.controller.ask(call)

@@ -1,0 +1,61 @@
+"""What is refused before a start on Ray: listeners that ask nobody, and secrets in settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...actors.ray.placement import ActorPlan, is_loopback
+from ...cluster.security.listener_config import ListenerConfig, SecurityProtocol
+from ...cluster.security.secret_reference import is_reference
+from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
+from ...discovery.ray_connection import UpError
+from ...handlers.ports.server_config import server_keys
+from ...protocol.errors import InvalidConfig
+from ...protocol.security.jaas import parse_jaas
+
+
+def refuse_open_listeners(security: SecurityConfig, plans: Sequence[ActorPlan]) -> None:
+    """Raises UpError: whoever reaches one of the nodes could do everything."""
+    unprotected = [each for each in security.listener_configs() if not _asks(each)]
+    hosts = sorted({plan.config.host for plan in plans if not is_loopback(plan.config.host)})
+    if unprotected and hosts:
+        raise UpError(
+            f"listener {unprotected[0].name} asks nobody who he is, and would be reached at "
+            f"{hosts[0]} by every machine of that network: say --secure (TLS and passwords, set up "
+            "by itself) or, where the network is private and trusted, --insecure"
+        )
+
+
+def _asks(listener: ListenerConfig) -> bool:
+    if listener.protocol is SecurityProtocol.SSL:
+        return listener.tls.client_auth == "required"
+    return listener.protocol.is_sasl
+
+
+def check_secrets(config: Mapping[str, str]) -> None:
+    """Raises InvalidConfig: a password or key is given as it is.
+
+    The settings go to every node by way of Ray, which keeps them in clear.
+    """
+    keys = server_keys()
+    for name, value in config.items():
+        key = listener_key(name) if is_of_a_listener(name) else keys.get(name)
+        if key is not None and key.is_sensitive and value and not _is_hidden(value):
+            raise InvalidConfig(
+                f"{name}: a secret would be kept in clear by Ray; give a reference that every node "
+                "looks up, ${file:/path/of/a/file:key} or ${env:NAME}"
+            )
+
+
+def _is_hidden(value: str) -> bool:
+    if is_reference(value):
+        return True
+    try:
+        options = parse_jaas(value).options
+    except InvalidConfig:
+        return False
+    return all(
+        is_reference(option)
+        for name, option in options.items()
+        if name == "password" or name.startswith("user_")
+    )

@@ -1,0 +1,94 @@
+"""A node's key and certificate, on the node: `<data directory>/tls/node.pem`, and whom it trusts.
+
+The key is made on the node and never leaves it: what goes to the authority is a request, and what
+comes back is a certificate. Until that is here the key waits beside it; then both are put in place
+together, so whoever reads node.pem finds a pair. Runs in a Ray task.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
+from .certificate_authority import NODE_NAME
+from .private_file import make_private_folder, write_private
+
+_NEW_KEY: Final = "node.key.new"
+RENEW_DAYS: Final = 120
+"""A certificate that ends sooner is replaced by the next `bradbury up --secure`."""
+
+
+def request_if_needed(
+    data_dir: str, hosts: Sequence[str], authority: str, now: dt.datetime
+) -> bytes | None:
+    """A request for a new certificate of this node, in PEM.
+
+    Args:
+        data_dir: of the cluster, on this node.
+        hosts: where it is to be found by others.
+        authority: the certificate of the cluster's authority, in PEM.
+
+    Returns None if it has one of this authority, for these hosts, that holds for long enough.
+    """
+    folder = Path(data_dir) / FOLDER
+    make_private_folder(folder)
+    if _is_good(folder, hosts, authority, now):
+        return None
+    key = ec.generate_private_key(ec.SECP256R1())
+    write_private(
+        folder / _NEW_KEY,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ).decode(),
+    )
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NODE_NAME)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def install(data_dir: str, certificate: str | None, authority: str, client_settings: str) -> None:
+    """Put the certificate in place, whom to trust, and the file for clients on this node.
+
+    certificate: None: the node keeps what it has.
+    """
+    folder = Path(data_dir) / FOLDER
+    write_private(folder / AUTHORITY_FILE, authority)
+    if certificate is not None:
+        key = (folder / _NEW_KEY).read_text()
+        write_private(folder / NODE_FILE, key + certificate)
+        (folder / _NEW_KEY).unlink()
+    write_private(folder / CLIENT_FILE, client_settings)
+
+
+def _is_good(folder: Path, hosts: Sequence[str], authority: str, now: dt.datetime) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / NODE_FILE).read_bytes())
+        signer = x509.load_pem_x509_certificate(authority.encode())
+        certificate.verify_directly_issued_by(signer)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except Exception:  # noqa: BLE001 -- whatever is wrong with it, a new one takes its place
+        return False
+    has = {
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    }
+    left = certificate.not_valid_after_utc - now
+    return left > dt.timedelta(days=RENEW_DAYS) and set(map(_canonical, hosts)) <= has
+
+
+def _canonical(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host

@@ -1,0 +1,179 @@
+"""What `bradbury up --secure` adds to a cluster: settings, certificates, a user, a client file.
+
+    $XDG_STATE_HOME/bradbury/secure-<namespace>/     on the machine where it is run, 0700
+        ca.key, ca.pem         the cluster's authority
+        client.properties      for clients: the admin's name and password, and whom to trust
+    <data directory>/tls/                            on every node, 0700
+        node.pem, ca.pem       the node's key and certificate, and whom it trusts
+        client.properties      the same, for tasks and actors that run there
+
+Listener CLIENT asks for a password (SASL_SSL, SCRAM-SHA-512), listener INTERNAL, of the nodes among
+each other, for a certificate of the authority. Run again it does what is missing: certificates of
+nodes that have joined, and new ones for those that are about to end.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+
+from ...actors.ray.placement import ActorPlan
+from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
+from ...cluster.control.scram_control import AlterUserScramCredentials, ScramUpsertion
+from ...discovery.ray_connection import UpError
+from ...discovery.state_file import secure_directory
+from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
+from .certificate_authority import NODE_NAME, CertificateAuthority
+from .node_certificate import install, request_if_needed
+from .private_file import make_private_folder, write_private
+
+ADMIN: Final = "admin"
+MECHANISM: Final = "SCRAM-SHA-512"
+ITERATIONS: Final = 8192
+PASSWORD_BYTES: Final = 24
+TASK_SECONDS: Final = 120.0
+
+
+class SecureCluster:
+    """Raises UpError: its folder cannot be used."""
+
+    def __init__(self, namespace: str) -> None:
+        self._folder = secure_directory(namespace)
+        self._now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+        try:
+            make_private_folder(self._folder)
+            self._authority = CertificateAuthority.open(
+                self._folder, f"bradbury cluster {namespace}", now=self._now
+            )
+            self._password = self._known_password() or secrets.token_urlsafe(PASSWORD_BYTES)
+            write_private(self._folder / AUTHORITY_FILE, self._authority.certificate)
+            write_private(self.client_file, self._client_settings(str(self._folder)))
+        except (OSError, ValueError) as error:
+            raise UpError(
+                f"the keys of the cluster in {self._folder} cannot be used ({error}); mend that, "
+                "or move the folder away: then all nodes and clients get new ones"
+            ) from None
+
+    @property
+    def client_file(self) -> Path:
+        return self._folder / CLIENT_FILE
+
+    def config(self, data_dir: str, given: Mapping[str, str]) -> dict[str, str]:
+        """Settings of all nodes: those of a secured cluster, and above them `given`."""
+        folder = f"{data_dir}/{FOLDER}"
+        return {
+            "listeners": "CLIENT://:0,INTERNAL://:0",
+            "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:SSL",
+            "inter.broker.listener.name": "INTERNAL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": f"{folder}/{NODE_FILE}",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": f"{folder}/{AUTHORITY_FILE}",
+            "listener.name.internal.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": MECHANISM,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{ADMIN};User:CN={NODE_NAME}",
+            # It answers whoever asks, and is for who wants it.
+            "bradbury.metrics.port": "-1",
+            **given,
+        }
+
+    def certify(
+        self,
+        plans: Sequence[ActorPlan],
+        data_dir: str,
+        on_progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Every node that the brokers of `plans` are to run on has a certificate that holds.
+
+        data_dir: of the cluster, on each of them.
+
+        Raises:
+            UpError: a node does not answer, or cannot keep its key.
+        """
+        on_progress("waiting for the nodes' keys")
+        authority = self._authority.certificate
+        # Two nodes of one machine share the folder, and so its certificate.
+        machines = {plan.config.ray_address: plan for plan in plans}
+        requested = {
+            address: _on_node(plan, request_if_needed).remote(
+                data_dir, _hosts(plan), authority, self._now
+            )
+            for address, plan in machines.items()
+        }
+        installed = {}
+        for address, plan in machines.items():
+            request = _answer(requested[address], address, data_dir)
+            certificate = None
+            if request is not None:
+                certificate = self._authority.sign(request, _hosts(plan), now=self._now)
+            settings = self._client_settings(f"{data_dir}/{FOLDER}")
+            task = _on_node(plan, install)
+            installed[address] = task.remote(data_dir, certificate, authority, settings)
+        for address, done in installed.items():
+            _answer(done, address, data_dir)
+
+    def admin_user(self) -> AlterUserScramCredentials:
+        """What makes the controller know the admin by the password of the client file."""
+        salt = secrets.token_bytes(32)
+        number = next(each for each, name in MECHANISM_TYPES.items() if name == MECHANISM)
+        credential = ScramCredential.of_password(
+            MECHANISM, self._password, salt=salt, iterations=ITERATIONS
+        )
+        admin = ScramUpsertion(name=ADMIN, mechanism=number, credential=credential)
+        return AlterUserScramCredentials(deletions=(), upsertions=(admin,))
+
+    # --- the file of clients ---------------------------------------------------------------------
+
+    def _client_settings(self, folder: str) -> str:
+        return (
+            "security.protocol=SASL_SSL\n"
+            "ssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={folder}/{AUTHORITY_FILE}\n"
+            f"sasl.mechanism={MECHANISM}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{ADMIN}" password="{self._password}";\n'
+        )
+
+    def _known_password(self) -> str | None:
+        try:
+            text = self.client_file.read_text()
+        except FileNotFoundError:
+            return None
+        _, _, rest = text.partition('password="')
+        password, found, _ = rest.partition('"')
+        return password if found and password else None
+
+
+def _hosts(plan: ActorPlan) -> list[str]:
+    """By which names and addresses clients and other nodes reach it."""
+    config = plan.config
+    hosts = {config.advertised_host or config.host, config.host, config.ray_address}
+    hosts -= {"", "0.0.0.0", "::"}  # noqa: S104 -- not bound: nobody is called so
+    return sorted(hosts | {"localhost", "127.0.0.1"})
+
+
+def _on_node(plan: ActorPlan, function: Callable[..., Any]) -> Any:
+    """A Ray task that runs where the broker of the plan does."""
+    options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False}
+    if plan.label_selector:
+        options["label_selector"] = dict(plan.label_selector)
+    if plan.resources:
+        options["resources"] = dict(plan.resources)
+    return ray.remote(function).options(**options)
+
+
+def _answer(task: Any, address: str, data_dir: str) -> Any:
+    try:
+        return ray.get(task, timeout=TASK_SECONDS)
+    except Exception as error:  # noqa: BLE001 -- whatever happened there, this is where
+        cause = getattr(error, "cause", None) or error
+        raise UpError(
+            f"the node at {address} cannot keep its key in {data_dir}/{FOLDER}: {cause}"
+        ) from None
