@@ -33,7 +33,7 @@ from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
-from .acls_calls import AclsCalls
+from .access.acls_calls import AclsCalls
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .group_admin import (
     GroupDescription,

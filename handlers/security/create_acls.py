@@ -1,11 +1,11 @@
-"""CreateAcls (API key 30): rules of access. What they may be: cluster/control/acl_control.
+"""CreateAcls (API key 30): rules of access. What they may be: cluster/control/access/acl_control.
 
 The answer comes when every node goes by the new rules, or after WAIT_MS.
 """
 
 from __future__ import annotations
 
-from ...cluster.control.acl_control import AclToCreate, CreateAcls
+from ...cluster.control.access.acl_control import AclToCreate, CreateAcls
 from ...cluster.control.controller_request import RequestOutcome
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...cluster.control.acl_control import DeleteAcls, DeletedAcls
+from ...cluster.control.access.acl_control import DeleteAcls, DeletedAcls
 from ...cluster.control.controller_request import RequestOutcome
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError

@@ -6,7 +6,7 @@ ask before they copy or show rules. Source: AclApis.handleDescribeAcls.
 
 from __future__ import annotations
 
-from ...cluster.control.acl_control import check_filter
+from ...cluster.control.access.acl_control import check_filter
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.delete_acls import DeleteAclsFilter

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.cluster.control import acl_control
-from bradbury.cluster.control.acl_control import AclToCreate, CreateAcls, DeleteAcls
+from bradbury.cluster.control.access import acl_control
+from bradbury.cluster.control.access.acl_control import AclToCreate, CreateAcls, DeleteAcls
 from bradbury.cluster.metadata.concerned_nodes import concerned_nodes
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.protocol.error_code import ErrorCode

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from bradbury.actors.node import Node
-from bradbury.cluster.control.acl_control import AclToCreate, CreateAcls, DeleteAcls
+from bradbury.cluster.control.access.acl_control import AclToCreate, CreateAcls, DeleteAcls
 from bradbury.handlers.ports.client_session import ClientSession
 from bradbury.handlers.server.dispatch import PeerError, dispatch
 from bradbury.handlers.server.table import APIS

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocol.errors import InvalidRequest, KafkaError, PolicyViolation
-from ...protocol.security.acl_binding import (
+from ....protocol.errors import InvalidRequest, KafkaError, PolicyViolation
+from ....protocol.security.acl_binding import (
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
@@ -21,13 +21,13 @@ from ...protocol.security.acl_binding import (
     PatternType,
     ResourceType,
 )
-from ..metadata.metadata_image import MetadataImage
-from ..metadata.metadata_records import (
+from ...metadata.metadata_image import MetadataImage
+from ...metadata.metadata_records import (
     AccessControlEntryRecord,
     MetadataRecord,
     RemoveAccessControlEntryRecord,
 )
-from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from ..controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 MAX_RECORDS: Final = 10_000
 """Limit of rules that one request makes, or removes, as in Kafka."""

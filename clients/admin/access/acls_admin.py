@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...protocol.errors import KafkaError, error_for
-from ...protocol.messages.create_acls import (
+from ....protocol.errors import KafkaError, error_for
+from ....protocol.messages.create_acls import (
     AclCreation,
     CreateAclsRequest,
     CreateAclsResponse,
 )
-from ...protocol.messages.delete_acls import (
+from ....protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from ...protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ...protocol.security.acl_binding import (
+from ....protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ....protocol.security.acl_binding import (
     AclBinding,
     AclFilter,
     AclOperation,
@@ -28,8 +28,8 @@ from ...protocol.security.acl_binding import (
     PatternType,
     ResourceType,
 )
-from ..threads.io_thread import Steps
-from ..wire.cluster_client import ClusterClient
+from ...threads.io_thread import Steps
+from ...wire.cluster_client import ClusterClient
 
 
 def create_acls(client: ClusterClient, bindings: Sequence[AclBinding]) -> Steps[None]:

@@ -1,0 +1,1 @@
+"""Requests that make and remove rules of access."""
