@@ -48,7 +48,7 @@ dev: $(VENV)/.test
 generate: $(VENV)/.test
 	$(BIN)/python -m bradbury.protocol.message_generator
 	$(BIN)/python -m bradbury.handlers.configs.config_document
-	$(BIN)/python -m bradbury.handlers.authorization.access_document
+	$(BIN)/python -m bradbury.handlers.server.access_document
 
 # Every foreign client, tool and program that is there, the deep tests too, against live clusters; then
 # the table of it.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .pipelines.serving.serve_topic import serve_topic
     from .pipelines.spark.session import spark
     from .pipelines.training.topic_dataset import TopicDataset
-    from .protocol.acl_binding import (
+    from .protocol.security.acl_binding import (
         AclBinding,
         AclFilter,
         AclOperation,
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 
 # public name -> module that owns it
 _OWNERS = {
-    "AclBinding": ".protocol.acl_binding",
-    "AclFilter": ".protocol.acl_binding",
-    "AclOperation": ".protocol.acl_binding",
-    "AclPermission": ".protocol.acl_binding",
+    "AclBinding": ".protocol.security.acl_binding",
+    "AclFilter": ".protocol.security.acl_binding",
+    "AclOperation": ".protocol.security.acl_binding",
+    "AclPermission": ".protocol.security.acl_binding",
     "Admin": ".clients.admin.admin",
     "Assignor": ".clients.group.assignor",
     "AsyncConsumer": ".clients.consumer.async_consumer",
@@ -84,11 +84,11 @@ _OWNERS = {
     "Producer": ".clients.producer.producer",
     "ProducerActor": ".clients.consumer_group.worker_actors",
     "ProducerInterceptor": ".clients.wire.interceptors",
-    "PatternType": ".protocol.acl_binding",
+    "PatternType": ".protocol.security.acl_binding",
     "ProducerRecord": ".clients.wire.interceptors",
     "Queue": ".clients.queue.queue",
     "RebalanceListener": ".clients.group.rebalance_listener",
-    "ResourceType": ".protocol.acl_binding",
+    "ResourceType": ".protocol.security.acl_binding",
     "RecordMetadata": ".clients.wire.record_metadata",
     "TopicDataset": ".pipelines.training.topic_dataset",
     "TopicLagPolicy": ".pipelines.serving.lag_policy",

@@ -11,9 +11,9 @@ import logging
 
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...cluster.security.authorizer import Authorizer, Decision, parse_super_users
+from ...cluster.security.authorizer import Decision, StandardAuthorizer, parse_super_users
 from ...handlers.ports.client_session import ClientSession
-from ...protocol.acl_binding import AclBinding, AclOperation, ResourceType
+from ...protocol.security.acl_binding import AclBinding, AclOperation, ResourceType
 from ..loop.line_limit import LineLimit
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class NodeAuthorizer:
     """Implements handlers.ports.access.Authorizer."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self._rules = Authorizer(
+        self._rules = StandardAuthorizer(
             parse_super_users(config.super_users),
             allows_if_no_acl=config.allow_everyone_if_no_acl_found,
         )

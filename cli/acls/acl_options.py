@@ -6,11 +6,11 @@ Source: apache/kafka tools/.../AclCommand.java.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from ...protocol.acl_binding import (
+from ...protocol.security.acl_binding import (
     CLUSTER_NAME,
     WILDCARD,
     AclBinding,
@@ -22,9 +22,6 @@ from ...protocol.acl_binding import (
 )
 from ..terminal.failure import UsageError
 from ..terminal.options import complete_topic
-
-if TYPE_CHECKING:
-    from ...protocol.acl_binding import AclBinding as Binding
 
 OPERATIONS = tuple(each.name for each in AclOperation if each >= AclOperation.ALL)
 SUPPORTED = {
@@ -81,7 +78,7 @@ Idempotent = Annotated[
 ]
 
 
-class Resource(NamedTuple):
+class AclResource(NamedTuple):
     """`operations`: what a convenience option means by it; empty: what --operation says."""
 
     type: ResourceType
@@ -89,21 +86,23 @@ class Resource(NamedTuple):
     operations: tuple[AclOperation, ...] = ()
 
 
-class Resources(NamedTuple):
+class AclResources(NamedTuple):
     topic: list[str]
     group: list[str]
     transactional_id: list[str]
     cluster: bool
 
-    def named(self) -> list[Resource]:
-        found = [Resource(ResourceType.TOPIC, name) for name in self.topic]
-        found += [Resource(ResourceType.GROUP, name) for name in self.group]
-        found += [Resource(ResourceType.TRANSACTIONAL_ID, name) for name in self.transactional_id]
+    def named(self) -> list[AclResource]:
+        found = [AclResource(ResourceType.TOPIC, name) for name in self.topic]
+        found += [AclResource(ResourceType.GROUP, name) for name in self.group]
+        found += [
+            AclResource(ResourceType.TRANSACTIONAL_ID, name) for name in self.transactional_id
+        ]
         if self.cluster:
-            found.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME))
+            found.append(AclResource(ResourceType.CLUSTER, CLUSTER_NAME))
         return found
 
-    def meant(self, *, producer: bool, consumer: bool, idempotent: bool) -> list[Resource]:
+    def meant(self, *, producer: bool, consumer: bool, idempotent: bool) -> list[AclResource]:
         """Raises UsageError: no resource, or not those that the options need."""
         if idempotent and not producer:
             raise UsageError("--idempotent is for --producer")
@@ -121,21 +120,23 @@ class Resources(NamedTuple):
             found += self._for_producer(idempotent=idempotent)
         if consumer:
             read = (AclOperation.READ, AclOperation.DESCRIBE)
-            found += [Resource(ResourceType.TOPIC, name, read) for name in self.topic]
-            found += [Resource(ResourceType.GROUP, name, read[:1]) for name in self.group]
+            found += [AclResource(ResourceType.TOPIC, name, read) for name in self.topic]
+            found += [AclResource(ResourceType.GROUP, name, read[:1]) for name in self.group]
         return found
 
-    def _for_producer(self, *, idempotent: bool) -> list[Resource]:
+    def _for_producer(self, *, idempotent: bool) -> list[AclResource]:
         write = (AclOperation.WRITE, AclOperation.DESCRIBE)
         found = [
-            Resource(ResourceType.TOPIC, name, (*write, AclOperation.CREATE)) for name in self.topic
+            AclResource(ResourceType.TOPIC, name, (*write, AclOperation.CREATE))
+            for name in self.topic
         ]
         found += [
-            Resource(ResourceType.TRANSACTIONAL_ID, name, write) for name in self.transactional_id
+            AclResource(ResourceType.TRANSACTIONAL_ID, name, write)
+            for name in self.transactional_id
         ]
         if idempotent:
             operations = (AclOperation.IDEMPOTENT_WRITE,)
-            found.append(Resource(ResourceType.CLUSTER, CLUSTER_NAME, operations))
+            found.append(AclResource(ResourceType.CLUSTER, CLUSTER_NAME, operations))
         return found
 
 
@@ -177,11 +178,11 @@ def parse_operations(words: Iterable[str]) -> tuple[AclOperation, ...]:
 
 
 def bindings(
-    resources: Iterable[Resource],
+    resources: Iterable[AclResource],
     who: Who,
     operations: Iterable[str],
     pattern: Literal["literal", "prefixed"],
-) -> list[Binding]:
+) -> list[AclBinding]:
     """Every rule that a command line is about. Raises UsageError."""
     given = parse_operations(operations)
     return [
@@ -213,10 +214,10 @@ def _checked(operation: AclOperation, resource_type: ResourceType) -> AclOperati
     return operation
 
 
-def filter_of(resource: Resource, pattern: str) -> AclFilter:
+def filter_of(resource: AclResource, pattern: str) -> AclFilter:
     return AclFilter(resource.type, resource.name, PatternType[pattern.upper()])
 
 
-def exact(binding: Binding) -> AclFilter:
+def exact(binding: AclBinding) -> AclFilter:
     """The filter of one rule alone."""
     return AclFilter(*binding)

@@ -16,6 +16,7 @@ from ..terminal.failure import UsageError
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import note, print_json, print_table
 from .acl_options import (
+    AclResources,
     AllowHosts,
     AllowPrincipals,
     DenyHosts,
@@ -27,7 +28,6 @@ from .acl_options import (
     OnCluster,
     Operations,
     Pattern,
-    Resources,
     Topics,
     TransactionalIds,
     Who,
@@ -37,7 +37,7 @@ from .acl_options import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.acl_binding import AclBinding
+    from ...protocol.security.acl_binding import AclBinding
 
 acls = App(help="See, make and remove rules of access.", no_args_is_help=True)
 
@@ -66,14 +66,14 @@ def list_acls(
 ) -> None:
     """List rules: all, or those about some resources or principals."""
     from ...clients.admin.admin import Admin
-    from ...protocol.acl_binding import AclFilter
+    from ...protocol.security.acl_binding import AclFilter
 
-    resources = Resources(topic, group, transactional_id, cluster).named()
+    resources = AclResources(topic, group, transactional_id, cluster).named()
     wanted = [filter_of(each, pattern) for each in resources] or [AclFilter()]
+    principals: list[str | None] = [*principal] or [None]
     found: set[AclBinding] = set()
     with Admin(bootstrap_servers(bootstrap)) as admin:
         for each in wanted:
-            principals: list[str | None] = [*principal] or [None]
             for one in principals:
                 found.update(admin.describe_acls(each._replace(principal=one)))
     _show(sorted(found), as_json=as_json, nothing="there are no such rules")
@@ -100,7 +100,7 @@ def add(
     """Make rules; they count at once."""
     from ...clients.admin.admin import Admin
 
-    resources = Resources(topic, group, transactional_id, cluster).meant(
+    resources = AclResources(topic, group, transactional_id, cluster).meant(
         producer=producer, consumer=consumer, idempotent=idempotent
     )
     who = Who(allow_principal, allow_host, deny_principal, deny_host)
@@ -134,7 +134,7 @@ def remove(
     """Remove these rules or, without a principal, all about the resources."""
     from ...clients.admin.admin import Admin
 
-    resources = Resources(topic, group, transactional_id, cluster).meant(
+    resources = AclResources(topic, group, transactional_id, cluster).meant(
         producer=producer, consumer=consumer, idempotent=idempotent
     )
     who = Who(allow_principal, allow_host, deny_principal, deny_host)

@@ -7,14 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...protocol.acl_binding import (
-    AclBinding,
-    AclFilter,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
 from ...protocol.errors import KafkaError, error_for
 from ...protocol.messages.create_acls import (
     AclCreation,
@@ -28,6 +20,14 @@ from ...protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from ...protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ...protocol.security.acl_binding import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...protocol.acl_binding import AclBinding, AclFilter
+from ...protocol.security.acl_binding import AclBinding, AclFilter
 from ..wire.cluster_client import ClusterClient
 from .acls_admin import create_acls, delete_acls, describe_acls
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocol.acl_binding import (
+from ...protocol.errors import InvalidRequest, KafkaError, PolicyViolation
+from ...protocol.security.acl_binding import (
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
@@ -20,7 +21,6 @@ from ...protocol.acl_binding import (
     PatternType,
     ResourceType,
 )
-from ...protocol.errors import InvalidRequest, KafkaError, PolicyViolation
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import (
     AccessControlEntryRecord,

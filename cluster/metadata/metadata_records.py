@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...protocol.acl_binding import (
+from ...protocol.errors import CorruptMessage
+from ...protocol.security.acl_binding import (
     AclBinding,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
 )
-from ...protocol.errors import CorruptMessage
 from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...protocol.acl_binding import (
+from ...protocol.security.acl_binding import (
     WILDCARD,
     AclBinding,
     AclOperation,

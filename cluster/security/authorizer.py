@@ -13,10 +13,11 @@ authorize_any: Authorizer.authorizeByResourceType.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from ...protocol.acl_binding import (
+from ...protocol.errors import InvalidConfig
+from ...protocol.principal import Principal
+from ...protocol.security.acl_binding import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     AclBinding,
@@ -24,8 +25,6 @@ from ...protocol.acl_binding import (
     AclPermission,
     PatternType,
 )
-from ...protocol.errors import InvalidConfig
-from ...protocol.principal import Principal
 from .acl_index import ALLOWED, DENIED, AclIndex, rule_of
 
 MOST_KEPT: Final = 20_000
@@ -34,17 +33,21 @@ _NO_NAME: Final = "hardcode"
 """A name as any other, as in Kafka: whoever may use it by no rule of its own may use any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """`rule`: the one that decided, or Kafka's word for why there is none."""
+class Decision(NamedTuple):
+    """`reason`: Kafka's word where no rule decided, else what the rule is made of."""
 
     is_allowed: bool
-    rule: AclBinding | str
+    reason: str | tuple[int, PatternType, str, tuple[str, str], AclPermission, int]
+
+    @property
+    def rule(self) -> AclBinding | str:
+        """What decided; made when it is asked for, as most are asked nothing."""
+        return self.reason if isinstance(self.reason, str) else rule_of(*self.reason)
 
 
-SUPER_USER: Final = Decision(is_allowed=True, rule="SuperUser")
-DEFAULT_ALLOW: Final = Decision(is_allowed=True, rule="DefaultAllow")
-DEFAULT_DENY: Final = Decision(is_allowed=False, rule="DefaultDeny")
+SUPER_USER: Final = Decision(is_allowed=True, reason="SuperUser")
+DEFAULT_ALLOW: Final = Decision(is_allowed=True, reason="DefaultAllow")
+DEFAULT_DENY: Final = Decision(is_allowed=False, reason="DefaultDeny")
 _IMPLIED: Final = {
     AclOperation.DESCRIBE: (
         AclOperation.READ,
@@ -72,7 +75,7 @@ def parse_super_users(text: str) -> frozenset[str]:
     return found
 
 
-class Authorizer:
+class StandardAuthorizer:
     """Decides by the rules it was last given."""
 
     def __init__(self, super_users: frozenset[str], *, allows_if_no_acl: bool) -> None:
@@ -140,15 +143,11 @@ class Authorizer:
                     continue
                 denied, allowed = bits[DENIED] & denies, bits[ALLOWED] & allows
                 if denied:
-                    rule = rule_of(
-                        resource_type, pattern, pattern_name, who, AclPermission.DENY, denied
-                    )
-                    return Decision(is_allowed=False, rule=rule)
-                if allowed and not decision.is_allowed:
-                    rule = rule_of(
-                        resource_type, pattern, pattern_name, who, AclPermission.ALLOW, allowed
-                    )
-                    decision = Decision(is_allowed=True, rule=rule)
+                    named = resource_type, pattern, pattern_name
+                    return Decision(False, (*named, who, AclPermission.DENY, denied))
+                if allowed and decision is DEFAULT_DENY:
+                    named = resource_type, pattern, pattern_name
+                    decision = Decision(True, (*named, who, AclPermission.ALLOW, allowed))
         return decision
 
     def _decide_any(
@@ -176,8 +175,9 @@ class Authorizer:
             return decision
         for pattern, name, who, bits_of in allowed:
             if _is_left(pattern, name, denied):
-                rule = rule_of(resource_type, pattern, name, who, AclPermission.ALLOW, bits_of)
-                return Decision(is_allowed=True, rule=rule)
+                return Decision(
+                    True, (resource_type, pattern, name, who, AclPermission.ALLOW, bits_of)
+                )
         return decision
 
 

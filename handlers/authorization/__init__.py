@@ -2,5 +2,4 @@
 
 guarding          how a guard takes out of a request what is not allowed
 record_access, topic_access, group_access, transaction_access, config_access, cluster_access
-access_document   the table of all APIs in docs
 """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.add_raft_voter import AddRaftVoterResponse
 from ...protocol.messages.alter_partition_reassignments import (
@@ -52,6 +51,7 @@ from ...protocol.messages.list_partition_reassignments import (
 from ...protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
 from ...protocol.messages.unregister_broker import UnregisterBrokerResponse
 from ...protocol.messages.update_features import UpdateFeaturesResponse
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Need, Rights
 from ..ports.context import RequestContext
 from .guarding import MESSAGES, Handle, on_cluster, then, with_code, with_message

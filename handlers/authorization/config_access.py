@@ -18,7 +18,6 @@ from ...cluster.control.config_control import (
     GROUP as GROUP_CONFIGS,
     TOPIC as TOPIC_CONFIGS,
 )
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
@@ -34,6 +33,7 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ...protocol.messages.list_config_resources import ListConfigResourcesResponse
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Guard, Rights
 from ..ports.context import RequestContext
 from .guarding import CODES, MESSAGES, Handle, each, need, on_cluster, with_code

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -43,6 +42,7 @@ from ...protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from ...protocol.messages.sync_group import SyncGroupResponse
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Need, Rights
 from ..ports.authorized_operations import GROUP_OPERATIONS
 from ..ports.context import RequestContext

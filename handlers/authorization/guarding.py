@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from typing import Any
 
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.schema import Message
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Guard, Need, Rights
 from ..ports.context import RequestContext
 

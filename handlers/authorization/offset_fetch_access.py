@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -21,6 +20,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Rights
 from ..ports.context import RequestContext
 from .guarding import Handle, merged, need, then, without

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...protocol.acl_binding import AclOperation
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -11,6 +10,7 @@ from ...protocol.messages.alter_client_quotas import (
     EntryDataResponse,
 )
 from ...protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
+from ...protocol.security.acl_binding import AclOperation
 from .guarding import MESSAGES, on_cluster
 
 

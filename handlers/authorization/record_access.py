@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from ...cluster.topic_name import check_topic_name
-from ...protocol.acl_binding import AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException
 from ...protocol.messages.delete_records import (
@@ -55,9 +54,10 @@ from ...protocol.messages.write_txn_markers import (
 )
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_MASK
 from ...protocol.schema import ZERO_UUID
+from ...protocol.security.acl_binding import AclOperation, ResourceType
 from ..ports.access import Access, Need, Rights
 from ..ports.context import RequestContext
-from ..records.produce_response import CloseConnection, ProducedBatch, as_response
+from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from .guarding import MESSAGES, Handle, each, merged, need, then, without
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE

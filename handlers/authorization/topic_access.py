@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from ...protocol.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -36,6 +35,7 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import ZERO_UUID
+from ...protocol.security.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from ..ports.access import Access, Need, Rights
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ..ports.context import RequestContext

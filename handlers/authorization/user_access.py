@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...protocol.acl_binding import AclOperation
 from ...protocol.error_code import ErrorCode
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -12,6 +11,7 @@ from ...protocol.messages.alter_user_scram_credentials import (
 from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
+from ...protocol.security.acl_binding import AclOperation
 from .guarding import MESSAGES, on_cluster, with_message
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...protocol.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
+from ...protocol.security.acl_binding import CLUSTER_NAME, AclOperation, ResourceType
 from .client_session import ClientSession
 
 

@@ -133,9 +133,12 @@ class RequestContext:
         """Where the client that asks reaches `node`: by the listener that it asks at (KIP-103)."""
         return node.endpoint(self.session.listener)
 
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """Of who asks over a connection; None: he may do everything."""
+        return None if self.session is INTERNAL_SESSION else self.node.authorizer
+
     def rights(self, api: str) -> Rights | None:
-        """What who asks may do; None: everything."""
-        authorizer = self.node.authorizer
-        if authorizer is None or self.session is INTERNAL_SESSION:
-            return None
-        return Rights(authorizer, self.session, api)
+        """What who asks may do, in a request of this API; None: everything."""
+        authorizer = self.authorizer
+        return None if authorizer is None else Rights(authorizer, self.session, api)

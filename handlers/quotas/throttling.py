@@ -17,8 +17,8 @@ from ...protocol.messages.produce import ProduceRequest
 from ...protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ..ports.api import Api
 from ..ports.context import RequestContext
+from ..ports.produce_answer import ProducedBatch, as_response
 from ..ports.quota_port import Quotas
-from ..records.produce_response import ProducedBatch, as_response
 
 PRODUCE: Final = ProduceRequest.API_KEY
 OF_BROKERS: Final = {WriteTxnMarkersRequest.API_KEY: 0, AddPartitionsToTxnRequest.API_KEY: 4}

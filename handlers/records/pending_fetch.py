@@ -193,7 +193,7 @@ def _begin_incremental(
         sessions.remove(session.session_id)
         return FetchAnswer([], [])
     sessions.ensure_bound(session)
-    authorizer = context.node.authorizer
+    authorizer = context.authorizer
     if authorizer is not None and session.rules_version != authorizer.version:
         session.rules_version = authorizer.version
         session.dirty |= session.partitions  # each may be refused now

@@ -59,8 +59,9 @@ from ...protocol.records.record_batch import (
 from ..authorization.record_access import PRODUCE
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext
+from ..ports.produce_answer import CloseConnection, ProducedBatch
 from ..ports.replica_port import Appended, LeaderReplica
-from .produce_response import FIRST_WITH_TOPIC_IDS, CloseConnection, ProducedBatch
+from .produce_response import FIRST_WITH_TOPIC_IDS
 from .verified_appends import VerifiedAppends
 
 ZSTD = 4

@@ -14,15 +14,10 @@ times as much. Source: ProduceResponse.json. Oracle in tests: messages/produce.p
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
-from uuid import UUID
 
 from ...protocol.codec import write_uvarint
-from ...protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from ...protocol.messages.produce import ProduceResponse
+from ..ports.produce_answer import ProducedBatch
 
 FIRST_WITH_TOPIC_IDS = 13
 _FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
@@ -30,35 +25,6 @@ _ONE = b"\0\0\0\1"
 _V0 = Struct(">ihq")
 _V2 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
-
-
-class ProducedBatch(NamedTuple):
-    """Where one batch went. `topic_id` is what versions from 13 on answer with, else the name."""
-
-    topic: str
-    topic_id: UUID
-    partition: int
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-
-
-class CloseConnection(Exception):
-    """The peer must notice a failure that has no response in the protocol: acks=0 has none."""
-
-
-def as_response(stored: ProducedBatch) -> ProduceResponse:
-    """The same answer, as one that others can be joined with."""
-    answer = PartitionProduceResponse(
-        index=stored.partition,
-        base_offset=stored.base_offset,
-        log_append_time_ms=stored.log_append_time_ms,
-        log_start_offset=stored.log_start_offset,
-    )
-    topic = TopicProduceResponse(
-        name=stored.topic, topic_id=stored.topic_id, partition_responses=[answer]
-    )
-    return ProduceResponse(responses=[topic])
 
 
 def write_stored_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:

@@ -7,13 +7,6 @@ from __future__ import annotations
 
 from ...cluster.control.acl_control import AclToCreate, CreateAcls
 from ...cluster.control.controller_request import RequestOutcome
-from ...protocol.acl_binding import (
-    AclBinding,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.create_acls import (
@@ -21,6 +14,13 @@ from ...protocol.messages.create_acls import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
+)
+from ...protocol.security.acl_binding import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
 )
 from ..authorization.cluster_access import CREATE_ACLS
 from ..ports.api import api

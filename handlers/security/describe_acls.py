@@ -7,13 +7,6 @@ ask before they copy or show rules. Source: AclApis.handleDescribeAcls.
 from __future__ import annotations
 
 from ...cluster.control.acl_control import check_filter
-from ...protocol.acl_binding import (
-    AclFilter,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError
 from ...protocol.messages.delete_acls import DeleteAclsFilter
@@ -22,6 +15,13 @@ from ...protocol.messages.describe_acls import (
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
+)
+from ...protocol.security.acl_binding import (
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
 )
 from ..authorization.cluster_access import DESCRIBE_ACLS
 from ..ports.api import api

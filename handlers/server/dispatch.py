@@ -38,15 +38,11 @@ from ..ports.api import Api, Parts
 from ..ports.client_session import INTERNAL_SESSION, ClientSession
 from ..ports.context import Node, RequestContext
 from ..ports.fetch_answer import FetchAnswer
+from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from ..ports.request_metrics import RequestTrace
 from ..quotas.throttling import throttle
 from ..records.produce import without_repeats
-from ..records.produce_response import (
-    CloseConnection,
-    ProducedBatch,
-    as_response,
-    write_stored_batch,
-)
+from ..records.produce_response import write_stored_batch
 from ..security.raw_sasl_token import take_raw_token
 from .request_parts import is_long, join, split
 from .table import APIS
@@ -231,7 +227,7 @@ async def _dispatch_long(
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
     try:
-        if context.node.authorizer is not None:
+        if context.authorizer is not None:
             return _authorized(api, request, context)
         return api.handle(request, context)
     except CloseConnection as error:

@@ -119,7 +119,6 @@ class Broker:
             groups=self.groups,
             image=IMAGE,
             metrics=RequestMetrics(),
-            authorizer=None,
             quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),

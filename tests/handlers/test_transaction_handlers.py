@@ -102,7 +102,6 @@ class Broker:
             producer_ids=self,
             image=IMAGE,
             metrics=RequestMetrics(),
-            authorizer=None,
             quotas=None,
             run_aside=asyncio.to_thread,
             server_config=ServerConfig(),

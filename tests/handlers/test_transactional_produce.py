@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bradbury.handlers.ports.produce_answer import ProducedBatch
 from bradbury.handlers.records import produce
-from bradbury.handlers.records.produce_response import ProducedBatch
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.produce import (
     PartitionProduceData,

@@ -4,7 +4,8 @@ from uuid import UUID
 
 from hypothesis import given, strategies as st
 
-from bradbury.handlers.records.produce_response import ProducedBatch, write_stored_batch
+from bradbury.handlers.ports.produce_answer import ProducedBatch
+from bradbury.handlers.records.produce_response import write_stored_batch
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
     PartitionProduceResponse,

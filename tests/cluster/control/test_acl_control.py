@@ -9,7 +9,9 @@ from bradbury.cluster.control import acl_control
 from bradbury.cluster.control.acl_control import AclToCreate, CreateAcls, DeleteAcls
 from bradbury.cluster.metadata.concerned_nodes import concerned_nodes
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.protocol.acl_binding import (
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.errors import PolicyViolation
+from bradbury.protocol.security.acl_binding import (
     AclBinding,
     AclFilter,
     AclOperation,
@@ -17,8 +19,6 @@ from bradbury.protocol.acl_binding import (
     PatternType,
     ResourceType,
 )
-from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.errors import PolicyViolation
 from bradbury.tests.support.metadata import RULES, applied, cluster
 
 READ = AclBinding(

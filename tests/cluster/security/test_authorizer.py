@@ -11,18 +11,18 @@ from bradbury.cluster.security.authorizer import (
     DEFAULT_ALLOW,
     DEFAULT_DENY,
     SUPER_USER,
-    Authorizer,
+    StandardAuthorizer,
     parse_super_users,
 )
-from bradbury.protocol.acl_binding import (
+from bradbury.protocol.errors import InvalidConfig
+from bradbury.protocol.principal import Principal
+from bradbury.protocol.security.acl_binding import (
     AclBinding,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
 )
-from bradbury.protocol.errors import InvalidConfig
-from bradbury.protocol.principal import Principal
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -50,8 +50,8 @@ questions = st.tuples(
 
 def authorizer(
     rules: Iterable[AclBinding], *, super_users: str = "User:root", allows_if_no_acl: bool = False
-) -> Authorizer:
-    made = Authorizer(parse_super_users(super_users), allows_if_no_acl=allows_if_no_acl)
+) -> StandardAuthorizer:
+    made = StandardAuthorizer(parse_super_users(super_users), allows_if_no_acl=allows_if_no_acl)
     made.use({str(number): rule for number, rule in enumerate(rules)})
     return made
 

@@ -14,11 +14,11 @@ from bradbury.cluster.control.acl_control import AclToCreate, CreateAcls, Delete
 from bradbury.handlers.ports.client_session import ClientSession
 from bradbury.handlers.server.dispatch import PeerError, dispatch
 from bradbury.handlers.server.table import APIS
-from bradbury.protocol.acl_binding import AclBinding, AclFilter
 from bradbury.protocol.codec import read_message, write_message
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.header import has_flexible_response_header, write_request_header
 from bradbury.protocol.schema import Message
+from bradbury.protocol.security.acl_binding import AclBinding, AclFilter
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

@@ -16,20 +16,20 @@ import pytest
 import bradbury
 from bradbury.actors.node import Node
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
-from bradbury.handlers.authorization.access_document import PATH, document
 from bradbury.handlers.ports.client_session import INTERNAL_SESSION, ClientSession
+from bradbury.handlers.server.access_document import PATH, document
 from bradbury.handlers.server.table import APIS
 from bradbury.launch.local import LocalCluster
-from bradbury.protocol.acl_binding import (
+from bradbury.protocol.error_code import ErrorCode
+from bradbury.protocol.principal import Principal
+from bradbury.protocol.schema import Message
+from bradbury.protocol.security.acl_binding import (
     AclBinding,
     AclOperation as Operation,
     AclPermission,
     PatternType,
     ResourceType,
 )
-from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.principal import Principal
-from bradbury.protocol.schema import Message
 from tests.live.security.access_scene import AUTHORIZER, asked, errors, set_rules, trace
 from tests.support.wire.sample_requests import Sample, sample_request
 

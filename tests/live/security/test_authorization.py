@@ -9,41 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
-import confluent_kafka
 import pytest
-from confluent_kafka.admin import (
-    AclBinding as ConfluentBinding,
-    AclBindingFilter,
-    AclOperation as ConfluentOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType as ConfluentType,
-)
-from kafka import KafkaAdminClient
-from kafka.admin import (
-    ACL,
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ResourcePattern,
-    ResourcePatternFilter,
-    ResourceType as PythonType,
-)
 
 import bradbury
 from bradbury.handlers.ports.authorized_operations import NOT_ASKED
 from bradbury.handlers.ports.client_session import ClientSession
 from bradbury.launch.local import LocalCluster
-from bradbury.protocol.acl_binding import (
-    AclBinding,
-    AclOperation as Operation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -77,7 +48,14 @@ from bradbury.protocol.messages.produce import (
 from bradbury.protocol.principal import Principal
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import Message
-from bradbury.tests.support.certificates import CertificateAuthority
+from bradbury.protocol.security.acl_binding import (
+    AclBinding,
+    AclFilter,
+    AclOperation as Operation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from tests.live.security.access_scene import AUTHORIZER, asked, set_rules, trace
 from tests.support.wire.sample_requests import NOW, Sample
 
@@ -545,127 +523,35 @@ def test_a_flood_of_denials_is_a_few_lines(ask: Ask, caplog: pytest.LogCaptureFi
     assert len([record for record in caplog.records if record.name == name]) < 100
 
 
-# --- clients of others ----------------------------------------------------------------------------
+# --- nodes ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def secured(authority: CertificateAuthority, tls: Callable[..., dict[str, str]]) -> Iterator[Any]:
-    config = tls(
-        ssl_client_auth="required",
-        ssl_truststore_type="PEM",
-        ssl_truststore_location=authority.certificate,
-    )
-    config |= {"authorizer.class.name": AUTHORIZER, "super.users": "User:CN=root,O=Example"}
-    with bradbury.local(config=config) as cluster:
-        yield cluster
+def test_every_node_goes_by_a_rule_when_it_is_made_and_after_a_restart() -> None:
+    config = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    alice = ClientSession("10.0.0.1", principal=Principal("User", "alice"))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    rule = allow(Operation.WRITE, TOPIC, "t")
 
+    with bradbury.local(nodes=3, config=config) as cluster:
 
-@pytest.fixture
-def settings(secured: Any, authority: CertificateAuthority) -> Callable[[str], dict[str, Any]]:
-    def of(name: str) -> dict[str, Any]:
-        own = authority.sign(name)
-        return {
-            "bootstrap.servers": secured.bootstrap_servers,
-            "security.protocol": "ssl",
-            "ssl.ca.location": authority.certificate,
-            "ssl.certificate.location": own,
-            "ssl.key.location": own,
-        }
+        def answers() -> list[int]:
+            async def scene() -> list[int]:
+                found = [await asked(node, request, 12, alice) for node in cluster.nodes]
+                return [answer.topics[0].error_code for answer in found]
 
-    return of
+            return cluster._call(scene(), PATIENCE)
 
-
-def test_confluent_kafka_makes_shows_and_removes_rules_and_goes_by_them(
-    settings: Callable[[str], dict[str, Any]],
-) -> None:
-    root = AdminClient(settings("root"))
-    root.create_topics([NewTopic("flights", 1, 1)])["flights"].result(PATIENCE)
-
-    def rule(operation: ConfluentOperation, kind: ConfluentType, name: str) -> ConfluentBinding:
-        return ConfluentBinding(
-            kind,
-            name,
-            ResourcePatternType.PREFIXED,
-            "User:CN=alice,O=Example",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-
-    def produced() -> Any:
-        outcome: list[Any] = []
-        producer = confluent_kafka.Producer(settings("alice") | {"enable.idempotence": True})
-        producer.produce("flights", b"v", callback=lambda error, _: outcome.append(error))
-        producer.flush(PATIENCE)
-        return outcome[0]
-
-    refused = produced()
-    assert refused is not None
-    assert "uthorization" in str(refused)
-    rules = [
-        rule(ConfluentOperation.WRITE, ConfluentType.TOPIC, "fli"),
-        rule(ConfluentOperation.READ, ConfluentType.TOPIC, "fli"),
-        rule(ConfluentOperation.READ, ConfluentType.GROUP, "team"),
-    ]
-    for future in root.create_acls(rules).values():
-        future.result(PATIENCE)
-    assert produced() is None
-    consumer = confluent_kafka.Consumer(
-        settings("alice") | {"group.id": "team-1", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe(["flights"])
-    message = consumer.poll(PATIENCE)
-    assert message.error() is None
-    assert message.value() == b"v"
-    consumer.close()
-    every = AclBindingFilter(
-        ConfluentType.ANY,
-        None,
-        ResourcePatternType.ANY,
-        None,
-        None,
-        ConfluentOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    assert set(root.describe_acls(every).result(PATIENCE)) == set(rules)
-    alice = AdminClient(settings("alice"))
-    with pytest.raises(confluent_kafka.KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        alice.create_acls([rules[0]])[rules[0]].result(PATIENCE)
-    assert alice.describe_acls(every).result(PATIENCE) == []  # librdkafka shows no error of it
-    (deleted,) = root.delete_acls([every]).values()
-    assert set(deleted.result(PATIENCE)) == set(rules)
-    assert "uthorization" in str(produced())
-
-
-def test_kafka_python_makes_shows_and_removes_rules(
-    secured: Any, authority: CertificateAuthority
-) -> None:
-    own = authority.sign("root")
-    admin = KafkaAdminClient(
-        bootstrap_servers=secured.bootstrap_servers,
-        security_protocol="SSL",
-        ssl_cafile=authority.certificate,
-        ssl_certfile=own,
-        ssl_keyfile=own,
-    )
-    rule = ACL(
-        principal="User:bob",
-        host="10.0.0.1",
-        operation=ACLOperation.READ,
-        permission_type=ACLPermissionType.DENY,
-        resource_pattern=ResourcePattern(PythonType.GROUP, "python"),
-    )
-    assert admin.create_acls([rule])["succeeded"] == [rule]
-    wanted = ACLFilter(
-        principal="User:bob",
-        host=None,
-        operation=ACLOperation.ANY,
-        permission_type=ACLPermissionType.ANY,
-        resource_pattern=ResourcePatternFilter(PythonType.ANY, None, ACLResourcePatternType.ANY),
-    )
-    found, _ = admin.describe_acls(wanted)
-    assert found == [rule]
-    ((_, deleted, error),) = admin.delete_acls([wanted])
-    assert error.errno == 0
-    assert deleted == [rule]
-    admin.close()
+        with cluster.admin() as admin:
+            admin.create_topic("t", 1, 3, {"min.insync.replicas": "2"})
+            with bradbury.Producer(cluster.bootstrap_servers, acks="all") as producer:
+                producer.send("t", b"v").result(PATIENCE)  # followers are super users
+            assert answers() == [REFUSED] * 3
+            admin.create_acls([rule])
+            assert answers() == [0] * 3
+        cluster.stop_node(0)
+        cluster.start_node(0)
+        assert answers() == [0] * 3
+        with cluster.admin() as admin:
+            assert admin.describe_acls() == [rule]
+            admin.delete_acls([AclFilter()])
+            assert answers() == [REFUSED] * 3

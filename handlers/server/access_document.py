@@ -1,6 +1,6 @@
 """docs/access.md, made from what each API declares: `make generate`. A dev tool.
 
-python -m bradbury.handlers.authorization.access_document        writes the file
+python -m bradbury.handlers.server.access_document        writes the file
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...protocol.acl_binding import ResourceType
+from ...protocol.security.acl_binding import ResourceType
 from ..ports.access import Access
-from ..server.table import APIS
+from .table import APIS
 
 PATH = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 
