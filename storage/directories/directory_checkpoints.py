@@ -2,7 +2,8 @@
 
     recovery-point-offset-checkpoint     per partition: all records below are fsynced
     replication-offset-checkpoint        per partition: the high watermark
-    log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    log-start-offset-checkpoint          per partition: the log start, or its first segment; Kafka
+                                         has only those that begin behind a segment's first record
     cleaner-offset-checkpoint            per partition that was ever compacted: up to where
 
 What always holds: a recovery point in its file was true when it was written. A file that could not
@@ -122,9 +123,8 @@ class DirectoryCheckpoints:
             RECOVERY_POINTS: {key: log.flushing.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
             LOG_STARTS: {
-                key: log.log_start_offset
+                key: max(log.log_start_offset, log.segments[0].base_offset)
                 for key, log in logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
             },
             CLEANER_OFFSETS: {
                 key: log.compaction.cleaner_offset

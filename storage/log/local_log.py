@@ -159,7 +159,7 @@ class LocalLog:
     def replace_all(self, offset: int, due_ms: int) -> None:
         """Put an empty segment that begins at `offset` in the place of all. Raises OSError."""
         # Renamed before the new segment is made, which may have the name of an old one.
-        self.segments.mark_deleted(self.segments, due_ms)
+        self.segments.mark_deleted(reversed(self.segments.segments), due_ms)
         segment = self._make_segment(offset, self.segments.active.created_ms)
         segment.files.create()
         self.segments.replace_all(segment)
