@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from ..disk.file_system import FileSystem, sync_directory
 from ..log_config import LogConfig
 from ..producers.producer_recovery import (
+    LoadedProducers,
     load_producer_state,
     remove_snapshots,
     snapshot_offsets,
 )
-from ..producers.producer_state import ProducerState
 from ..segments.batch_scan import BatchScan, walk_headers
 from ..segments.log_segment import LogSegment
 from ..segments.offset_index import ENTRY as OFFSET_ENTRY
@@ -73,7 +73,7 @@ class RecoveryReport:
 class LoadedLog:
     segments: SegmentList
     epochs: LeaderEpochCache
-    producers: ProducerState
+    producers: LoadedProducers
     log_start_offset: int
     recovery_point: int
     report: RecoveryReport
@@ -151,7 +151,7 @@ class LogLoader:
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         log_end_offset = log.active.next_offset
         self._load_epochs(epochs, found_epochs, log, log_start_offset)
-        producers, replayed = self._load_producers(log)
+        producers = self._load_producers(log)
         for segment in segments:
             segment.files.release()
         return LoadedLog(
@@ -160,7 +160,7 @@ class LogLoader:
             producers,
             log_start_offset,
             min(self._recovery_point, log_end_offset),
-            self._report(replayed),
+            self._report(producers.replayed),
         )
 
     def _report(self, replayed: int) -> RecoveryReport:
@@ -379,10 +379,14 @@ class LogLoader:
             if self._keeps_places and self._is_broken(active):
                 # What is sound behind the damage is not cut off: appends go to another segment.
                 active.next_offset = self._recovery_point
-                self._rebuild_indexes(active)
-                return [*segments, self._create_segment(self._recovery_point)]
-            self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
-            self._indexes_rebuilt += 1
+                if active in unsound:
+                    self._rebuild_indexes(active)
+                else:  # what the transaction index says of the damaged part nobody else knows
+                    self._index_again(active)
+                segments = [*segments, self._create_segment(self._recovery_point)]
+            else:
+                self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
+                self._indexes_rebuilt += 1
         for segment in segments:
             if segment not in self._without_index:
                 self._check_transactions(segment)
@@ -475,10 +479,13 @@ class LogLoader:
         self._note(f"{segment.files.path} cut from {size} to {segment.size} bytes: {scan.reason}")
         return scan.leader_epoch, False
 
-    def _rebuild_indexes(self, segment: LogSegment) -> None:
+    def _index_again(self, segment: LogSegment) -> None:
         next_offset = segment.next_offset
         segment.rebuild_indexes()
         segment.next_offset = next_offset
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        self._index_again(segment)
         # As Kafka's: who deletes the indexes has all of them made again. That no transaction was
         # aborted here looks the same as a deleted index of transactions.
         self._forget_transactions(segment)
@@ -530,11 +537,11 @@ class LogLoader:
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)
 
-    def _load_producers(self, log: SegmentList) -> tuple[ProducerState, int]:
+    def _load_producers(self, log: SegmentList) -> LoadedProducers:
         offsets = snapshot_offsets(self._file_system, self._directory)
         # Only of segments that are in the log still; of one that was rebuilt, but not scanned, too.
         without_index = [segment for segment in self._without_index if segment in log.segments]
-        producers, replayed = load_producer_state(
+        loaded = load_producer_state(
             self._file_system, self._directory, log, offsets, without_index=without_index
         )
         closed = [segment for segment in without_index if segment is not log.active]
@@ -546,9 +553,9 @@ class LogLoader:
         # Snapshots live and die with the segment that begins at their offset. Others are left from
         # earlier stops; the newest of all is the one to start from next time.
         bases = {segment.base_offset for segment in log.segments}
-        stray = [offset for offset in offsets if offset <= producers.end_offset][:-1]
+        stray = [offset for offset in offsets if offset <= loaded.state.end_offset][:-1]
         remove_snapshots(self._file_system, self._directory, set(stray) - bases)
-        return producers, replayed
+        return loaded
 
 
 def _begins_before(log: SegmentList, start: int, offset: int) -> bool:

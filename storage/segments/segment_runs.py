@@ -28,6 +28,7 @@ from ...protocol.records.record_batch import (
     read_header,
 )
 from ..disk.file_system import File
+from .batch_scan import walk_headers
 
 CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 4096
@@ -232,3 +233,25 @@ def find_runs(reader: SegmentReader, base_offset: int) -> list[SegmentRun]:
         run = reader.run_behind(position, expected)
         if run is None:
             return runs
+
+
+def walk_sound(
+    file: File, size: int, *, position: int, base_offset: int, end_offset: int, checks: bool
+) -> Iterator[tuple[int, RecordBatchHeader]]:
+    """As walk_headers from `position` on; where that stops at what is no batch, it goes on with
+    what is sound behind it. With `checks` no header of a batch with a wrong CRC comes either.
+
+    Cost: as walk_headers; with damage, or `checks`, the file is read whole.
+    """
+    if not checks:
+        for at, header in walk_headers(file, position, size):
+            yield at, header
+            position = at + header.size
+        if position >= size:
+            return
+    for run in find_runs(
+        SegmentReader(file, size, end_offset=end_offset, has_gaps=True), base_offset
+    ):
+        for at, header in walk_headers(file, run.position, run.position + run.size):
+            if at >= position:
+                yield at, header

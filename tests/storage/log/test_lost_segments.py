@@ -203,8 +203,12 @@ def test_one_that_was_deleted_is_not_missed_wherever_a_kill_came(
     assert killed > 10
 
 
-def test_a_reader_waits_until_it_is_known(tmp_path: Path) -> None:
-    logs, _ = stopped(tmp_path)
-    logs[0].unlink()
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_reader_waits_until_it_is_known(tmp_path: Path, config: LogConfig, number: int) -> None:
+    logs, _ = stopped(tmp_path, config)
+    logs[number].unlink()
+    log = opened(tmp_path, config)
     with pytest.raises(KafkaStorageError, match="is being examined"):
-        opened(tmp_path, PLAIN).read(0, max_bytes=1, up_to=BATCHES, min_one_batch=True)
+        log.read(int(logs[number].stem), max_bytes=1, up_to=BATCHES, min_one_batch=True)
+    assert str(logs[number]) in {segment.files.path for segment in log.damage.suspects}
