@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..disk.file_system import FileSystem, sync_directory
+from ..disk.storage_failure import SET_ASIDE_SUFFIX
 from ..log_config import LogConfig
 from ..producers.producer_recovery import (
     LoadedProducers,
@@ -48,7 +49,6 @@ from .lost_segments import (
     offset_of,
 )
 
-SET_ASIDE_SUFFIX = ".set-aside"
 LAST_OFFSET = 2**63 - 1
 
 
@@ -376,7 +376,8 @@ class LogLoader:
             self._note(
                 f"the indexes or the end of {active.files.path} are not as a clean stop leaves them"
             )
-            if self._keeps_places and self._is_broken(active):
+            is_ahead = not is_unlike and active.next_offset > self._recovery_point
+            if self._keeps_places and not is_ahead and self._is_broken(active):
                 # What is sound behind the damage is not cut off: appends go to another segment.
                 active.next_offset = self._recovery_point
                 if active in unsound:
