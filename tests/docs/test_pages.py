@@ -32,6 +32,7 @@ DEEP = {
     "docs/delivery-guarantees.md": "examples/at_least_once.py and the others like it, under kills",
     "docs/exactly-once.md": "examples/exactly_once_topics.py is run, under kills",
     "docs/tools.md": "a process for each of forty commands, all of which tests/cli tries",
+    "docs/ray.md": "README.md reads and writes Datasets and has a queue; tests/ray tries the rest",
     "docs/spark.md": "README.md begins such a session; tests/pipelines tries what it does",
 }
 """Followed by `make test-deep`, and why that is enough."""
