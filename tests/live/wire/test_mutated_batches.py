@@ -159,7 +159,7 @@ def check(servers: str, topic: str, count: int, seed: int) -> None:
 
 
 def test_none_is_stored_that_a_consumer_cannot_read(servers: str) -> None:
-    check(servers, "mutated", 3_000, seed=1)
+    check(servers, "mutated", 1_000, seed=1)
 
 
 @pytest.mark.deep
