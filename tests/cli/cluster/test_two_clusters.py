@@ -136,6 +136,13 @@ print(bradbury.connect().bootstrap_servers)
 """)
     one = str([b"one"])
     assert said.splitlines() == [one, one, state.ray_address, state.bootstrap]
+    said = python("""
+import bradbury, ray
+flights = bradbury.read_topic("flights")
+print(ray.get_runtime_context().gcs_address)
+print(flights.count())
+""")
+    assert said.splitlines() == [state.ray_address, "1"]
 
 
 def test_status_sees_what_python_brought_up_and_down_ends_it(
