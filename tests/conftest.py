@@ -1,7 +1,8 @@
-"""One Ray cluster per test run, and its hygiene: nothing of ours meets another Ray on the machine.
+"""One Ray cluster per process of a test run, and its hygiene: nothing of ours meets another Ray.
 
-`make test` runs a process for each core: what shares the Ray cluster stays together in one, so that there is
-one; of the rest a file stays together, and goes to whichever has time, the longest first.
+`make test` runs a process for each core: what shares a Ray cluster stays together in one, and so does
+what starts further nodes of it; of the rest a file stays together, and goes to whichever has time, the
+longest first.
 
 own home                  nothing of the user's is read or written: Ray's token, state files, data
 address "local"           never join a cluster that happens to run here
@@ -43,21 +44,30 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-ONE_RAY = ("ray", "crash")
-"""Folders whose tests share one Ray cluster, and with it one process."""
-ONE_PROCESS = ("pipelines", "compatibility")
-"""Folders whose tests share what a process has once: a Spark session, Kafka's tools in a JVM."""
+ONE_PROCESS = ("ray", "pipelines", "compatibility")
+"""Folders whose tests share what a process has once: a Ray cluster, a Spark session, a JVM of Kafka's."""
+SEVERAL_NODES = "tests/crash"
+"""The place of tests that start further Ray nodes: two nodes at once would take the same sockets."""
+WITH_NODES = (
+    "tests/crash/",
+    "tests/ray/test_drained_nodes.py",
+    "tests/ray/test_growing_cluster.py",
+    "tests/ray/test_joined_nodes.py",
+    "tests/ray/test_many_nodes.py",
+    "tests/ray/test_rebalance.py",
+)
 LONGEST = (
     "tests/ray",
+    SEVERAL_NODES,
+    "tests/docs/test_pages.py",
     "tests/compatibility",
     "tests/pipelines",
-    "tests/docs/test_pages.py",
+    "tests/examples",
+    "tests/cli/cluster/test_up_and_down.py",
     "tests/cli/cluster/test_authentication.py",
+    "tests/cli/demo/test_demo.py",
     "tests/cli/cluster/test_two_clusters.py",
     "tests/simulation/test_cluster.py",
-    "tests/examples",
-    "tests/cli/demo/test_demo.py",
-    "tests/cli/cluster/test_up_and_down.py",
     "tests/groups_soak/test_soak.py",
     "tests/simulation",
     "tests/storage/directories/test_kafka_directory.py",
@@ -72,8 +82,8 @@ LONGEST = (
 def place(path: str) -> str:
     """What a test stays together with, in one process: those of its file, or of its folder."""
     folder = path.split("/")[1] if path.count("/") > 1 else ""
-    if folder in ONE_RAY:
-        return "tests/ray"
+    if path.startswith(WITH_NODES):
+        return SEVERAL_NODES
     return f"tests/{folder}" if folder in ONE_PROCESS else path
 
 
@@ -108,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """The address of an embedded Ray, started on first use and ended with the test run."""
+    """The address of this process's embedded Ray, started on first use and ended with the run."""
     import ray
 
     temporary = tempfile.mkdtemp(prefix="br-", dir="/tmp")

@@ -15,7 +15,13 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...protocol.errors import ConnectionFailed, CorruptMessage, KafkaError, error_for
 from ...protocol.fetch_session_epoch import FINAL_EPOCH
-from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ...protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
+)
 from ...replication.logs.segment_sources import segment_sources
 from ...replication.partition.replica import Replica
 from ...storage.log.log_damage import SegmentExamination
@@ -27,6 +33,10 @@ from .hosted_replica import InThread
 logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
+DEBUGGING_CONSUMER = -2
+"""Kafka's id of who reads as a consumer does, and is none: to it bradbury.damaged.segment=skip does
+not apply, as its gap would become ours.
+"""
 WAIT_MS = 100
 ANSWER_SECONDS = 30.0
 MOST_BYTES = 4 * 1024**2
@@ -122,6 +132,7 @@ class SegmentRepairer:
         if topic is None:
             raise ConnectionFailed(f"{replica} is not there any more")
         request = FetchRequest(
+            replica_state=ReplicaState(replica_id=DEBUGGING_CONSUMER),
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=MOST_BYTES,

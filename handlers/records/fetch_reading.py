@@ -39,6 +39,7 @@ from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
 from ..ports.replica_port import LeaderReplica
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES
 
+CONSUMER = -1
 READ_COMMITTED = 1
 ISOLATION_LEVELS = (0, READ_COMMITTED)
 FIRST_WITH_RACK = 11
@@ -66,6 +67,11 @@ class Reading:
 
 def is_follower(request: FetchRequest) -> bool:
     return request.replica_state.replica_id >= 0 or request.replica_id >= 0
+
+
+def may_skip_damage(request: FetchRequest) -> bool:
+    """Whether it is from a consumer; another replica must not take a gap for nothing at all."""
+    return request.replica_id == request.replica_state.replica_id == CONSUMER
 
 
 def reads_committed(request: FetchRequest) -> bool:
@@ -142,8 +148,8 @@ def read_partition(
                 replica.log.log_start_offset,
                 preferred_read_replica=nearest,
             )
+        follower_id = max(request.replica_id, request.replica_state.replica_id)
         if for_follower:
-            follower_id = max(request.replica_id, request.replica_state.replica_id)
             reading.is_held_back = context.node.partitions.throttle.holds_back(
                 topic, wanted.partition, follower_id
             )
@@ -151,6 +157,8 @@ def read_partition(
         else:
             up_to = _consumer_end(high_watermark, last_stable_offset, committed=committed)
         remaining = budget - reading.size
+        if not may_skip_damage(request):
+            replica.log.damage.refuse_gap(wanted.fetch_offset)
         records = replica.log.read(
             wanted.fetch_offset,
             max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
@@ -172,6 +180,8 @@ def read_partition(
         )
     if for_follower:
         context.node.partitions.throttle.on_sent(topic, wanted.partition, records.size)
+        if records.size:
+            replica.log.damage.on_sent(follower_id, wanted.fetch_offset, records.next_offset)
     reading.size += records.size
     reading.replicas.append(replica)
     return FetchedPartition(

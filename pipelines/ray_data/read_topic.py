@@ -9,6 +9,7 @@ import ray
 
 from ...clients.admin.log_dirs import describe_log_dirs
 from ...clients.wire.cluster_client import ClusterClient
+from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import KafkaError
 from ..ranges.partition_range import PartitionRange
 from ..ranges.read_arguments import read_limits, servers_of, topic_names
@@ -123,6 +124,8 @@ def read_topic(
     if decoder.repeats_rows and "value" not in chosen:
         raise ValueError("value_decoder='arrow' needs the column value")
     bootstrap = servers_of(bootstrap_servers)
+    # Where the process is in no Ray, Ray Data would start one beside that of the cluster.
+    join_for_clients(bootstrap if bootstrap_servers else None, None)
     client = reading_client(bootstrap, limits.fetch)
     ranges = resolve_ranges(client, names, start_offset, end_offset, limits)
     record_bytes = _record_bytes(client, names, ranges)

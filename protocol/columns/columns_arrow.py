@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptMessage, MessageTooLarge
+from ..errors import MessageTooLarge
 from ..records.records import Headers
 
 Int64s = npt.NDArray[np.int64]
@@ -191,13 +191,13 @@ def headers_of(rows: Sequence[Headers | None]) -> pa.Array | None:
 def headers_array(ends: Int32s, keys: pa.Array, values: pa.Array) -> pa.Array:
     """Lists of headers; `ends` has one more entry than there are records.
 
-    Raises:
-        CorruptMessage: a key is not UTF-8.
+    What is no UTF-8 in a key becomes U+FFFD, as in Java's consumer: brokers store any bytes.
     """
     try:
         names = keys.cast(pa.string())
     except pa.ArrowInvalid:
-        raise CorruptMessage("the key of a record header is not UTF-8") from None
+        texts = [key.decode(errors="replace") for key in keys.to_pylist()]
+        names = pa.array(texts, pa.string())
     structs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
     buffers = [None, pa.py_buffer(ends)]
     return pa.Array.from_buffers(HEADERS_TYPE, len(ends) - 1, buffers, 0, 0, [structs])

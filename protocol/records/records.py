@@ -286,12 +286,8 @@ def _parse_record(records: bytes, position: int, end: int) -> tuple[ParsedRecord
         name, position = _parse_bytes(records, position, end)
         if name is None:
             raise CorruptMessage("a record header has no key")
-        try:
-            text = name.decode()
-        except UnicodeDecodeError:
-            raise CorruptMessage("the key of a record header is not UTF-8") from None
         header_value, position = _parse_bytes(records, position, end)
-        headers.append((text, header_value))
+        headers.append((name.decode(errors="replace"), header_value))
     if position > end:
         raise CorruptMessage("a record is longer than its length says")
     return ParsedRecord(timestamp_delta, offset_delta, key, value, headers), position

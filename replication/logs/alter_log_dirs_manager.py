@@ -244,6 +244,7 @@ class AlterLogDirsManager:
             return None
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return None
+        log.damage.refuse_gap(offset)
         return log.read(offset, max_bytes=max_bytes, up_to=log.log_end_offset, min_one_batch=True)
 
     def _catch_up(self, move: Move) -> Sequel:

@@ -170,12 +170,14 @@ class LogMaintenance:
         """Retention now, and what is deleted goes at once: file.delete.delay.ms can wait."""
         self._room_due_ms = self._now_ms + DELETION_MS
 
-        def make_room(replica: Replica) -> None:
-            if replica.log.health is directory.health:
-                self._retain(replica)
-                replica.log.local.delete_old_files(FOREVER_MS)
+        def on_this_disk(act: Callable[[Replica], object]) -> Sequel:
+            yield from self._walk(
+                lambda replica: replica.log.health is directory.health and act(replica)
+            )
 
-        yield from self._walk(make_room)
+        yield from on_this_disk(self._retain)
+        yield from self.checkpoint()  # as in _delete_old_files; a full disk refuses it, and goes on
+        yield from on_this_disk(lambda replica: replica.log.local.delete_old_files(FOREVER_MS))
         yield from self._delete(directory, FOREVER_MS)
 
     def _retain_all(self) -> Sequel:
@@ -187,7 +189,11 @@ class LogMaintenance:
         replica.log.local.expire_producers(self._wall_ms)
 
     def _delete_old_files(self) -> Sequel:
-        return self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
+        """Where logs begin is on the disk before the files of what came before are gone: else a
+        start would take those for lost.
+        """
+        yield from self.checkpoint()
+        yield from self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
 
     def _delete_old_directories(self) -> Sequel:
         """Those of deleted partitions. Few wait for it, so those that are due go soon."""

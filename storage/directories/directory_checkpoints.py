@@ -2,7 +2,8 @@
 
     recovery-point-offset-checkpoint     per partition: all records below are fsynced
     replication-offset-checkpoint        per partition: the high watermark
-    log-start-offset-checkpoint          per partition, where records were deleted: the log start
+    log-start-offset-checkpoint          per partition: the log start, or its first segment; Kafka
+                                         has only those that begin behind a segment's first record
     cleaner-offset-checkpoint            per partition that was ever compacted: up to where
 
 What always holds: a recovery point in its file was true when it was written. A file that could not
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from ...protocol.topic_partition import TopicPartition
 from ..disk.checkpoint_file import read_offsets, write_offsets
 from ..disk.file_system import FileSystem
-from ..disk.storage_failure import DirectoryHealth, refused_or_failed
+from ..disk.storage_failure import SET_ASIDE_SUFFIX, DirectoryHealth, refused_or_failed
 
 if TYPE_CHECKING:
     from ..log.partition_log import PartitionLog
@@ -78,12 +79,15 @@ class DirectoryCheckpoints:
         self._on_disk: dict[str, Offsets] = {}
         """By file; without one whose text is not known."""
         self._writing = writing
+        self.flaws: list[str] = []
+        """What was wrong with the files, a line each."""
         self._begun = 0
         self._done = 0
         self._logs: Mapping[TopicPartition, PartitionLog] | None = None
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
-        """Recovery points, high watermarks, log starts; an absent or damaged file says nothing.
+        """Recovery points, high watermarks, log starts; a file that is absent, damaged or not
+        readable says nothing.
 
         Raises OSError.
         """
@@ -104,10 +108,28 @@ class DirectoryCheckpoints:
         return self._read(CLEANER_OFFSETS)
 
     def _read(self, name: str) -> Offsets | None:
-        found = read_offsets(self._file_system, f"{self._path}/{name}")
+        path = f"{self._path}/{name}"
+        try:
+            found = read_offsets(self._file_system, path)
+        except OSError as error:
+            self._set_aside(path, error)
+            return None
+        if found is None and self._file_system.exists(path):
+            self.flaws.append(f"{path} was damaged and is written again")
         if found is not None:
             self._on_disk[name] = found
         return found
+
+    def _set_aside(self, path: str, error: OSError) -> None:
+        """What cannot be read counts as absent. Raises OSError: it cannot be replaced either."""
+        if not self._file_system.is_directory(path):
+            self.flaws.append(f"{path} cannot be read and is written again: {error.strerror}")
+            return
+        target = path + SET_ASIDE_SUFFIX
+        while self._file_system.exists(target):
+            target += SET_ASIDE_SUFFIX
+        self._file_system.rename(path, target)
+        self.flaws.append(f"{path} was a directory, and is called {target} now")
 
     def follow(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         """All logs of the directory are loaded: from now on the files say what these are."""
@@ -122,9 +144,8 @@ class DirectoryCheckpoints:
             RECOVERY_POINTS: {key: log.flushing.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
             LOG_STARTS: {
-                key: log.log_start_offset
+                key: max(log.log_start_offset, log.segments[0].base_offset)
                 for key, log in logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
             },
             CLEANER_OFFSETS: {
                 key: log.compaction.cleaner_offset

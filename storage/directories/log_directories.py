@@ -206,6 +206,7 @@ class LogDirectories:
                 )
             except StorageFailure as error:
                 said.append(f"{directory.path} is offline until restart: {error}")
+            said += directory.checkpoints.flaws
             said += [
                 f"{topic}-{partition} is offline until restart: {reason}"
                 for (topic, partition), reason in directory.unopened.items()

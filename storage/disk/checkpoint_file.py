@@ -4,13 +4,15 @@
     2                       number of entries
     flights 0 1234          entries, one a line; an offset checkpoint's are topic partition offset
     flights 1 998
+    # 0 2881230912          of an offset checkpoint: the CRC of the entries before it
 
 What always holds: after a crash the file holds the old text or the new one. The order that gives
 this: write <name>.tmp, fsync it (so that the rename can never publish an empty file), rename it
 over the old one, fsync the directory (so that the rename itself survives).
 
 A file that does not parse counts as absent: every checkpoint only saves work or is clamped, so
-losing one is safe where trusting a wrong one is not.
+losing one is safe where trusting a wrong one is not. So does an offset checkpoint with a wrong CRC.
+To Kafka that is an entry of a partition that nobody has; its own files are taken without one.
 Source: apache/kafka server-common/.../CheckpointFile.java, OffsetCheckpointFile.java.
 """
 
@@ -19,10 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os.path import dirname
 
+from crc32c import crc32c
+
 from ...protocol.topic_partition import TopicPartition
 from .file_system import FileSystem, read_file, sync_directory
 
 CHECKPOINT_VERSION = 0
+CHECKSUM_NAME = "#"
+"""No topic may have it."""
 
 OffsetsByPartition = dict[TopicPartition, int]
 
@@ -73,7 +79,11 @@ def write_offsets(
 ) -> None:
     """Replace an offset checkpoint (topic, partition) -> offset, durably. Raises OSError."""
     entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    write_checkpoint(file_system, path, entries)
+    write_checkpoint(file_system, path, [*entries, f"{CHECKSUM_NAME} 0 {_checksum(entries)}"])
+
+
+def _checksum(entries: Sequence[str]) -> int:
+    return int(crc32c("\n".join(entries).encode()))
 
 
 def read_offsets(file_system: FileSystem, path: str) -> OffsetsByPartition | None:
@@ -81,6 +91,10 @@ def read_offsets(file_system: FileSystem, path: str) -> OffsetsByPartition | Non
     entries = read_checkpoint(file_system, path)
     if entries is None:
         return None
+    if entries and entries[-1][0] == CHECKSUM_NAME:
+        *entries, checksum = entries
+        if checksum[1:] != ["0", str(_checksum([" ".join(entry) for entry in entries]))]:
+            return None
     try:
         offsets = {(topic, int(part)): int(offset) for topic, part, offset in entries}
     except ValueError:

@@ -15,6 +15,8 @@ from typing import Any
 from ...protocol.errors import KafkaStorageError
 
 UNLIMITED = 2**62
+SET_ASIDE_SUFFIX = ".set-aside"
+"""Of what stands where a file should be, and is kept under another name."""
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 

@@ -21,9 +21,14 @@ from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
 from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
 from ..log_config import LogConfig
-from ..producers.producer_recovery import load_producer_state, snapshot_offsets, snapshot_path
+from ..producers.producer_recovery import (
+    LoadedProducers,
+    load_producer_state,
+    remove_snapshots,
+    snapshot_offsets,
+    snapshot_path,
+)
 from ..producers.producer_snapshot import write_snapshot
-from ..producers.producer_state import ProducerState
 from ..segments.log_segment import LogSegment
 from ..segments.segment_list import SegmentList
 from .leader_epoch_cache import LeaderEpochCache
@@ -43,7 +48,7 @@ class LocalLog:
         health: DirectoryHealth,
         segments: SegmentList,
         epochs: LeaderEpochCache,
-        producers: ProducerState,
+        producers: LoadedProducers,
         producer_id_expiration_ms: int,
     ) -> None:
         self.file_system = file_system
@@ -53,8 +58,14 @@ class LocalLog:
         """That of the data directory; a closed log has one that refuses everything."""
         self.segments = segments
         self.epochs = epochs
-        self.producers = producers
+        self.producers = producers.state
         """The idempotent producers that are remembered."""
+        self._producers_since = producers.since
+        """Of records from here on only headers were read for that."""
+        self.lacks_producers = producers.lacks_some
+        """What of them damaged records say is not known. No snapshot is written then, so that a
+        start looks again.
+        """
         self.is_directory_dirty = True
         self.truncations = 0
         """How often records were dropped from the end of this log since it was opened."""
@@ -107,9 +118,7 @@ class LocalLog:
         try:
             old.close_indexes()
             segment.files.create()
-            write_snapshot(
-                self.file_system, snapshot_path(self.directory, base_offset), self.producers
-            )
+            self._write_snapshot(base_offset)
         except OSError as error:
             raise self._undo_roll(segment, error) from error
         if old.size == 0:  # its name promises offsets that it will never hold
@@ -159,7 +168,7 @@ class LocalLog:
     def replace_all(self, offset: int, due_ms: int) -> None:
         """Put an empty segment that begins at `offset` in the place of all. Raises OSError."""
         # Renamed before the new segment is made, which may have the name of an old one.
-        self.segments.mark_deleted(self.segments, due_ms)
+        self.segments.mark_deleted(reversed(self.segments.segments), due_ms)
         segment = self._make_segment(offset, self.segments.active.created_ms)
         segment.files.create()
         self.segments.replace_all(segment)
@@ -207,9 +216,31 @@ class LocalLog:
     def reload_producers(self) -> None:
         """What the records that are left say of the producers. Raises OSError."""
         offsets = snapshot_offsets(self.file_system, self.directory)
-        self.producers, _ = load_producer_state(
-            self.file_system, self.directory, self.segments, offsets
-        )
+        loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
+        self.producers, self._producers_since = loaded.state, loaded.since
+        self.lacks_producers = loaded.lacks_some
+
+    def on_healed(self, segment: LogSegment) -> None:
+        """What was damaged in `segment` is there again: what could not be known of producers, and
+        stands in later snapshots, is read again. Raises OSError.
+
+        On the log's loop, but only where a snapshot was lost together with the records before it.
+        """
+        if not self.lacks_producers and segment.next_offset <= self._producers_since:
+            return
+        later = [
+            offset
+            for offset in snapshot_offsets(self.file_system, self.directory)
+            if offset > segment.base_offset
+        ]
+        remove_snapshots(self.file_system, self.directory, later)
+        asked = self.producers
+        self.reload_producers()
+        self.producers.take_questions(asked)
+
+    def _write_snapshot(self, offset: int) -> None:
+        if not self.lacks_producers:
+            write_snapshot(self.file_system, snapshot_path(self.directory, offset), self.producers)
 
     # The directory
 
@@ -232,7 +263,7 @@ class LocalLog:
         path = snapshot_path(self.directory, active.next_offset)
         try:
             active.close_indexes()
-            write_snapshot(self.file_system, path, self.producers)
+            self._write_snapshot(active.next_offset)
             for name in (
                 active.offset_index.path,
                 active.time_index.path,

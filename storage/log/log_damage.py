@@ -47,6 +47,8 @@ MOST_LOOKED_AT = 8 * 1024 * 1024
 """Bytes of a batch that are read on the log's loop to see whether it is sound; a larger one is
 examined in a thread.
 """
+SENT_IN_VAIN, SENT_EVERY = 3, 100
+"""A follower that is given the same records so often has its leader look at them; later again."""
 MOST_REMEMBERED = 1000
 """Places in damaged segments where readers go on."""
 
@@ -209,6 +211,8 @@ class LogDamage:
         self._runs: dict[str, list[SegmentRun]] = {}
         """What is sound of damaged segments, by path."""
         self._resume: dict[int, int] = {}
+        self._sent: dict[int, tuple[int, int]] = {}
+        """By follower: the offset that it was given last, and how often."""
         self.may_heal = False
         """Whether another replica is being asked for what is missing."""
         self.has_other_replicas = False
@@ -255,9 +259,13 @@ class LogDamage:
             most_bytes=MOST_LOOKED_AT,
         )
         found = reader.batch_at(position, segment.base_offset, has_gap=True)
-        if found is not None and (found[0].base_offset <= offset or self.has_gaps):
+        if found is not None and found[0].base_offset <= offset:
             return None
-        self._suspect(tried if found is not None else [segment])
+        # In a log that may have gaps one is believed where what was passed over is proven.
+        passed = tried[:-1] if self.has_gaps else tried
+        if found is not None and self.has_gaps and all(each.is_proven for each in passed):
+            return None
+        self._suspect(passed if found is not None else [segment])
         raise KafkaStorageError(f"{segment.files.path} is being examined: it may be damaged")
 
     def look_at_end(self, segments: Sequence[LogSegment], offset: int) -> int | None:
@@ -325,6 +333,29 @@ class LogDamage:
             doubt(segment)
             self.suspect(segment, f"reading it failed: {error.strerror or error}")
         return KafkaStorageError(f"reading {self.directory}: {error.strerror or error}")
+
+    def refuse_gap(self, offset: int) -> None:
+        """For whoever keeps what is read from `offset` on, as another replica: it would take what
+        is passed over for nothing at all, and give that to the next one.
+
+        Raises as look, whatever bradbury.damaged.segment says.
+        """
+        if (known := self._at(offset)) is not None:
+            if self.may_heal:
+                raise KafkaStorageError(f"{known} is being fetched from another replica")
+            raise _cannot_be_read(known)
+
+    def on_sent(self, node_id: int, offset: int, next_offset: int) -> None:
+        """A follower was given the records [offset, next_offset). One that comes back for the same
+        ones again and again cannot take them: it checks every CRC, and a leader that has written
+        them itself does not.
+        """
+        sent, times = self._sent.get(node_id, (-1, 0))
+        times = times + 1 if sent == offset else 1
+        self._sent[node_id] = (offset, times)
+        if times % SENT_EVERY == SENT_IN_VAIN:
+            segment = self._local.segments.from_offset(next_offset - 1)[0]
+            self.suspect(segment, f"node {node_id} has asked for offset {offset} {times} times")
 
     def _at(self, offset: int) -> DamagedRange | None:
         return next((each for each in self.ranges if each.start <= offset < each.end), None)

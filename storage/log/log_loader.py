@@ -17,34 +17,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..disk.file_system import FileSystem, sync_directory
+from ..disk.storage_failure import SET_ASIDE_SUFFIX
 from ..log_config import LogConfig
 from ..producers.producer_recovery import (
+    LoadedProducers,
     load_producer_state,
     remove_snapshots,
     snapshot_offsets,
 )
-from ..producers.producer_state import ProducerState
 from ..segments.batch_scan import BatchScan, walk_headers
 from ..segments.log_segment import LogSegment
 from ..segments.offset_index import ENTRY as OFFSET_ENTRY
 from ..segments.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
 )
 from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
-from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY, TRANSACTION_INDEX_SUFFIX
+from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY
 from .leader_epoch_cache import LeaderEpochCache
+from .lost_segments import (
+    INDEX_SUFFIXES,
+    deleted_between,
+    first_segment,
+    is_lost,
+    mark_lost,
+    missing_segments,
+    offset_of,
+)
 
-SET_ASIDE_SUFFIX = ".set-aside"
 LAST_OFFSET = 2**63 - 1
-WAITING_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +73,7 @@ class RecoveryReport:
 class LoadedLog:
     segments: SegmentList
     epochs: LeaderEpochCache
-    producers: ProducerState
+    producers: LoadedProducers
     log_start_offset: int
     recovery_point: int
     report: RecoveryReport
@@ -86,12 +91,13 @@ class LogLoader:
         recovery_point: int,
         clean: bool,
         now_ms: int,
-        log_start_offset: int,
+        log_start_offset: int | None,
         may_have_gaps: bool,
         keeps_places: bool = False,
     ) -> None:
-        """`keeps_places`: what was on the disk for certain and is gone leaves a gap, which readers
-        and other replicas see; else the log goes on without it.
+        """`log_start_offset`: as the checkpoint has it, or None. `keeps_places`: what was on the
+        disk for certain and is gone leaves a gap, which readers and other replicas see; else the
+        log goes on without it.
         """
         self._file_system = file_system
         self._directory = directory
@@ -99,7 +105,8 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._clean = clean
         self._now_ms = now_ms
-        self._log_start_offset = log_start_offset
+        self._log_start_offset = log_start_offset or 0
+        self._is_start_known = log_start_offset is not None
         self._may_have_gaps = may_have_gaps
         self._keeps_places = keeps_places
         self._reasons: list[str] = []
@@ -115,6 +122,9 @@ class LogLoader:
         """Their transaction indexes are made again."""
         self._transaction_index_sizes: dict[int, int] = {}
         """In bytes, of those that there are, by base offset."""
+        self._lost: set[LogSegment] = set()
+        self._waiting: list[str] = []
+        """Deleted files that say why the log begins where it does: see lost_segments."""
 
     def load(self) -> LoadedLog:
         self._remove_leftovers()
@@ -137,10 +147,11 @@ class LogLoader:
         if self._keeps_places and self._clean:
             self._keep_end(segments)
         log = SegmentList(self._file_system, segments)
+        log.unlink_later([self._path(name) for name in self._waiting])
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         log_end_offset = log.active.next_offset
         self._load_epochs(epochs, found_epochs, log, log_start_offset)
-        producers, replayed = self._load_producers(log)
+        producers = self._load_producers(log)
         for segment in segments:
             segment.files.release()
         return LoadedLog(
@@ -149,7 +160,7 @@ class LogLoader:
             producers,
             log_start_offset,
             min(self._recovery_point, log_end_offset),
-            self._report(replayed),
+            self._report(producers.replayed),
         )
 
     def _report(self, replayed: int) -> RecoveryReport:
@@ -180,18 +191,21 @@ class LogLoader:
         """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
         if self._keeps_places:
             self._set_unreadable_aside()
-        names = self._names()
+        self._unlink_indexes_of_deleted(self._names())
         if self._keeps_places:
-            self._keep_place_of_missing(names)
-        cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
+            self._keep_places(self._names())
+        names = self._names()
+        cleaned = [offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
         # While there is a .cleaned, the .swap next to it is an index without its log (see
         # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
-        keep = [name for name in swaps if not cleaned or _offset_of(name) < min(cleaned)]
+        keep = [name for name in swaps if not cleaned or offset_of(name) < min(cleaned)]
         for name in sorted(set(swaps) - set(keep)):
             self._unlink(name)
         for name in names:
-            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) and (
+                name not in self._waiting
+            ):
                 self._unlink(name)
         for name in keep:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -224,19 +238,35 @@ class LogLoader:
         except OSError:
             return False
 
-    def _keep_place_of_missing(self, names: list[str]) -> None:
-        """A log file that is gone while its index is there was not deleted by us: that goes by
-        .deleted. An empty one takes its place.
-        """
-        for name in list(names):
-            stem = name.removesuffix(INDEX_SUFFIX)
-            others = [stem + LOG_SUFFIX + end for end in ("", *WAITING_SUFFIXES)]
-            if stem == name or not stem.isdigit() or any(other in names for other in others):
-                continue
-            if self._file_system.size(self._path(name)):
-                self._note(f"{self._path(stem + LOG_SUFFIX)} is missing: its records are lost here")
-                self._file_system.open(self._path(stem + LOG_SUFFIX), create=True).close()
-                names.append(stem + LOG_SUFFIX)
+    def _unlink_indexes_of_deleted(self, names: list[str]) -> None:
+        """Before the deleted log goes: alone they would say that it was lost."""
+        for name in names:
+            log = name.partition(".")[0] + LOG_SUFFIX
+            if name.endswith(INDEX_SUFFIXES) and log not in names and log + DELETED_SUFFIX in names:
+                self._unlink(name)
+
+    def _keep_places(self, names: list[str]) -> None:
+        """Marks in the place of log files that are gone: see lost_segments."""
+        for base_offset in missing_segments(self._file_system, self._directory, names):
+            self._mark_lost(base_offset)
+            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
+        first, start = first_segment(names), self._log_start_offset
+        if first is None or first <= start or not self._is_start_known:
+            return
+        self._waiting = deleted_between(names, start, first)
+        if self._waiting:
+            return
+        if first <= self._recovery_point:
+            self._mark_lost(start)
+        else:  # what was not flushed may be gone with the machine's memory
+            self._note(f"{self._directory} begins at {first}, and had records from {start} on")
+            self._is_damaged = True
+
+    def _mark_lost(self, base_offset: int) -> None:
+        path = self._path(f"{base_offset:020d}{LOG_SUFFIX}")
+        self._note(f"{path} is missing: its records are lost here")
+        mark_lost(self._file_system, path)
+        sync_directory(self._file_system, self._directory)
 
     def _keep_end(self, segments: list[LogSegment]) -> None:
         """After a clean stop the log ends at its recovery point: a segment begins there, if what
@@ -249,19 +279,23 @@ class LogLoader:
             f"{segments[-1].files.path} ends at {end}, where a clean stop left "
             f"{self._recovery_point}: records are lost here"
         )
-        segment = self._create_segment(self._recovery_point)
-        if segments[-1].size:
-            segments[-1].close_indexes()
-        segments.append(segment)
+        last = segments[-1]
+        if last.size:
+            last.close_indexes()
+        else:
+            self._mark_lost(last.base_offset)
+            last.size = self._file_system.size(last.files.path)
+        segments.append(self._create_segment(self._recovery_point))
 
     def _finish_swap(self, name: str) -> None:
         """Delete the segments whose records are in the swap file `name`."""
         file = self._file_system.open(self._path(name))
-        base_offset = next_offset = _offset_of(name)
+        base_offset = next_offset = offset_of(name)
         for _, header in walk_headers(file, 0, file.size()):
             next_offset = header.next_offset
         file.close()
-        for other in self._names():
+        # Logs last: what is left of a segment after another crash is not taken for a lost one.
+        for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
             stem, _, suffix = other.partition(".")
             if not stem.isdigit() or suffix.endswith("swap") or suffix == "snapshot":
                 continue
@@ -271,7 +305,7 @@ class LogLoader:
     def _open_segments(self) -> tuple[list[LogSegment], list[LogSegment]]:
         """(all segments ascending, those of them whose indexes are absent or ill-sized)."""
         names = set(self._names())
-        bases = sorted(_offset_of(name) for name in names if name.endswith(LOG_SUFFIX))
+        bases = sorted(offset_of(name) for name in names if name.endswith(LOG_SUFFIX))
         segments: list[LogSegment] = []
         unsound: list[LogSegment] = []
         for base_offset, following in zip(bases, (*bases[1:], None), strict=False):
@@ -281,8 +315,9 @@ class LogLoader:
                 self._file_system.size(self._path(stem + suffix)) if stem + suffix in names else -1
                 for suffix in INDEX_SUFFIXES
             ]
+            is_empty = log_size == 0 or is_lost(self._file_system, self._path(stem + LOG_SUFFIX))
             # An empty segment needs no index, and what one says about it is not true.
-            sound = log_size == 0 or all(
+            sound = is_empty or all(
                 size >= 0 and size % entry == 0
                 for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=False)
             )
@@ -295,10 +330,12 @@ class LogLoader:
                 size=log_size,
                 next_offset=base_offset if following is None else following,
                 index_sizes=(
-                    *((sizes[0], sizes[1]) if sound and log_size else (0, 0)),
+                    *((sizes[0], sizes[1]) if sound and not is_empty else (0, 0)),
                     max(sizes[2], 0),
                 ),
             )
+            if log_size and is_empty:
+                self._lost.add(segment)
             if sizes[2] > 0:
                 self._transaction_index_sizes[base_offset] = sizes[2]
             segments.append(segment)
@@ -339,13 +376,18 @@ class LogLoader:
             self._note(
                 f"the indexes or the end of {active.files.path} are not as a clean stop leaves them"
             )
-            if self._keeps_places and self._is_broken(active):
+            is_ahead = not is_unlike and active.next_offset > self._recovery_point
+            if self._keeps_places and not is_ahead and self._is_broken(active):
                 # What is sound behind the damage is not cut off: appends go to another segment.
                 active.next_offset = self._recovery_point
-                self._rebuild_indexes(active)
-                return [*segments, self._create_segment(self._recovery_point)]
-            self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
-            self._indexes_rebuilt += 1
+                if active in unsound:
+                    self._rebuild_indexes(active)
+                else:  # what the transaction index says of the damaged part nobody else knows
+                    self._index_again(active)
+                segments = [*segments, self._create_segment(self._recovery_point)]
+            else:
+                self._scan(active, epochs.epoch_at(active.base_offset - 1), found_epochs)
+                self._indexes_rebuilt += 1
         for segment in segments:
             if segment not in self._without_index:
                 self._check_transactions(segment)
@@ -379,7 +421,7 @@ class LogLoader:
         )
         for segment in segments[:first]:
             stored = (len(segment.offset_index), len(segment.time_index))
-            if stored == (0, 0) and segment.size:
+            if stored == (0, 0) and segment.size and segment not in self._lost:
                 self._rebuild_indexes(segment)
             else:
                 self._check_transactions(segment)
@@ -394,6 +436,9 @@ class LogLoader:
                 self._note(f"{segment.files.path} begins where {expected} was expected")
                 self._is_damaged = True
                 return self._delete(segments, number)
+            if number < len(segments) - 1 and segment in self._lost:
+                expected = segments[number + 1].base_offset
+                continue
             epoch, whole = self._scan(segment, epoch, found_epochs)
             if not whole:
                 return self._delete(segments, number + 1)
@@ -435,10 +480,13 @@ class LogLoader:
         self._note(f"{segment.files.path} cut from {size} to {segment.size} bytes: {scan.reason}")
         return scan.leader_epoch, False
 
-    def _rebuild_indexes(self, segment: LogSegment) -> None:
+    def _index_again(self, segment: LogSegment) -> None:
         next_offset = segment.next_offset
         segment.rebuild_indexes()
         segment.next_offset = next_offset
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        self._index_again(segment)
         # As Kafka's: who deletes the indexes has all of them made again. That no transaction was
         # aborted here looks the same as a deleted index of transactions.
         self._forget_transactions(segment)
@@ -452,7 +500,7 @@ class LogLoader:
         self._is_damaged = self._is_damaged or any(segment.size for segment in deleted)
         if deleted:
             removed = SegmentList(self._file_system, deleted)
-            removed.mark_deleted(deleted, self._now_ms)
+            removed.mark_deleted(reversed(deleted), self._now_ms)
             sync_directory(self._file_system, self._directory)
             removed.unlink_deleted(self._now_ms)
         return segments[:start]
@@ -490,11 +538,11 @@ class LogLoader:
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)
 
-    def _load_producers(self, log: SegmentList) -> tuple[ProducerState, int]:
+    def _load_producers(self, log: SegmentList) -> LoadedProducers:
         offsets = snapshot_offsets(self._file_system, self._directory)
         # Only of segments that are in the log still; of one that was rebuilt, but not scanned, too.
         without_index = [segment for segment in self._without_index if segment in log.segments]
-        producers, replayed = load_producer_state(
+        loaded = load_producer_state(
             self._file_system, self._directory, log, offsets, without_index=without_index
         )
         closed = [segment for segment in without_index if segment is not log.active]
@@ -506,15 +554,9 @@ class LogLoader:
         # Snapshots live and die with the segment that begins at their offset. Others are left from
         # earlier stops; the newest of all is the one to start from next time.
         bases = {segment.base_offset for segment in log.segments}
-        stray = [offset for offset in offsets if offset <= producers.end_offset][:-1]
+        stray = [offset for offset in offsets if offset <= loaded.state.end_offset][:-1]
         remove_snapshots(self._file_system, self._directory, set(stray) - bases)
-        return producers, replayed
-
-
-def _offset_of(name: str) -> int:
-    """The offset in a file name; -1 if it is not one of ours."""
-    stem = name.partition(".")[0]
-    return int(stem) if stem.isdigit() else -1
+        return loaded
 
 
 def _begins_before(log: SegmentList, start: int, offset: int) -> bool:

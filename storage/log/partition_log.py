@@ -127,7 +127,7 @@ class PartitionLog:
         recovery_point: int,
         clean: bool,
         now_ms: int,
-        log_start_offset: int = 0,
+        log_start_offset: int | None = None,
         high_watermark: int = 0,
         health: DirectoryHealth | None = None,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
@@ -144,7 +144,7 @@ class PartitionLog:
             recovery_point: offset below which all is known to be fsynced; 0 if unknown.
             clean: the directory was closed cleanly, so nothing needs to be scanned.
             now_ms: the time now.
-            log_start_offset: from the checkpoint; records below are not served.
+            log_start_offset: from the checkpoint, or None; records below are not served.
             high_watermark: from the checkpoint; clamped to the log.
             health: shared by the logs of one data directory.
             producer_id_expiration_ms: how long an idle producer's sequences are remembered.
@@ -543,7 +543,7 @@ class PartitionLog:
             self._forget_from(self.log_end_offset)
         except OSError as error:
             raise local.health.fail(f"truncating {local.directory}", error) from error
-        local.mark_deleted(removed, DUE_AT_ONCE)
+        local.mark_deleted(reversed(removed), DUE_AT_ONCE)
         self._sync_truncation()
         return dropped
 

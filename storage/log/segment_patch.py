@@ -18,6 +18,7 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
 from ..disk.file_system import sync_directory
+from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import CLEANED_SUFFIX
 from ..segments.segment_runs import SegmentReader, SegmentRun
@@ -46,6 +47,8 @@ class SegmentPatch:
         self._runs = list(examination.runs)
         self._missing = [(each.start, each.end) for each in examination.damage()]
         self.fetched_bytes = 0
+        base_offset = examination.segment.base_offset
+        self._earlier = [each for each in local.segments if each.base_offset < base_offset]
         self.segment = LogSegment(
             local.file_system,
             local.directory,
@@ -145,9 +148,19 @@ class SegmentPatch:
         for each in aborted:
             self.segment.transaction_index.add(each)
 
+    def _add_aborted(self) -> None:
+        """The index may have been made without what was fetched."""
+        segment, index = self.segment, self.segment.transaction_index
+        made = aborted_in(self._log.local.file_system, self._directory, segment, self._earlier)
+        known = index.all()
+        index.truncate(0)
+        for each in merged(made, known, segment.base_offset, self._end_offset):
+            index.add(each)
+
     def finish(self) -> None:
         """Bring the new files to the disk. Raises OSError."""
         files, segment = self._log.local.file_system, self.segment
+        self._add_aborted()
         segment.close_indexes()
         for path in (
             segment.files.path,
@@ -176,10 +189,11 @@ class SegmentPatch:
             local.segments.swap_in(
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )
+            self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
+            local.on_healed(self.segment)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True
-        self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
         log.damage.on_healed(path)
 
     def abandon(self) -> None:

@@ -9,14 +9,18 @@ filled again here, from a snapshot at the first of them or before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
 from ...protocol.records.end_transaction_marker import read_marker
-from ..disk.file_system import FileSystem, sync_directory
-from ..segments.batch_scan import walk_headers
+from ...protocol.records.record_batch import compute_crc
+from ..disk.file_system import File, FileSystem, sync_directory
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import SNAPSHOT_SUFFIX
 from ..segments.segment_list import SegmentList
+from ..segments.segment_runs import walk_sound
+from ..segments.transaction_index import AbortedTransaction
 from .producer_snapshot import read_snapshot
 from .producer_state import ProducerState
 
@@ -40,6 +44,17 @@ def remove_snapshots(file_system: FileSystem, directory: str, offsets: Iterable[
         file_system.unlink(snapshot_path(directory, offset))
 
 
+class LoadedProducers(NamedTuple):
+    state: ProducerState
+    """At the end of the log."""
+    replayed: int
+    """Batches."""
+    since: int
+    """The records from this offset on were read for it, by their headers."""
+    lacks_some: bool
+    """Damaged batches are not in it, and no snapshot behind them is there."""
+
+
 def load_producer_state(
     file_system: FileSystem,
     directory: str,
@@ -47,14 +62,17 @@ def load_producer_state(
     offsets: Iterable[int],
     *,
     without_index: Collection[LogSegment] = (),
-) -> tuple[ProducerState, int]:
-    """(state at the end of the log, batches replayed).
+) -> LoadedProducers:
+    """What the log says of its producers.
 
     Args:
         file_system, directory, segments: the log's.
         offsets: those of the snapshots.
         without_index: segments whose transaction indexes are forgotten, and are made again in
             memory. The caller replaces their files.
+
+    Of a damaged segment the sound batches are read; from its end on the snapshot there counts, and
+    its transaction index keeps what its file knows, which was made when all was there.
 
     Raises OSError, CorruptMessage: a control batch that is no such thing.
     """
@@ -64,32 +82,146 @@ def load_producer_state(
         remove_snapshots(file_system, directory, stale)
         sync_directory(file_system, directory)
     latest = min((segment.base_offset for segment in without_index), default=log_end_offset)
-    state = ProducerState()
-    for offset in sorted(set(offsets) - set(stale), reverse=True):
-        if offset > latest:
-            continue
+    good = sorted(set(offsets) - set(stale))
+    before = [offset for offset in reversed(good) if offset <= latest]
+    state = _first_good(file_system, directory, before) or ProducerState()
+    replayed, since, lacks_some = 0, state.end_offset, False
+    if state.end_offset < log_end_offset:
+        tail = segments.from_offset(state.end_offset)
+        for segment, following in zip(tail, (*tail[1:], None), strict=True):
+            end = log_end_offset if following is None else following.base_offset
+            count, is_whole = _replay(
+                segment, state, end_offset=end, makes_index=segment in without_index
+            )
+            replayed += count
+            if is_whole:
+                continue
+            behind = _first_good(file_system, directory, [each for each in good if each >= end])
+            lacks_some = lacks_some or behind is None
+            state = behind or state
+    state.end_offset = log_end_offset
+    return LoadedProducers(state, replayed, since, lacks_some)
+
+
+def _first_good(
+    file_system: FileSystem, directory: str, offsets: Iterable[int]
+) -> ProducerState | None:
+    """The first of these snapshots that can be read."""
+    for offset in offsets:
         snapshot = read_snapshot(file_system, snapshot_path(directory, offset), offset)
         if snapshot is not None:
-            state = snapshot
-            break
-    start = state.end_offset
-    replayed = 0
-    if start < log_end_offset:
-        for segment in segments.from_offset(start):
-            replayed += _replay(segment, start, state, makes_index=segment in without_index)
-    state.end_offset = log_end_offset
-    return state, replayed
+            return snapshot
+    return None
 
 
-def _replay(segment: LogSegment, start: int, state: ProducerState, *, makes_index: bool) -> int:
-    replayed = 0
-    for position, header in walk_headers(segment.file, segment.locate(start), segment.size):
-        replayed += 1
-        if not header.is_control:
-            state.update(header, header.last_offset, header.max_timestamp)
+def _replay(
+    segment: LogSegment, state: ProducerState, *, end_offset: int, makes_index: bool
+) -> tuple[int, bool]:
+    """(batches replayed, whether nothing in the segment is damaged)."""
+    start, index = state.end_offset, segment.transaction_index
+    position = segment.locate(start) if start > segment.base_offset else 0
+    if position >= segment.size and start < end_offset:
+        position = 0  # it may be behind damage
+    replay = _Replay(
+        segment.file, segment.size, position, segment.base_offset, end_offset, checks=makes_index
+    )
+    for aborted in replay.run(state):
+        if makes_index:
+            index.add(aborted)
+    if makes_index and not replay.is_whole:
+        made, in_file = index.all(), index.in_file()
+        index.forget()
+        for aborted in merged(in_file, made, segment.base_offset, end_offset):
+            index.add(aborted)
+    return replay.batches, replay.is_whole
+
+
+class _Replay:
+    """The sound batches of a file, applied to a state that ends before or in it."""
+
+    def __init__(
+        self,
+        file: File,
+        size: int,
+        position: int,
+        base_offset: int,
+        end_offset: int,
+        *,
+        checks: bool,
+    ) -> None:
+        self._file = file
+        self._checks = checks
+        self._size = size
+        self._position = position
+        self._base_offset = base_offset
+        self._end_offset = end_offset
+        self.batches = 0
+        self.is_whole = True
+
+    def run(self, state: ProducerState) -> Iterator[AbortedTransaction]:
+        """The transactions that were aborted here."""
+        position, start = self._position, state.end_offset
+        for at, header in walk_sound(
+            self._file,
+            self._size,
+            position=position,
+            base_offset=self._base_offset,
+            end_offset=self._end_offset,
+            checks=self._checks,
+        ):
+            self.is_whole &= at == position
+            position = at + header.size
+            if header.next_offset <= start:
+                continue
+            self.batches += 1
+            if not header.is_control:
+                state.update(header, header.last_offset, header.max_timestamp)
+                continue
+            batch = self._file.read_at(header.size, at)
+            if compute_crc(batch) != header.crc:
+                self.is_whole = False
+                continue
+            aborted = state.end_transaction(
+                header, read_marker(batch), header.last_offset, header.max_timestamp
+            )
+            if aborted is not None:
+                yield aborted
+        self.is_whole &= position == self._size
+
+
+def merged(
+    best: Iterable[AbortedTransaction],
+    others: Iterable[AbortedTransaction],
+    base_offset: int,
+    end_offset: int,
+) -> list[AbortedTransaction]:
+    """What a transaction index of these offsets says of both; `best` is right in doubt."""
+    by_marker = {
+        each.last_offset: each
+        for each in (*others, *best)
+        if base_offset <= each.last_offset < end_offset and each.first_offset <= each.last_offset
+    }
+    return [by_marker[offset] for offset in sorted(by_marker)]
+
+
+def aborted_in(
+    file_system: FileSystem,
+    directory: str,
+    segment: LogSegment,
+    earlier: Sequence[LogSegment],
+) -> list[AbortedTransaction]:
+    """Those whose markers are in `segment`, from its records and those of `earlier`, which come
+    before it. In any thread: the files are opened apart. Raises OSError, CorruptMessage.
+    """
+    base_offset = segment.base_offset
+    offsets = [each for each in snapshot_offsets(file_system, directory) if each <= base_offset]
+    state = _first_good(file_system, directory, reversed(offsets)) or ProducerState()
+    found: list[AbortedTransaction] = []
+    following = [*(each.base_offset for each in earlier[1:]), base_offset, segment.next_offset]
+    for each, end in zip((*earlier, segment), following[-len(earlier) - 1 :], strict=True):
+        if end <= state.end_offset:
             continue
-        marker = read_marker(segment.file.read_at(header.size, position))
-        aborted = state.end_transaction(header, marker, header.last_offset, header.max_timestamp)
-        if aborted is not None and makes_index:
-            segment.transaction_index.add(aborted)
-    return replayed
+        with closing(each.files.open_apart()) as file:
+            replay = _Replay(file, each.size, 0, each.base_offset, end, checks=False)
+            found = list(replay.run(state))
+    return found

@@ -122,10 +122,10 @@ class SegmentList:
     ) -> None:
         """Rename the files of `removed`, to be unlinked at `due_ms`. Raises OSError.
 
-        From the last on: a crash in between must not leave a hole in the log. The snapshot at
-        offset `keep_snapshot` stays what it is.
+        In the order given, by which a crash in between must leave no hole in the log. The snapshot
+        at offset `keep_snapshot` stays what it is.
         """
-        for segment in reversed(list(removed)):
+        for segment in removed:
             segment.files.release()
             paths = segment.files.rename(DELETED_SUFFIX)
             snapshot = segment.files.path_prefix + SNAPSHOT_SUFFIX
@@ -135,6 +135,10 @@ class SegmentList:
             # An earlier file of this name is gone: it must not take ours with it when it was due.
             self._deleted = [entry for entry in self._deleted if entry[1] not in paths]
             self._deleted += [(due_ms, path) for path in paths]
+
+    def unlink_later(self, paths: Iterable[str]) -> None:
+        """Have files of segments that were deleted in an earlier run unlinked, soon."""
+        self._deleted += [(0, path) for path in paths]
 
     def unlink_deleted(self, now_ms: int) -> int:
         """Unlink what is due; returns the number of files. Raises OSError."""

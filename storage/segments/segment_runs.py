@@ -1,8 +1,13 @@
 """What of a segment's file is sound, when something in it is not: its runs of whole batches.
 
 A batch is sound when its length fits, its magic is 2, its CRC matches and its offsets are between
-those before it and those that the next segment begins with. Behind one that is not the next sound
-one is looked for, byte by byte: a length that lies hides no more than its own batch.
+those before it and those that the next segment begins with. Behind one that is not, the next sound
+one is looked for: first where the damaged one says that it ends, then byte by byte, so a length
+that lies hides no more than its own batch.
+
+A record's value may hold whole batches, which are none of this log. So what the search finds counts
+only with what follows it: the end of the file, or another batch of the log, damaged or not. Inside
+of a value the rest of the record follows. And whatever is not sound has had an offset at least.
 
 Cost: the file is read once, CHUNK_BYTES at a time, in a thread. Nothing here writes.
 
@@ -23,10 +28,12 @@ from ...protocol.records.record_batch import (
     read_header,
 )
 from ..disk.file_system import File
+from .batch_scan import walk_headers
 
 CHUNK_BYTES = 1024 * 1024
 PAGE_BYTES = 4096
 MAGIC_POSITION = 16
+OFFSET_BYTES = 8
 _MAGIC = bytes([MAGIC])
 
 
@@ -88,6 +95,70 @@ class SegmentReader:
         data = self._read(position, header.size)
         return (header, data) if compute_crc(data) == header.crc else None
 
+    def run_at(self, position: int, expected: int, *, has_gap: bool) -> SegmentRun | None:
+        """The sound batches from `position` on, if there is one there as batch_at wants it."""
+        found = self.batch_at(position, expected, has_gap=has_gap)
+        if found is None:
+            return None
+        end, next_offset = position + found[0].size, found[0].next_offset
+        for header, _ in self.batches(end, next_offset):
+            end, next_offset = end + header.size, header.next_offset
+        return SegmentRun(position, end - position, found[0].base_offset, next_offset)
+
+    def run_behind(self, position: int, expected: int) -> SegmentRun | None:
+        """The next run of this log behind what is not sound at `position`, where `expected` was
+        to come.
+        """
+        least = expected + 1
+        here = self.run_at(position, least, has_gap=True)
+        if here is not None and self._goes_on(here):
+            return here  # nothing but offsets is missing
+        end = position
+        header = self._header_at(end)
+        while header is not None and self._fits(header, end):
+            end += header.size
+            if end == self._size:
+                return None
+            behind = self.run_at(end, least, has_gap=True)
+            if behind is not None and (self._goes_on(behind) or self._is_before_damage(behind)):
+                return behind
+            least += 1
+            header = self._header_at(end)  # of one that is damaged, too, as it seems
+            if header is None or header.magic != MAGIC or header.base_offset < least:
+                break
+        least = expected + 1
+        start = self.find_next(position + 1, least)
+        while start is not None:
+            run = self.run_at(start, least, has_gap=True)
+            assert run is not None
+            if self._goes_on(run) or self._is_before_damage(run):
+                return run
+            start = self.find_next(run.position + run.size, least)
+        return None
+
+    def _goes_on(self, run: SegmentRun) -> bool:
+        """Whether the file ends behind `run`, or the batch there begins where it has ended."""
+        end = run.position + run.size
+        following = self._read(end, min(OFFSET_BYTES, self._size - end))
+        return not following or int.from_bytes(following, "big") == run.next_offset
+
+    def _is_before_damage(self, run: SegmentRun) -> bool:
+        """Whether what is behind `run` was a batch of this log, as its length and what follows
+        say; or nothing at all, as a page that is lost.
+        """
+        end = run.position + run.size
+        header = self._header_at(end)
+        if header is None:
+            return False
+        if not any(self._read(end, HEADER_SIZE)):
+            return True
+        if not self._fits(header, end) or self.batch_at(end, 0, has_gap=True) is not None:
+            return False
+        behind = end + header.size
+        if behind == self._size:
+            return True
+        return self.batch_at(behind, run.next_offset + 1, has_gap=True) is not None
+
     def find_next(self, position: int, expected: int) -> int | None:
         """The first position from `position` on where a sound batch begins."""
         while position + HEADER_SIZE <= self._size:
@@ -113,11 +184,14 @@ class SegmentReader:
         data = self._read(position, HEADER_SIZE)
         return read_header(data) if len(data) == HEADER_SIZE else None
 
-    def _is_plausible(self, header: RecordBatchHeader, position: int, expected: int) -> bool:
+    def _fits(self, header: RecordBatchHeader, position: int) -> bool:
         size = header.batch_length + LOG_OVERHEAD
+        return HEADER_SIZE <= size <= min(self._size - position, self._most_bytes)
+
+    def _is_plausible(self, header: RecordBatchHeader, position: int, expected: int) -> bool:
         return (
             header.magic == MAGIC
-            and HEADER_SIZE <= size <= min(self._size - position, self._most_bytes)
+            and self._fits(header, position)
             and header.base_offset >= expected
             and header.last_offset_delta >= 0
             and header.last_offset < self._end_offset
@@ -148,20 +222,36 @@ class SegmentReader:
 def find_runs(reader: SegmentReader, base_offset: int) -> list[SegmentRun]:
     """All that is sound, ascending. One run over the whole file: nothing is damaged in it."""
     runs: list[SegmentRun] = []
-    position: int | None = 0
-    expected = base_offset
-    while position is not None:
-        start, first_offset = position, expected
-        found = reader.batch_at(position, expected, has_gap=bool(runs) or position > 0)
-        if found is not None:
-            first_offset = found[0].base_offset
-            position += found[0].size
-            expected = found[0].next_offset
-            for header, _ in reader.batches(position, expected):
-                position += header.size
-                expected = header.next_offset
-            runs.append(SegmentRun(start, position - start, first_offset, expected))
+    position, expected = 0, base_offset
+    run = reader.run_at(position, expected, has_gap=False)
+    while True:
+        if run is not None:
+            runs.append(run)
+            position, expected = run.position + run.size, run.next_offset
         if position >= reader.size:
             return runs
-        position = reader.find_next(position + (found is None), expected)
-    return runs
+        run = reader.run_behind(position, expected)
+        if run is None:
+            return runs
+
+
+def walk_sound(
+    file: File, size: int, *, position: int, base_offset: int, end_offset: int, checks: bool
+) -> Iterator[tuple[int, RecordBatchHeader]]:
+    """As walk_headers from `position` on; where that stops at what is no batch, it goes on with
+    what is sound behind it. With `checks` no header of a batch with a wrong CRC comes either.
+
+    Cost: as walk_headers; with damage, or `checks`, the file is read whole.
+    """
+    if not checks:
+        for at, header in walk_headers(file, position, size):
+            yield at, header
+            position = at + header.size
+        if position >= size:
+            return
+    for run in find_runs(
+        SegmentReader(file, size, end_offset=end_offset, has_gaps=True), base_offset
+    ):
+        for at, header in walk_headers(file, run.position, run.position + run.size):
+            if at >= position:
+                yield at, header

@@ -94,6 +94,10 @@ class TransactionIndex(IndexFile):
         self._pending = bytearray()
         self._spill_at = MOST_ENTRIES
 
+    def in_file(self) -> list[AbortedTransaction]:
+        """What the file says that was forgotten, and not yet replaced."""
+        return read_transaction_index(self._file_system, self.path)
+
     def replace_file(self) -> None:
         """Put what was added since forget in the place of the file, which was there until now.
 

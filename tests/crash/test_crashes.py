@@ -1,6 +1,6 @@
 """What do kill -9 and SIGSTOP of a real cluster's processes cost? Time, never a record.
 
-A few faults of each here; all of them, for longer, by `make crash`.
+A few faults here; those marked deep by `make test-deep`; all, for longer, by `make crash`.
 """
 
 from collections.abc import Iterator
@@ -56,11 +56,13 @@ def test_partition_actors_are_killed_one_after_the_other(
     assert figures.produce_gap < GAP_SECONDS
 
 
+@pytest.mark.deep  # tests/ray/test_many_nodes.py stops one, in a cluster of one node
 def test_partition_actors_are_stopped_and_go_on(nodes: list[RayNode], tmp_path: Path) -> None:
     figures = run(nodes, tmp_path, "B2", 2)
     assert figures.produce_gap < GAP_SECONDS
 
 
+@pytest.mark.deep  # tests/ray/test_crash.py kills it under a producer, and between changes of topics
 def test_producers_do_not_notice_that_the_controller_is_killed(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:
@@ -74,6 +76,8 @@ def test_all_actors_are_killed_at_once(nodes: list[RayNode], tmp_path: Path) -> 
     assert figures.produce_gap < GAP_SECONDS
 
 
+# test_checker.py: a history that lacks records is found, whatever made it.
+@pytest.mark.deep
 def test_records_that_only_a_leader_had_are_missed_when_they_are_gone(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:

@@ -1,28 +1,41 @@
 """Every page that shows commands or programs is followed word by word, with Ray's own defaults.
 
 One home and one cluster for all of them, in the order in which somebody would read them: a page
-must work after those before it.
+must work after those before it. Those whose programs are tried elsewhere are followed by `make test-deep`;
+in each run it is seen that their commands and names are there.
 """
 
+import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+import typer
 
 import bradbury
-from bradbury.tests.docs.page_runner import blocks, run_page
+from bradbury.cli.main import app
+from bradbury.tests.docs.page_runner import SHELL, Block, blocks, run_page
 
 pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(bradbury.__file__).resolve().parent
 DEEP = {
-    "docs/serve.md": "a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it"
+    "docs/serve.md": "a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it",
+    "docs/consumer-groups.md": "examples/consumer_group.py is run, and tests/ray/test_consumer_group.py",
+    "docs/delivery-guarantees.md": "examples/at_least_once.py and the others like it, under kills",
+    "docs/exactly-once.md": "examples/exactly_once_topics.py is run, under kills",
+    "docs/tools.md": "a process for each of forty commands, all of which tests/cli tries",
+    "docs/ray.md": "README.md reads and writes Datasets and has a queue; tests/ray tries the rest",
+    "docs/spark.md": "README.md begins such a session; tests/pipelines tries what it does",
 }
+"""Followed by `make test-deep`, and why that is enough."""
 PAGES = (
     "README.md",
     "docs/quickstart.md",
@@ -68,6 +81,38 @@ def environment() -> Iterator[dict[str, str]]:
 def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
     folder = Path(environment["HOME"])
     assert run_page(ROOT / page, environment, folder) > 0
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The words of each of our commands in a block for a shell."""
+    for line in block.source.splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        for _, part in groupby(words, key=lambda word: word not in ("|", ">", "<", "&&", ";")):
+            found = list(part)
+            if found[0] == "bradbury":
+                yield found[1:]
+
+
+@pytest.mark.parametrize("page", DEEP)
+def test_what_a_page_that_is_not_always_followed_says_makes_sense(page: str) -> None:
+    """Its commands with their options, and the names of ours that its programs use."""
+    seen = 0
+    for block in blocks(ROOT / page):
+        if block.is_left_out:
+            continue
+        if block.language in SHELL:
+            for words in commands(block):
+                command = typer.main.get_command(app)
+                while subcommands := getattr(command, "commands", None):
+                    command = subcommands[words.pop(0)]
+                command.make_context("bradbury", words)  # exits where there is no such option
+                seen += 1
+        elif block.language == "python":
+            for node in ast.walk(ast.parse(block.source)):
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "bradbury":
+                    assert hasattr(bradbury, node.attr)
+                    seen += 1
+    assert seen > 0
 
 
 CREATES = re.compile(

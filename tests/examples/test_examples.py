@@ -28,6 +28,7 @@ IN_ONE_RAY = (
     "at_most_once.py",
     "exactly_once.py",
     "consumer_group.py",
+    "exactly_once_topics.py",
 )
 ONE_AFTER_THE_OTHER = """
 import runpy, sys, traceback
@@ -196,8 +197,8 @@ def test_one_member_feeds_more_workers_than_there_are_partitions(
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_from_topic_to_topic_everything_is_there_once(environment: dict[str, str]) -> None:
-    output = output_of("exactly_once_topics.py", environment)
+def test_from_topic_to_topic_everything_is_there_once(outputs: dict[str, str]) -> None:
+    output = outputs["exactly_once_topics.py"]
     assert "actors killed: 4" in output
     assert "missing: 0, twice: 0" in output
     assert "alarms: 1,000" in output
@@ -205,6 +206,7 @@ def test_from_topic_to_topic_everything_is_there_once(environment: dict[str, str
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.deep  # a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it
 def test_a_model_answers_each_flight_once(environment: dict[str, str]) -> None:
     output = output_of("serve_model.py", environment)
     assert "5,000 flights, 5,000 predictions" in output

@@ -80,6 +80,9 @@ def write_token(environment: dict[str, str]) -> None:
     path.write_text(TOKEN)
 
 
+# test_spark_raydp.py has a session in an embedded Ray of a home without a token, too, and so has
+# README.md (tests/docs), in a Ray that another process has embedded.
+@pytest.mark.deep
 def test_in_a_ray_of_its_own_in_a_home_that_never_had_a_token(environment: dict[str, str]) -> None:
     said = run(environment, UP + READ + DOWN, f"{environment['HOME']}/data", "local")
     assert "read in mode token" in said

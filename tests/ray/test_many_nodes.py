@@ -28,7 +28,7 @@ def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayN
         yield nodes
     finally:
         for node in nodes:
-            node.kill()
+            node.end()
         for node in nodes:
             node.wait_until_dead()
 
@@ -38,6 +38,8 @@ def leaders(admin: AdminClient, topic: str) -> list[int]:
     return [partitions[index].leader for index in sorted(partitions)]
 
 
+# test_joined_nodes.py kills a node that comes back, and after test_drained_nodes.py its data is there.
+@pytest.mark.deep
 def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
     two_nodes: list[RayNode], ray_cluster: str, tmp_path: Path
 ) -> None:

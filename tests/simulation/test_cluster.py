@@ -1,5 +1,5 @@
-"""A replicated cluster under faults: is what was promised kept? 200 seeds, in
-`make test-deep` 600; `make simulate` for more.
+"""A replicated cluster under faults: is what was promised kept? 100 seeds, in
+`make test-deep` 500 others; `make simulate` for more.
 
 A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
 """
@@ -14,7 +14,7 @@ from bradbury.tests.simulation.world.simulated_cluster import SimulatedCluster
 from bradbury.tests.simulation.world.simulated_runs import Totals, run_seed
 
 SEEDS = 600
-IN_EVERY_RUN = 200
+IN_EVERY_RUN = 100
 AT_A_TIME = 50
 WITH_SETS = (7, 74, 105)
 """Two of them with transactions and their offsets."""

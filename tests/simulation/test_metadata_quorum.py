@@ -9,6 +9,7 @@ from bradbury.cluster.metadata.metadata_records import VotersRecord, decode_meta
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT
 from bradbury.protocol.records.records import iterate_records
 from bradbury.tests.simulation.planted.fault_registry import planted
+from bradbury.tests.simulation.planted.found_by import QUORUM_FOUND_BY
 from bradbury.tests.simulation.planted.planted_in_quorum import QUORUM_FAULTS
 from bradbury.tests.simulation.quorum_world import FOUND, LostRecord, QuorumWorld
 
@@ -43,7 +44,7 @@ def test_what_was_committed_is_never_lost_and_never_two_things(voters: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", QUORUM_FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    for seed in range(MOST_SEEDS):
+    for seed in (QUORUM_FOUND_BY.get(fault, 0), *range(MOST_SEEDS)):
         world = QuorumWorld(seed, **QUORUM_FAULTS[fault].seen_by)
         try:
             with planted(fault, QUORUM_FAULTS):

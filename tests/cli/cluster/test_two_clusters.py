@@ -109,6 +109,9 @@ def test_two_users_and_two_names_are_three_clusters(
     assert "healthy" in process("status").out
 
 
+# README.md's programs find it so, too (tests/docs); test_authentication.py sees that a producer joins
+# no Ray, in one that was started by hand.
+@pytest.mark.deep
 @pytest.mark.usefixtures("down_in_the_end")
 def test_python_finds_the_cluster_of_the_commands_and_starts_no_ray_beside_it(
     process: Command, python: Python
@@ -133,6 +136,13 @@ print(bradbury.connect().bootstrap_servers)
 """)
     one = str([b"one"])
     assert said.splitlines() == [one, one, state.ray_address, state.bootstrap]
+    said = python("""
+import bradbury, ray
+flights = bradbury.read_topic("flights")
+print(ray.get_runtime_context().gcs_address)
+print(flights.count())
+""")
+    assert said.splitlines() == [state.ray_address, "1"]
 
 
 def test_status_sees_what_python_brought_up_and_down_ends_it(
@@ -161,9 +171,17 @@ def test_status_sees_what_python_brought_up_and_down_ends_it(
     assert not state_path().exists()
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param("y", True, id="yes"),
+        # The answer that leads where it goes without a terminal.
+        pytest.param("n", False, id="no", marks=pytest.mark.deep),
+    ],
+)
 @pytest.mark.usefixtures("down_in_the_end")
 def test_a_ray_that_happens_to_run_is_left_alone_unless_the_user_says_yes_on_a_terminal(
-    process: Command, environment: dict[str, str]
+    process: Command, environment: dict[str, str], answer: str, expected: bool
 ) -> None:
     with hand_started_ray(environment) as address:
 
@@ -178,16 +196,13 @@ def test_a_ray_that_happens_to_run_is_left_alone_unless_the_user_says_yes_on_a_t
         assert begun.code == 0, begun.err
         assert "(embedded;" in begun.out
         assert not joins()
-        for answer, expected in (("y", True), ("n", False)):
-            for _ in range(UP_TRIES):
-                code, printed = on_a_terminal(
-                    environment, ("up", "--detach", "--port", "0"), answer
-                )
-                if RAY_TOO_SLOW not in " ".join(printed.split()):
-                    break
-            assert code == 0, printed
-            assert "Join it?" in printed
-            assert joins() == expected
+        for _ in range(UP_TRIES):
+            code, printed = on_a_terminal(environment, ("up", "--detach", "--port", "0"), answer)
+            if RAY_TOO_SLOW not in " ".join(printed.split()):
+                break
+        assert code == 0, printed
+        assert "Join it?" in printed
+        assert joins() == expected
 
 
 def on_a_terminal(

@@ -54,6 +54,11 @@ FILES = (
     "partitions-0/meta.properties.copy",
     "partitions-0/.kafka_cleanshutdown",
     "partitions-0/last-port",
+    "partitions-0/.lock",
+    "partitions-0/recovery-point-offset-checkpoint",
+    "partitions-0/replication-offset-checkpoint",
+    "partitions-0/log-start-offset-checkpoint",
+    "partitions-0/cleaner-offset-checkpoint",
 )
 FOLDERS = ("metadata", LOG)
 SEGMENT = FILES[0]
@@ -86,6 +91,7 @@ def is_refused(file: str, damage: str) -> bool:
     if damage == "a directory":
         return file in (
             "metadata/.lock",
+            "partitions-0/.lock",
             "partitions-0/meta.properties",
             "partitions-0/meta.properties.copy",
             "partitions-0/.kafka_cleanshutdown",
@@ -95,7 +101,7 @@ def is_refused(file: str, damage: str) -> bool:
     # An index is opened when it is needed; the log is read without.
     return not file.endswith(
         ("quorum-state", ".copy", "meta.properties", "cleanshutdown", "last-port", "index")
-    )
+    ) and not (file.startswith("partitions-0") and file.endswith("checkpoint"))
 
 
 def rows() -> list[object]:
@@ -158,6 +164,7 @@ def test_a_damaged_file_costs_itself_at_most_or_is_named(
     if not is_refused(file, damage):
         with bradbury.local(str(data_dir)) as cluster:
             assert read_all(cluster) == ALL
+            assert list(cluster.nodes[0].status()["damaged"]) == []
         return
     with pytest.raises((DataDirectoryError, InconsistentClusterId)) as caught:
         bradbury.local(str(data_dir))

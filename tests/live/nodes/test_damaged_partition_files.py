@@ -65,7 +65,8 @@ NOTHING_IS_LOST = (
     "leader-epoch-checkpoint",
     "partition.metadata",
 )
-KINDS = ("first log", "middle log", "active log", *NOTHING_IS_LOST)
+WITHOUT_INDEXES = "first log without indexes"
+KINDS = ("first log", WITHOUT_INDEXES, "middle log", "active log", *NOTHING_IS_LOST)
 ROWS = [(kind, damage) for kind in KINDS for damage in DAMAGES]
 
 
@@ -73,7 +74,7 @@ def file_of(folder: Path, kind: str) -> Path | None:
     logs = sorted(folder.glob("*.log"))
     assert len(logs) >= 4, logs
     middle = logs[len(logs) // 2]
-    if kind.endswith(" log"):
+    if " log" in kind:
         return {"first": logs[0], "middle": middle, "active": logs[-1]}[kind.split()[0]]
     if kind in ("index", "timeindex", "snapshot"):
         return middle.with_suffix(f".{kind}")
@@ -86,6 +87,9 @@ def damage_all(node_folder: Path) -> None:
         path = file_of(folder, kind)
         if path is not None and path.exists():
             DAMAGES[damage](path)
+            if kind == WITHOUT_INDEXES:
+                for suffix in (".index", ".timeindex"):
+                    path.with_suffix(suffix).unlink()
 
 
 @dataclass

@@ -250,45 +250,63 @@ def test_a_retry_of_an_idempotent_producer_is_recognised(
     assert not log.append_as_leader(following, leader_epoch=99, now_ms=1000).duplicate
 
 
-@pytest.mark.parametrize("ending", ["committed", "open", "aborted"])
-def test_undecided_records_are_not_stable_and_aborted_ones_are_not_given(
-    tmp_path: Path, ending: str
-) -> None:
+ENDINGS = ("committed", "open", "aborted")
+
+
+@pytest.fixture(scope="module")
+def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kafka's directory after kill -9: a topic for each ending of its second transaction."""
     require_kafka()
-    with KafkaBroker(tmp_path / "broker", heap="384m") as kafka:
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "t"})
-        producer.init_transactions(30)
-        for end in ("committed", ending):
-            producer.begin_transaction()
-            for number in range(5):
-                producer.produce("paid", b"%d" % number, partition=0)
-            producer.flush(10)
-            if end == "committed":
-                producer.commit_transaction(10)
-            elif end == "aborted":
-                producer.abort_transaction(10)
+    folder = tmp_path_factory.mktemp("undecided")
+    with KafkaBroker(folder / "broker", heap="384m") as kafka:
+        servers = kafka.bootstrap_servers
+        producers = {
+            ending: Producer({"bootstrap.servers": servers, "transactional.id": ending})
+            for ending in ENDINGS
+        }
+        for ending, producer in producers.items():
+            producer.init_transactions(30)
+            for end in ("committed", ending):
+                producer.begin_transaction()
+                for number in range(5):
+                    producer.produce(ending, b"%d" % number, partition=0)
+                producer.flush(10)
+                if end == "committed":
+                    producer.commit_transaction(10)
+                elif end == "aborted":
+                    producer.abort_transaction(10)
         # Kafka writes the markers after it has answered.
         watch = Consumer(
             {
-                "bootstrap.servers": kafka.bootstrap_servers,
+                "bootstrap.servers": servers,
                 "group.id": "watch",
                 "isolation.level": "read_uncommitted",
             }
         )
-        paid = TopicPartition("paid", 0)
-        while watch.get_watermark_offsets(paid)[1] < (11 if ending == "open" else 12):
-            pass
+        for ending in ENDINGS:
+            place = TopicPartition(ending, 0)
+            while watch.get_watermark_offsets(place)[1] < (11 if ending == "open" else 12):
+                pass
         watch.close()
         kafka.kill()
-        directory = LogDirectory.open(OsFileSystem(), str(kafka.data), directory_id="x")
-        for _ in range(2):
-            log = directory.load_logs(lambda topic: LogConfig(), now_ms=1000)["paid", 0]
-            log.high_watermark = log.log_end_offset
-            # Five records and a marker each time.
-            assert log.log_end_offset == (11 if ending == "open" else 12)
-            assert log.last_stable_offset == (6 if ending == "open" else 12)
-            second = list(range(6, 11)) if ending == "committed" else []
-            assert read_committed(log) == [0, 1, 2, 3, 4, *second]
-            directory.close(clean=True)  # and once more from our own snapshot
-            directory = LogDirectory.open(OsFileSystem(), str(kafka.data), directory_id="x")
-        directory.close(clean=False)
+        shutil.copytree(kafka.data, folder / "killed")
+    return folder / "killed"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_undecided_records_are_not_stable_and_aborted_ones_are_not_given(
+    undecided: Path, tmp_path: Path, ending: str
+) -> None:
+    data = str(shutil.copytree(undecided, tmp_path / "data"))
+    directory = LogDirectory.open(OsFileSystem(), data, directory_id="x")
+    for _ in range(2):
+        log = directory.load_logs(lambda topic: LogConfig(), now_ms=1000)[ending, 0]
+        log.high_watermark = log.log_end_offset
+        # Five records and a marker each time.
+        assert log.log_end_offset == (11 if ending == "open" else 12)
+        assert log.last_stable_offset == (6 if ending == "open" else 12)
+        second = list(range(6, 11)) if ending == "committed" else []
+        assert read_committed(log) == [0, 1, 2, 3, 4, *second]
+        directory.close(clean=True)  # and once more from our own snapshot
+        directory = LogDirectory.open(OsFileSystem(), data, directory_id="x")
+    directory.close(clean=False)

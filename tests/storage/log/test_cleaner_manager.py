@@ -140,7 +140,7 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     assert work is not None
     work.run()
     checkpoint = tmp_path / "cleaner-offset-checkpoint"
-    assert checkpoint.read_text() == "0\n1\nt 3 5\n"
+    assert "t 3 5" in checkpoint.read_text().splitlines()
     before = read_records(log)
     directory.close(clean=False)
     for damage in (None, b"garbage"):

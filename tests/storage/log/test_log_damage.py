@@ -315,3 +315,38 @@ def test_looking_at_the_ends_keeps_no_file_open(tmp_path: Path) -> None:
         examination.run()
         assert log.damage.complete_examination(examination) == []
     assert descriptors_of(tmp_path) == before
+
+
+def test_other_replicas_are_not_led_over_a_gap(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    file = middle(tmp_path)
+    damage(file, "empty")
+    log = opened(tmp_path, SKIPPING)
+    log.damage.suspect(doubtful_ends(log.damage.ends())[0], "test")
+    examine(log)
+    [gap] = log.damage.ranges
+    assert read(log, gap.start), "a consumer goes on"
+    for offset in (gap.start, gap.end - 1):
+        with pytest.raises(DamagedSegment):
+            log.damage.refuse_gap(offset)
+    log.damage.refuse_gap(gap.start - 1)
+    log.damage.refuse_gap(gap.end)
+    log.damage.may_heal = True
+    with pytest.raises(KafkaStorageError):
+        log.damage.refuse_gap(gap.start)
+
+
+def test_a_follower_that_does_not_get_on_makes_the_leader_look(tmp_path: Path) -> None:
+    log = written(tmp_path)
+    segment = log.segments[1]
+    for offset in (10, 20, segment.base_offset, segment.base_offset):
+        log.damage.on_sent(2, offset, segment.base_offset + 1)
+        log.damage.on_sent(3, offset + 1, segment.base_offset + 1)
+    assert not log.damage.suspects
+    log.damage.on_sent(2, segment.base_offset, segment.base_offset + 1)
+    assert list(log.damage.suspects) == [segment]
+    examine(log)
+    assert log.damage.ranges == ()
+    for _ in range(90):
+        log.damage.on_sent(2, segment.base_offset, segment.base_offset + 1)
+    assert not log.damage.suspects, "it is not read again and again"

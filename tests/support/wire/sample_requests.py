@@ -256,6 +256,23 @@ def _alter_client_quotas(s: Sample, version: int) -> Message:
     return make("alter_client_quotas", "AlterClientQuotasRequest", entries=[entry])
 
 
+def _describe_users(s: Sample, version: int) -> Message:
+    users = [make("describe_user_scram_credentials", "UserName", name="nobody")]
+    return make(
+        "describe_user_scram_credentials", "DescribeUserScramCredentialsRequest", users=users
+    )
+
+
+def _alter_users(s: Sample, version: int) -> Message:
+    """A user that is not there loses nothing."""
+    deletion = make(
+        "alter_user_scram_credentials", "ScramCredentialDeletion", name="nobody", mechanism=1
+    )
+    return make(
+        "alter_user_scram_credentials", "AlterUserScramCredentialsRequest", deletions=[deletion]
+    )
+
+
 def _describe_configs(s: Sample, version: int) -> Message:
     resources = [
         make(
@@ -539,6 +556,8 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     47: _offset_delete,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
+    50: _describe_users,
+    51: _alter_users,
     55: _describe_quorum,
     57: _update_features,
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),

@@ -1,0 +1,214 @@
+"""Is a log file that is gone missed, whatever it was, and is one that was deleted left in peace?"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bradbury.protocol.errors import KafkaStorageError
+from bradbury.protocol.records.records import encode_records
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
+from bradbury.storage.log.lost_segments import LOST
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.retention import apply_retention
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.storage.log.test_log_damage import heal
+from bradbury.tests.support.storage.logs import open_log, read_all
+
+BATCHES = 60
+PLAIN = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
+COMPACTED = LogConfig(segment_bytes=2_000, index_interval_bytes=200, cleanup_policy="compact")
+ALL_INDEXES = (".index", ".timeindex")
+
+
+def opened(path: Path, config: LogConfig, *, clean: bool = True, **options: Any) -> PartitionLog:
+    return open_log(
+        path,
+        config=config,
+        clean=clean,
+        keeps_places=True,
+        **{
+            "recovery_point": BATCHES,
+            "high_watermark": BATCHES,
+            "log_start_offset": 0,
+            **options,
+        },
+    )
+
+
+def stopped(path: Path, config: LogConfig = PLAIN) -> tuple[list[Path], bytes]:
+    """The log files that a clean stop has left, and what is in them. A record a batch."""
+    log = open_log(path, config=config)
+    for number in range(BATCHES):
+        records = [(1000, b"key%d" % number, b"%03d" % number * 20, ())]
+        log.append_as_leader(bytearray(encode_records(records)), leader_epoch=0, now_ms=1000)
+    log.high_watermark = BATCHES
+    content = read_all(log)
+    log.close(clean=True)
+    return sorted(path.glob("*.log")), content
+
+
+def examine(log: PartitionLog) -> None:
+    for segment in doubtful_ends(log.damage.ends()):
+        examination = log.damage.begin_examination(segment)
+        assert examination is not None
+        examination.run()
+        log.damage.complete_examination(examination)
+
+
+def lost(log: PartitionLog) -> list[tuple[int, int]]:
+    examine(log)
+    return [(each.start, each.end) for each in log.damage.ranges]
+
+
+LEFT = {
+    "its index": (".timeindex",),
+    "its time index": (".index",),
+    "an empty log": None,
+    "nothing": ALL_INDEXES,
+}
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("number", "left"),
+    [(number, left) for number in range(3) for left in LEFT if left != "nothing" or not number],
+)
+def test_one_that_is_gone_is_missed_in_this_run_and_in_later_ones(
+    tmp_path: Path, config: LogConfig, clean: bool, number: int, left: str
+) -> None:
+    logs, content = stopped(tmp_path / "t-0", config)
+    gone = logs[number]
+    others = LEFT[left]
+    if others is None:
+        gone.write_bytes(b"")
+    else:
+        gone.unlink()
+        for suffix in others:
+            gone.with_suffix(suffix).unlink()
+    expected = [(int(gone.stem), int(logs[number + 1].stem))]
+    for is_clean in (clean, True, False):
+        log = opened(tmp_path / "t-0", config, clean=is_clean)
+        assert (log.log_start_offset, log.log_end_offset) == (0, BATCHES)
+        assert lost(log) == expected
+        with pytest.raises(DamagedSegment):
+            log.read(expected[0][0], max_bytes=1, up_to=BATCHES, min_one_batch=True)
+        log.close(clean=False)
+    log = opened(tmp_path / "t-0", config)
+    examine(log)
+    heal(log, content)
+    assert read_all(log) == content
+    log.close(clean=True)
+    assert lost(opened(tmp_path / "t-0", config)) == []
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+def test_all_are_gone(tmp_path: Path, config: LogConfig) -> None:
+    stopped(tmp_path, config)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    for _ in range(2):
+        log = opened(tmp_path, config)
+        assert (log.log_start_offset, log.log_end_offset) == (0, BATCHES)
+        assert lost(log) == [(0, BATCHES)]
+        log.close(clean=True)
+
+
+def test_where_nobody_knows_the_start_the_first_segment_is_it(tmp_path: Path) -> None:
+    logs, _ = stopped(tmp_path)
+    for suffix in (".log", *ALL_INDEXES):
+        logs[0].with_suffix(suffix).unlink()
+    log = opened(tmp_path, PLAIN, log_start_offset=None)
+    assert log.log_start_offset == int(logs[1].stem)
+    assert lost(log) == []
+
+
+def test_what_was_not_flushed_is_named_and_the_replica_leaves_the_isr(tmp_path: Path) -> None:
+    logs, _ = stopped(tmp_path)
+    for suffix in (".log", *ALL_INDEXES):
+        logs[0].with_suffix(suffix).unlink()
+    log = opened(tmp_path, PLAIN, clean=False, recovery_point=0)
+    assert log.log_start_offset == int(logs[1].stem)
+    assert log.recovery.is_damaged
+    assert f"begins at {int(logs[1].stem)}, and had records from 0 on" in log.recovery.reasons[0]
+
+
+def test_a_compacted_log_with_damage_is_not_compacted_over_it(tmp_path: Path) -> None:
+    logs, _ = stopped(tmp_path, COMPACTED)
+    logs[1].unlink()
+    opened(tmp_path, COMPACTED).close(clean=True)
+    assert logs[1].read_bytes() == LOST
+
+
+class Killed(Exception):
+    pass
+
+
+class DyingDisk(OsFileSystem):
+    """The process dies behind so many renames and unlinks."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def _count(self) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("start", [0, None], ids=["checkpoint of before", "none"])
+def test_one_that_was_deleted_is_not_missed_wherever_a_kill_came(
+    tmp_path: Path, start: int | None
+) -> None:
+    """In the deletion, in the start after it, and with the log start not yet on the disk."""
+    killed = 0
+    bases = {int(file.stem) for file in stopped(tmp_path / "made")[0]}
+    for in_deletion in range(0, 12, 3):
+        for in_start in range(0, 12, 2):
+            path = tmp_path / f"{in_deletion}-{in_start}" / "t-0"
+            shutil.copytree(tmp_path / "made", path)
+            disk = DyingDisk(10**9)
+            log = opened(path, PLAIN, file_system=disk)
+            disk.left = in_deletion
+            log.advance_log_start_offset(45)
+            try:
+                apply_retention(log, now_ms=1000)
+                disk.left = 10**9
+            except Killed:
+                killed += 1
+            for again in (in_start, 3, 10**9):
+                disk = DyingDisk(again)
+                options: dict[str, Any] = {"clean": False, "log_start_offset": start}
+                try:
+                    log = opened(path, PLAIN, file_system=disk, **options)
+                except Killed:
+                    killed += 1
+            assert lost(log) == []
+            assert not any("missing" in reason for reason in log.recovery.reasons)
+            assert log.log_start_offset in bases
+            log.local.delete_old_files(10**9)
+            assert list(path.glob("*.deleted")) == []
+    assert killed > 10
+
+
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_reader_waits_until_it_is_known(tmp_path: Path, config: LogConfig, number: int) -> None:
+    logs, _ = stopped(tmp_path, config)
+    logs[number].unlink()
+    log = opened(tmp_path, config)
+    with pytest.raises(KafkaStorageError, match="is being examined"):
+        log.read(int(logs[number].stem), max_bytes=1, up_to=BATCHES, min_one_batch=True)
+    assert str(logs[number]) in {segment.files.path for segment in log.damage.suspects}

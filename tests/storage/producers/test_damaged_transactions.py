@@ -1,0 +1,167 @@
+"""What does damage cost that transactions of the same segment are about? Nothing of them.
+
+The log: a plain record, a transaction that is aborted, one that is committed, one that stays open.
+Each batch is damaged in turn, alone and together with the file that would have made up for it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bradbury.protocol.records.record_batch import read_header, walk_batches
+from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.log.segment_patch import SegmentPatch
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.transactions import (
+    commit_all,
+    end,
+    read_committed,
+    send,
+    transaction_state,
+)
+
+BATCHES = 9
+ABORTED, COMMITTED, OPEN = 1, 2, 3
+
+
+def write(log: PartitionLog) -> None:
+    """A record a batch."""
+
+    def put() -> None:
+        log.append_as_leader(make_batch(1), leader_epoch=0, now_ms=1000)
+
+    put()
+    send(log, 0, producer_id=ABORTED)
+    send(log, 0, producer_id=COMMITTED)
+    put()
+    end(log, is_commit=False, producer_id=ABORTED)
+    put()
+    end(log, is_commit=True, producer_id=COMMITTED)
+    send(log, 0, producer_id=OPEN)
+    put()
+
+
+def made(path: Path, *, is_closed: bool) -> tuple[bytes, object, list[int]]:
+    """What was written, what is known of producers, and what a reader of committed records sees.
+
+    With `is_closed` it is in a segment that is not the last.
+    """
+    log = open_log(path, config=LogConfig())
+    write(log)
+    if is_closed:
+        log.local.roll(now_ms=1000)
+        end(log, is_commit=True, producer_id=OPEN)
+    commit_all(log)
+    content, state, committed = read_all(log), transaction_state(log), read_committed(log)
+    log.close(clean=True)
+    return content, state, committed
+
+
+def opened(path: Path, end_offset: int) -> PartitionLog:
+    log = open_log(
+        path,
+        clean=True,
+        recovery_point=end_offset,
+        high_watermark=end_offset,
+        log_start_offset=0,
+        keeps_places=True,
+    )
+    for segment in log.segments:
+        examination = log.damage.begin_examination(segment)
+        assert examination is not None
+        examination.run()
+        log.damage.complete_examination(examination)
+    return log
+
+
+def heal(log: PartitionLog, content: bytes) -> None:
+    [path] = {each.path for each in log.damage.ranges}
+    segment = next(each for each in log.segments if each.files.path == path)
+    if segment is log.segments.active:
+        log.local.roll(now_ms=1000)
+    examination = log.damage.begin_examination(segment)
+    assert examination is not None
+    examination.run()
+    patch = SegmentPatch(log, examination, 2000)
+    patch.prepare()
+    while (wanted := patch.wanted) is not None:
+        starts = [at for at, header in walk_batches(content) if header.base_offset >= wanted[0]]
+        patch.add(content[starts[0] :])
+    patch.finish()
+    patch.apply(2000)
+
+
+def damage(log_file: Path, number: int, byte: int) -> None:
+    content = bytearray(log_file.read_bytes())
+    positions = [position for position, _ in walk_batches(content)]
+    content[positions[number] + byte] ^= 0x10
+    log_file.write_bytes(content)
+
+
+def nothing(path: Path) -> None:
+    pass
+
+
+def without_snapshots(path: Path) -> None:
+    for snapshot in path.glob("*.snapshot"):
+        snapshot.unlink()
+
+
+def without_indexes(path: Path) -> None:
+    """Of offsets: all of them are made again."""
+    for index in path.glob("*.index"):
+        index.unlink()
+
+
+def with_a_garbled_transaction_index(path: Path) -> None:
+    for index in path.glob("*.txnindex"):
+        index.write_bytes(index.read_bytes()[:-3])
+
+
+BESIDES = (nothing, without_snapshots, without_indexes, with_a_garbled_transaction_index)
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["the last segment", "a closed one"])
+@pytest.mark.parametrize("byte", [8, 16, 50, 62], ids=str)
+@pytest.mark.parametrize("besides", BESIDES, ids=lambda each: each.__name__)
+def test_healed_it_is_as_before(
+    tmp_path: Path, besides: Callable[[Path], None], byte: int, is_closed: bool
+) -> None:
+    for number in range(BATCHES):
+        path = tmp_path / str(number) / "t-0"
+        path.mkdir(parents=True)
+        content, state, committed = made(path, is_closed=is_closed)
+        end_offset = [header.next_offset for _, header in walk_batches(content)][-1]
+        damage(min(path.glob("*.log")), number, byte)
+        besides(path)
+        log = opened(path, end_offset)
+        lost = [(each.start, each.end) for each in log.damage.ranges]
+        assert lost == [(number, number + 1)], number
+        if besides in (nothing, without_indexes):
+            assert transaction_state(log) == state, number
+            assert log.last_stable_offset == (BATCHES + 1 if is_closed else BATCHES - 2)
+        heal(log, content)
+        for _ in range(2):
+            assert transaction_state(log) == state, number
+            assert read_committed(log) == committed, number
+            assert read_all(log) == content
+            log.close(clean=True)
+            log = opened(path, end_offset)
+
+
+def test_aborted_records_are_not_shown_while_it_is_damaged(tmp_path: Path) -> None:
+    content, _, committed = made(tmp_path, is_closed=True)
+    marker = next(
+        number
+        for number, (position, header) in enumerate(walk_batches(content))
+        if header.is_control and read_header(content[position:]).producer_id == ABORTED
+    )
+    damage(min(tmp_path.glob("*.log")), marker, 16)
+    without_indexes(tmp_path)
+    log = opened(tmp_path, BATCHES + 1)
+    index = log.segments[0].transaction_index
+    assert [each.producer_id for each in index.all()] == [ABORTED]
+    assert committed
