@@ -22,6 +22,7 @@ import typer
 from ..discovery.state_file import CLIENT_CONFIG_VARIABLE
 from .acls.acls_command import acls
 from .bench.bench_command import bench
+from .cluster.client_config_command import client_config
 from .cluster.cluster_commands import down, up
 from .cluster.dirs_command import dirs
 from .cluster.quotas_command import quotas
@@ -115,6 +116,7 @@ def version() -> None:
 app.command()(up)
 app.command()(down)
 app.command()(status)
+app.command("client-config")(client_config)
 app.add_typer(topics, name="topics")
 app.command()(produce)
 app.command()(consume)

@@ -154,7 +154,7 @@ def crash_nodes(address: str, networks: Sequence[OwnNetwork] = ()) -> Iterator[l
         yield nodes
     finally:
         for node in nodes:
-            node.kill()
+            node.end()
         for node in nodes:
             node.wait_until_dead()
 

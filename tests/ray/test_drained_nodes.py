@@ -27,7 +27,7 @@ def three_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[Ra
         yield nodes
     finally:
         for node in nodes:
-            node.kill()
+            node.end()
         for node in nodes:
             node.wait_until_dead()
 

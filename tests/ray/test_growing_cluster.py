@@ -43,7 +43,7 @@ def join(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[Join]:
         yield start
     finally:
         for node in nodes:
-            node.kill()
+            node.end()
         for node in nodes:
             node.wait_until_dead()
 

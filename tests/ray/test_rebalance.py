@@ -35,7 +35,7 @@ def three_nodes(
             yield running
     finally:
         for node in nodes:
-            node.kill()
+            node.end()
         for node in nodes:
             node.wait_until_dead()
 

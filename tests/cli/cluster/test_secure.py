@@ -1,0 +1,183 @@
+"""`bradbury up --secure`, as somebody meets it who has read nothing, and those who are not meant."""
+
+import os
+import re
+import socket
+import ssl
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka.admin
+import psutil
+import pytest
+
+import bradbury
+from bradbury.clients.security.client_config_file import read_client_options
+from bradbury.protocol.errors import AuthenticationFailed, KafkaError
+from bradbury.tests.support.command_line import Command
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+PATIENCE = 60
+METADATA_OF_ALL = struct.pack(">hhihi", 3, 1, 7, -1, -1)
+TASK = """
+import ray, bradbury
+cluster = bradbury.connect()
+
+@ray.remote
+def produce(*servers):
+    with bradbury.Producer(*servers) as producer:
+        return producer.send("flights", b"from a task").result(60).offset >= 0
+
+print(ray.get([produce.remote(), produce.remote(cluster.bootstrap_servers)]))
+"""
+
+
+@pytest.fixture
+def down_in_the_end(process: Command) -> Iterator[None]:
+    yield
+    process("down")
+
+
+def ports_of_actors() -> dict[int, str]:
+    """What our actors of this machine listen at, by the names of their processes."""
+    found = {}
+    for one in psutil.process_iter(["name", "uids"]):
+        name = one.info["name"] or ""
+        if one.info["uids"].real == os.getuid() and re.match("ray::(Broker|Group|Partition)", name):
+            for connection in one.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found[connection.laddr.port] = name
+    return found
+
+
+def is_answered(host: str, port: int, *, tls: bool) -> bool:
+    """Whether somebody without a certificate and a password is told what topics there are."""
+    frame = struct.pack(">i", len(METADATA_OF_ALL)) + METADATA_OF_ALL
+    anybody = ssl.create_default_context()
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE
+    answer = b""
+    try:
+        with socket.create_connection((host, port), timeout=PATIENCE) as plain:
+            sock = anybody.wrap_socket(plain) if tls else plain
+            sock.sendall(frame)
+            while len(answer) < 8 and (part := sock.recv(8 - len(answer))):
+                answer += part
+    except (ssl.SSLError, ConnectionError):
+        return False
+    # Ray's own ports, which these processes have, too, say something else first.
+    return answer[4:8] == METADATA_OF_ALL[4:8]
+
+
+def test_a_secured_cluster_serves_its_user_and_nobody_else(
+    process: Command, environment: dict[str, str], home: Path, down_in_the_end: None
+) -> None:
+    others = ports_of_actors()
+    up = process("up", "--detach", "--secure", "--port", "0")
+    assert up.code == 0, up
+    servers = re.search(r"Bradbury is up: (\S+)", up.out)
+    path = re.search(r"clients   (\S+)", up.out)
+    assert servers is not None and path is not None
+
+    kept = Path(path[1]).parent
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    data = home / ".local" / "share" / "bradbury" / "tls"
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    for file in (*kept.iterdir(), *data.iterdir()):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    password = re.search('password="(.+?)"', Path(path[1]).read_text())
+    assert password is not None
+    log = (home / ".local" / "state" / "bradbury" / "up.log").read_text()
+    state = (home / ".local" / "state" / "bradbury" / "cluster.json").read_text()
+    assert password[1] not in log + state + up.out + up.err
+
+    # The user's own commands, programs and Ray tasks find the password by themselves.
+    assert process("topics", "create", "flights").code == 0
+    assert process("produce", "flights", stdin=b"a record\n").code == 0
+    consumed = process("consume", "flights", "--from-beginning", "--max", "1")
+    assert consumed.out == "a record\n", consumed
+    assert process("status").code == 0
+    done = subprocess.run(
+        [sys.executable, "-c", TASK],
+        cwd=environment["HOME"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "[True, True]" in done.stdout, done.stderr
+
+    # Another user: a password of his own, and no more than the rules give him.
+    assert process("users", "add", "alice", stdin=b"a-secret\n").code == 0
+    printed = process("client-config", "--form", "librdkafka", "--user", "alice").out
+    settings = dict(line.split("=", 1) for line in printed.splitlines())
+    alice = settings | {"sasl.password": "a-secret", "log_level": "0"}
+    admin = confluent_kafka.admin.AdminClient(alice)
+    assert "flights" not in admin.list_topics(timeout=PATIENCE).topics
+    added = process("acls", "add", "--allow-principal", "User:alice", "--consumer",
+                    "--topic", "flights", "--group", "readers")  # fmt: skip
+    assert added.code == 0, added
+    consumer = confluent_kafka.Consumer(
+        alice | {"group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["flights"])
+    message = consumer.poll(PATIENCE)
+    assert message is not None and message.error() is None, message
+    consumer.close()
+    refused: list[confluent_kafka.KafkaError] = []
+    producer = confluent_kafka.Producer(alice)
+    producer.produce("flights", b"x", on_delivery=lambda error, _: refused.append(error))
+    producer.flush(PATIENCE)
+    assert refused[0].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    # What is printed for our own clients and Kafka's tools is what they take.
+    (home / "client.properties").write_text(process("client-config").out)
+    shown = read_client_options(home / "client.properties")
+    with bradbury.Admin(servers[1], **shown) as as_admin:
+        assert as_admin.list_topics() == ["flights"]
+    wrong = {**shown, "sasl_jaas_config": shown["sasl_jaas_config"].replace(password[1], "wrong")}
+    with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+        bradbury.Admin(servers[1], **wrong).list_topics()  # type: ignore[arg-type]
+    with pytest.raises((KafkaError, ConnectionError, bradbury.protocol.errors.ConnectionFailed)):
+        bradbury.Admin(servers[1], timeout_ms=3_000, security_protocol="PLAINTEXT").list_topics()
+
+    # Whoever tries the ports is told nothing.
+    ours = {port: name for port, name in ports_of_actors().items() if port not in others}
+    assert len(ours) >= 6, ours
+    host = servers[1].rpartition(":")[0]
+    for port, name in ours.items():
+        for tls in (False, True):
+            assert not is_answered(host, port, tls=tls), (port, name, tls)
+
+    # Once more: nothing is made anew, and it goes on.
+    assert process("down").code == 0
+    again = process("up", "--detach", "--secure", "--port", "0")
+    assert again.code == 0, again
+    assert password[1] in Path(path[1]).read_text()
+    assert process("topics", "list").out.split()[:1] != []
+
+
+def test_without_it_nothing_is_opened_to_the_network(process: Command) -> None:
+    refused = process("up", "--detach", "--host", "0.0.0.0", "--port", "0").error
+    assert "asks nobody who he is" in refused
+    assert "--secure" in refused
+    assert "--insecure" in refused
+
+
+def test_a_secret_is_not_given_to_ray_as_it_is(process: Command) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="s3cret";'
+    refused = process(
+        "up", "--detach", "--port", "0",
+        "--config", "listeners=SASL_PLAINTEXT://:0",
+        "--config", "sasl.enabled.mechanisms=PLAIN",
+        "--config", "sasl.mechanism.inter.broker.protocol=PLAIN",
+        "--config", f"listener.name.sasl_plaintext.plain.sasl.jaas.config={jaas}",
+    ).usage  # fmt: skip
+    assert "${file:" in refused
+    assert "s3cret" not in refused
