@@ -73,10 +73,10 @@ from .loop.heap import Heap
 from .loop.node_metrics import LoopProbe, NodeMetrics
 from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.acceptor import PortInUse
-from .network.node_quotas import NodeQuotas
 from .network.peers import Peers
 from .network.socket_server import SocketServer
-from .network.timed_request import timed_aside
+from .quotas.node_quotas import NodeQuotas
+from .quotas.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer

@@ -38,11 +38,11 @@ from ...handlers.server.dispatch import (
     dispatch,
 )
 from ...protocol.records.fetch_response import FileSlice
-from .muting import Muting
+from ..quotas.muting import Muting
+from ..quotas.timed_request import maybe_timed
 from .page_cache import bring_in, is_resident
 from .response_slot import ResponseSlot
 from .shared import Shared
-from .timed_request import maybe_timed
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2

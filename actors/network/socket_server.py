@@ -25,9 +25,9 @@ from ...handlers.ports.client_session import ClientSession
 from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
+from ..quotas.held_sockets import HeldSockets
 from .acceptor import Acceptor
 from .client_connection import SCRATCH_SIZE, ClientConnection
-from .held_sockets import HeldSockets
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 from .sasl_credentials import ListenerCredentials

@@ -18,7 +18,7 @@ from ..terminal.output import note, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...clients.admin.quotas_admin import ClientQuotaEntity, ClientQuotaFilterComponent
+    from ...clients.quotas.quotas_admin import ClientQuotaEntity, ClientQuotaFilterComponent
 
 KEYS: Final = {
     "producer_byte_rate": "bytes a second that it produces",
@@ -63,7 +63,7 @@ def list_quotas(
 ) -> None:
     """Show quotas: all, or those of the entities that are named."""
     from ...clients.admin.admin import Admin
-    from ...clients.admin.quotas_admin import ClientQuotaFilter
+    from ...clients.quotas.quotas_admin import ClientQuotaFilter
 
     entity = _entity(
         (user, user_default), (client_id, client_id_default), (ip, ip_default), may_be_empty=True
@@ -131,7 +131,7 @@ def remove(
 ) -> None:
     """Remove quotas of a user, a client id, both together, or an address."""
     from ...clients.admin.admin import Admin
-    from ...clients.admin.quotas_admin import ClientQuotaFilter
+    from ...clients.quotas.quotas_admin import ClientQuotaFilter
 
     entity = _entity((user, user_default), (client_id, client_id_default), (ip, ip_default))
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -161,7 +161,7 @@ def _entity(
     may_be_empty: bool = False,
 ) -> ClientQuotaEntity:
     """Of each: its name, and whether the default is meant."""
-    from ...clients.admin.quotas_admin import ClientQuotaEntity
+    from ...clients.quotas.quotas_admin import ClientQuotaEntity
 
     names: list[Any] = []
     for option, (name, is_default) in (("user", user), ("client-id", client_id), ("ip", ip)):
@@ -177,7 +177,7 @@ def _entity(
 
 
 def _components(entity: ClientQuotaEntity) -> tuple[ClientQuotaFilterComponent, ...]:
-    from ...clients.admin.quotas_admin import ClientQuotaFilterComponent
+    from ...clients.quotas.quotas_admin import ClientQuotaFilterComponent
 
     return tuple(
         ClientQuotaFilterComponent.of_default_entity(kind)

@@ -3,7 +3,6 @@
 admin                                              what users call
 topics_admin, configs, records_admin, log_dirs     topics and their data
 group_admin, group_offsets_admin, group_lag        groups
-quotas_admin                                       what clients may use
 replicas_admin                                     where replicas lie and who leads
 users_calls, users_admin                           users' credentials
 record_times, replay                               what the command line adds

@@ -27,6 +27,7 @@ from ...protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from ..quotas.quotas_calls import QuotasCalls
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClientConfig, ClusterClient
@@ -51,7 +52,6 @@ from .group_offsets_admin import (
     group_offsets,
 )
 from .log_dirs import LogDir, describe_log_dirs
-from .quotas_calls import QuotasCalls
 from .records_admin import HIGH_WATERMARK, delete_records
 from .replicas_admin import (
     ELECTION_TYPES,

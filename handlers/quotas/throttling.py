@@ -4,7 +4,7 @@ The answer goes out at once, with throttle_time_ms, the longest that one of the 
 for; then the connection is not read from for so long. With acks=0 there is no answer, but the wait.
 Requests that only brokers send are exempt, among them the verification of transactions: it asks for
 a producer who has a quota of his own. Fetch says it itself, before its answer has
-changed its session: see throttled_fetch.
+changed its session: see records/throttled_fetch.
 Source: KafkaApis.handleProduceRequest, RequestHandlerHelper in apache/kafka.
 """
 

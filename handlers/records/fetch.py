@@ -15,10 +15,10 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.quota_port import Quotas
-from ..quotas.throttled_fetch import finish, within_quota
 from .fetch_down_conversion import FIRST_WITH_BATCHES, as_message_sets
 from .fetch_reading import is_follower
 from .pending_fetch import ParkedFetch, PendingFetch, begin_fetch
+from .throttled_fetch import finish, within_quota
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awaitable[FetchAnswer]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import bradbury
-from bradbury.clients.admin.quotas_admin import ClientQuotaEntity
+from bradbury.clients.quotas.quotas_admin import ClientQuotaEntity
 from bradbury.tests.compatibility.support.compatibility import Ran, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.deep]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import bradbury
-from bradbury.clients.admin.quotas_admin import (
+from bradbury.clients.quotas.quotas_admin import (
     CLIENT_ID,
     ClientQuotaEntity,
     ClientQuotaFilter,

@@ -15,7 +15,7 @@ from ...protocol.records.fetch_response import FetchedTopic, write_fetch_respons
 from ..ports.context import RequestContext
 from ..ports.fetch_answer import FetchAnswer
 from ..ports.quota_port import Quotas
-from ..records.pending_fetch import PendingFetch
+from .pending_fetch import PendingFetch
 
 
 def within_quota(request: FetchRequest, context: RequestContext, quotas: Quotas) -> FetchRequest:

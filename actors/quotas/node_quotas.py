@@ -20,7 +20,7 @@ from ...cluster.quotas.quota_entity import (
     REQUEST_PERCENTAGE,
 )
 from ...cluster.quotas.quota_limits import AddressLimits, QuotaLimits
-from ...handlers.ports.context import RequestContext
+from ...handlers.ports.quota_port import AskedBy
 from ...handlers.ports.request_metrics import Histogram
 from ...protocol.config_key import INT_MAX
 
@@ -57,24 +57,24 @@ class NodeQuotas:
         """Whether any client has a quota of time."""
         return self._counts_time
 
-    def produced(self, context: RequestContext) -> int:
+    def produced(self, context: AskedBy) -> int:
         """See Quotas."""
         assert context.trace is not None
         return self._produce.record(*_who(context), context.trace.request_bytes, _now_ms())
 
-    def fetched(self, context: RequestContext, size: int) -> int:
+    def fetched(self, context: AskedBy, size: int) -> int:
         """See Quotas."""
         return self._fetch.record(*_who(context), size, _now_ms())
 
-    def not_fetched(self, context: RequestContext, size: int) -> None:
+    def not_fetched(self, context: AskedBy, size: int) -> None:
         """See Quotas."""
         self._fetch.take_back(*_who(context), size, _now_ms())
 
-    def most_fetched(self, context: RequestContext) -> int:
+    def most_fetched(self, context: AskedBy) -> int:
         """See Quotas."""
         return int(min(self._fetch.most_at_once(*_who(context)), INT_MAX))
 
-    def handled(self, context: RequestContext) -> int:
+    def handled(self, context: AskedBy) -> int:
         """See Quotas. 100 percent are one second of each second."""
         if not self._counts_time or context.trace is None:
             return 0
@@ -90,14 +90,14 @@ class NodeQuotas:
             self._throttles["connection"].observe(throttle_ms / 1000)
         return throttle_ms
 
-    def hold(self, context: RequestContext, quota: str, throttle_ms: int) -> None:
+    def hold(self, context: AskedBy, quota: str, throttle_ms: int) -> None:
         """See Quotas."""
         self._throttles[quota].observe(throttle_ms / 1000)
         if context.trace is not None:
             context.trace.throttle_ms = throttle_ms
 
 
-def _who(context: RequestContext) -> tuple[str, str]:
+def _who(context: AskedBy) -> tuple[str, str]:
     return context.session.principal.name, context.client_id or ""
 
 

@@ -5,7 +5,7 @@ from time import perf_counter, sleep
 
 import pytest
 
-from bradbury.actors.network.timed_request import TimedRequest, timed_aside
+from bradbury.actors.quotas.timed_request import TimedRequest, timed_aside
 from bradbury.handlers.ports.request_metrics import RequestTrace
 
 
