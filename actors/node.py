@@ -77,6 +77,7 @@ from .network.node_quotas import NodeQuotas
 from .network.peers import Peers
 from .network.socket_server import SocketServer
 from .network.timed_request import timed_aside
+from .network.tls_contexts import read_secret
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer
@@ -223,6 +224,8 @@ class Node:
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
+        secret = read_secret(self.server_config.security.delegation_token_secret_key)
+        self.delegation_token_key = secret.encode() or None
         self.socket_server = SocketServer(self)
         self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)
