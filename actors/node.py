@@ -75,6 +75,7 @@ from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.acceptor import PortInUse
 from .network.peers import Peers
 from .network.socket_server import SocketServer
+from .network.tls_contexts import read_secret
 from .quotas.node_quotas import NodeQuotas
 from .quotas.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
@@ -223,6 +224,8 @@ class Node:
         self._probe = LoopProbe(self.metrics.loop_lag)
         self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
+        secret = read_secret(self.server_config.security.delegation_token_secret_key)
+        self.delegation_token_key = secret.encode() or None
         self.socket_server = SocketServer(self)
         self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)

@@ -31,6 +31,9 @@ from .security.authorizer import parse_super_users
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
 NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says what is"
+TOKENS_GO_BY_THEMSELVES = (
+    "nobody logs in with an expired delegation token; the next change of any removes it"
+)
 QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
@@ -89,7 +92,7 @@ class BrokerConfig(Config):
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,
         "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
-        "delegation.token.*": NO_SECURITY,
+        "delegation.token.expiry.check.interval.ms": TOKENS_GO_BY_THEMSELVES,
         "quota.*": QUOTAS_ARE_METADATA,
         "client.quota.callback.class": "quotas are the cluster's; a callback is a Java class",
         "metric.reporters": NO_METRICS_REPORTERS,

@@ -475,3 +475,31 @@ class ThrottlingQuotaExceeded(KafkaError):
     """Too many changes of topics for the client's quota (KIP-599); the answer says how long."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class DelegationTokenAuthDisabled(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+class DelegationTokenNotFound(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+class DelegationTokenOwnerMismatch(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+class DelegationTokenRequestNotAllowed(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+class DelegationTokenAuthorizationFailed(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+
+
+class DelegationTokenExpired(KafkaError):
+    code = ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+
+class InvalidPrincipalType(KafkaError):
+    code = ErrorCode.INVALID_PRINCIPAL_TYPE

@@ -10,6 +10,7 @@ from typing import Final
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.sasl.credentials import TokenCredential
+from ...cluster.security.sasl.delegation_token import token_credential
 from ...cluster.security.sasl.mechanisms import make_server
 from ...cluster.security.sasl.sasl_server import SaslServer
 from ...handlers.ports.client_session import ClientSession
@@ -31,8 +32,14 @@ class ListenerCredentials:
         InvalidConfig: a sasl.jaas.config that cannot be read, or PLAIN without any user.
     """
 
-    def __init__(self, config: ListenerConfig, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        config: ListenerConfig,
+        image: Callable[[], MetadataImage],
+        token_key: bytes | None = None,
+    ) -> None:
         self._config = config
+        self._token_key = token_key
         self._image = image
         self._users: dict[str, str] = {}
         for mechanism, text in config.jaas.items():
@@ -64,8 +71,9 @@ class ListenerCredentials:
 
     def delegation_token(self, token_id: str, mechanism: str) -> TokenCredential | None:
         """See Credentials."""
-        del token_id, mechanism
-        return None
+        if self._token_key is None:
+            return None
+        return token_credential(self._image(), self._token_key, token_id, mechanism)
 
     def authentication(self, session: ClientSession) -> SaslAuthentication:
         """Of a new connection."""

@@ -103,7 +103,9 @@ class SocketServer:
         """
         credentials = None
         if config.protocol.is_sasl:
-            credentials = ListenerCredentials(config, lambda: self._node.image)
+            credentials = ListenerCredentials(
+                config, lambda: self._node.image, self._node.delegation_token_key
+            )
         acceptor = Acceptor(config, self, credentials)
         taken = acceptor.bind(host, port)
         self._acceptors.append(acceptor)

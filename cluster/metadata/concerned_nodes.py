@@ -15,7 +15,12 @@ from .metadata_records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
-from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from .user_records import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 
 _OF_ALL = (
     ConfigRecord,
@@ -24,6 +29,8 @@ _OF_ALL = (
     RemoveAccessControlEntryRecord,
     UserScramCredentialRecord,
     RemoveUserScramCredentialRecord,
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
 )
 
 

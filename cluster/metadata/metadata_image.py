@@ -40,10 +40,13 @@ from .metadata_records import (
     VotersRecord,
 )
 from .user_records import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     ScramCredentials,
     UserScramCredentialRecord,
     apply_scram,
+    apply_token,
     scram_records,
 )
 
@@ -168,6 +171,7 @@ class MetadataImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Subscriptions to metrics of clients, by name."""
     scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=lambda: _EMPTY)
     acls: Mapping[str, AclBinding] = field(default_factory=lambda: _EMPTY)
     """Rules of access, by id; no two are equal."""
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
@@ -252,6 +256,7 @@ class MetadataImage:
             for key, value in configs.items()
         ]
         records += scram_records(self.scram_credentials)
+        records += self.delegation_tokens.values()
         records += [AccessControlEntryRecord.of(*each) for each in self.acls.items()]
         records += client_quota_records(self.client_quotas)
         return records
@@ -329,6 +334,8 @@ class _Change:
                     self._writable("nodes")[record.node_id] = replace(node, fenced=record.fenced)
             case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
                 apply_scram(self._writable("scram_credentials"), record)
+            case DelegationTokenRecord() | RemoveDelegationTokenRecord():
+                apply_token(self._writable("delegation_tokens"), record)
             case AccessControlEntryRecord():
                 self._writable("acls")[record.id] = record.binding
             case RemoveAccessControlEntryRecord():

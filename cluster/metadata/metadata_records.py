@@ -26,7 +26,12 @@ from ...protocol.security.acl_binding import (
     PatternType,
     ResourceType,
 )
-from .user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from .user_records import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +228,8 @@ MetadataRecord = (
     | ProducerIdsRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
     | ClientQuotaRecord

@@ -36,9 +36,12 @@ from .metadata_records import (
     TopicRecord,
 )
 from .user_records import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
     apply_scram,
+    apply_token,
     scram_records,
 )
 
@@ -81,6 +84,7 @@ class KnownMetadata:
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
     scram: dict[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
+    tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
     next_node_id: int = 1
     next_producer_id: int = 0
     cluster_id: str = ""
@@ -112,6 +116,8 @@ class KnownMetadata:
                 (self.draining.add if record.is_draining else self.draining.discard)(record.machine)
             case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
                 apply_scram(self.scram, record)
+            case DelegationTokenRecord() | RemoveDelegationTokenRecord():
+                apply_token(self.tokens, record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
             case EpochRecord():
@@ -180,6 +186,7 @@ def recover_metadata(
         *recovery.topic_records(partitions, internal_configs),
         *recovery.other_configs(),
         *scram_records(known.scram),
+        *known.tokens.values(),
     ]
     image = MetadataImage().apply(records, offset=new.offset)
     return RecoveredMetadata(image, recovery.notes)

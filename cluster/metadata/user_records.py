@@ -1,7 +1,8 @@
-"""Records about users' credentials, and what they make of the image's part. Parts of the others.
+"""Records about users' credentials and tokens, and what they make of parts of the image.
 
 Keys are in base64 and never shown: whoever has them can try passwords, or play the broker. A
-password is in no record. Source: UserScramCredentialRecord.json, ScramImage in apache/kafka.
+password is in no record. Source: UserScramCredentialRecord.json, DelegationTokenRecord.json,
+ScramImage in apache/kafka.
 """
 
 from __future__ import annotations
@@ -58,6 +59,28 @@ class RemoveUserScramCredentialRecord:
     mechanism: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenRecord:
+    """All of a delegation token (KIP-48) but its HMAC; replaces the former one of this id.
+
+    owner, requester, renewers: principals as text. Times in milliseconds since 1970; the token is
+    over at expiry_timestamp, and cannot be renewed beyond max_timestamp.
+    """
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiry_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveDelegationTokenRecord:
+    token_id: str
+
+
 def apply_scram(
     users: dict[str, Mapping[str, ScramCredential]],
     record: UserScramCredentialRecord | RemoveUserScramCredentialRecord,
@@ -72,6 +95,16 @@ def apply_scram(
         users[record.name] = MappingProxyType(changed)
     else:
         users.pop(record.name, None)
+
+
+def apply_token(
+    tokens: dict[str, DelegationTokenRecord],
+    record: DelegationTokenRecord | RemoveDelegationTokenRecord,
+) -> None:
+    if isinstance(record, DelegationTokenRecord):
+        tokens[record.token_id] = record
+    else:
+        tokens.pop(record.token_id, None)
 
 
 def scram_records(users: ScramCredentials) -> Iterator[UserScramCredentialRecord]:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 from ...protocol.config_key import (
+    DAY_MS,
     Config,
     ConfigKey,
     ConfigType,
@@ -149,6 +150,15 @@ class SecurityConfig(Config):
     )
     connection_failed_authentication_delay_ms: int = integer(
         100, 0, "How long whoever fails to authenticate waits for being told so.", highest=10_000
+    )
+    delegation_token_secret_key: str = password(
+        "What delegation tokens are signed with, the same on all nodes. Empty: there are none."
+    )
+    delegation_token_max_lifetime_ms: int = long(
+        7 * DAY_MS, 1, "The longest that a delegation token can be renewed for."
+    )
+    delegation_token_expiry_time_ms: int = long(
+        DAY_MS, 1, "How long a delegation token is good before it has to be renewed."
     )
     overrides: Mapping[str, str] = field(default_factory=lambda: _NOTHING, repr=False)
 

@@ -2,4 +2,5 @@
 
 guarding          how a guard takes out of a request what is not allowed
 record_access, topic_access, group_access, transaction_access, config_access, cluster_access
+user_access, token_access   users and their tokens
 """

@@ -32,11 +32,12 @@ class SaslState(Protocol):
 class ClientSession:
     """`listener` by name, `protocol` as Kafka's SecurityProtocol, `address` without a port.
 
+    is_token: it showed a delegation token, which is no proof for getting another.
     sasl: None where clients need not prove who they are by SASL.
     ending: why the connection is closed behind its next answer; None: it goes on.
     """
 
-    __slots__ = ("address", "ending", "listener", "principal", "protocol", "sasl")
+    __slots__ = ("address", "ending", "is_token", "listener", "principal", "protocol", "sasl")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class ClientSession:
         self.protocol = protocol
         self.principal = principal
         self.sasl = sasl
+        self.is_token = False
         self.ending: str | None = None
 
 

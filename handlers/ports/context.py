@@ -104,6 +104,11 @@ class Node(Coordinators, Protocol):
         """None: none is set for any client."""
         ...
 
+    @property
+    def delegation_token_key(self) -> bytes | None:
+        """What delegation tokens are signed with; None: there are none."""
+        ...
+
     async def run_aside(self, call: Callable[[], T]) -> T:
         """Run what takes long and touches nothing shared in a thread, one call after another."""
         ...

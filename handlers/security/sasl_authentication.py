@@ -152,6 +152,7 @@ class SaslAuthentication:
         except SaslAuthenticationFailed as error:
             self._refuse(f"failed to authenticate with {self._mechanism} ({error})")
             raise
+        self._session.is_token = step.is_token
         return step.reply, self._complete(principal, step.expires_at_ms, now_ms)
 
     def _complete(self, principal: Principal, expires_at_ms: int | None, now_ms: int) -> int:

@@ -30,6 +30,8 @@ _ON = {
     ResourceType.GROUP: "group",
     ResourceType.CLUSTER: "cluster",
     ResourceType.TRANSACTIONAL_ID: "transactional id",
+    ResourceType.DELEGATION_TOKEN: "delegation token",
+    ResourceType.USER: "user",
 }
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,21 +27,6 @@ def run(java: Java, servers: str) -> Java:
         ran = java(tool, "--bootstrap-server", servers, *arguments, stdin=stdin)
         assert ran.code == 0, f"{ran.code}\n{ran.out}\n{ran.err}"
         return ran.out
-
-    return call
-
-
-@pytest.fixture
-def refusal(java: Java, servers: str) -> Java:
-    """Run a tool that cannot do it; the line that says why."""
-
-    def call(tool: str, *arguments: str) -> str:
-        ran = java(tool, "--bootstrap-server", servers, *arguments)
-        said = ran.out + ran.err
-        assert ran.code != 124, f"it hangs:\n{said}"
-        found = re.findall(r"node does not support \w+", said)
-        assert found, said
-        return found[-1]
 
     return call
 
@@ -415,25 +399,6 @@ def test_a_broker_in_service_is_not_unregistered(
     with kafka_tools.call("kafka-cluster unregister"):
         ran = java(TOOLS + "ClusterTool", "unregister", "--bootstrap-server", servers, "--id", "1")
         assert "node 1 is in service; stop it first" in ran.out + ran.err
-
-
-@pytest.mark.parametrize(
-    ("name", "tool", "arguments"),
-    [
-        ("kafka-delegation-tokens --describe", "DelegationTokenCommand", ("--describe",)),
-    ],
-)
-def test_what_is_not_there_says_so_at_once(
-    refusal: Java, kafka_tools: Tool, tmp_path: Path, name: str, tool: str, arguments: tuple
-) -> None:
-    if tool == "DelegationTokenCommand":
-        config = tmp_path / "client.properties"
-        config.touch()
-        arguments = (*arguments, "--command-config", str(config))
-    began = time.monotonic()
-    reason = refusal(TOOLS + tool, *arguments)
-    assert time.monotonic() - began < 50  # their own patience is a minute
-    kafka_tools.refused(name, reason)
 
 
 def test_the_log_dump_of_a_copy_finds_nothing_wrong_with_its_indexes(

@@ -12,13 +12,11 @@ import pytest
 from confluent_kafka import admin as confluent
 
 import bradbury
-from bradbury.handlers.server.table import APIS
 from bradbury.tests.compatibility.support.compatibility import Ran, Recorder, Tool
 
 pytestmark = pytest.mark.slow
 
 SECONDS = 60
-DESCRIBE_CLIENT_QUOTAS = 48
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -72,11 +70,10 @@ def test_kafka_configs_and_a_java_client(
     with kafka_tools.call("a client with SCRAM-SHA-512"):
         ran = as_alice()
         assert ran.code == 0, ran
-    if DESCRIBE_CLIENT_QUOTAS in APIS:  # which the tool asks for first
-        with kafka_tools.call("kafka-configs --describe (users: SCRAM)"):
-            ran = configs("--describe", *user)
-            assert "SCRAM credential configs for user-principal 'alice' are" in ran.out, ran
-            assert "SCRAM-SHA-512=iterations=8192" in ran.out, ran
+    with kafka_tools.call("kafka-configs --describe (users: SCRAM)"):
+        ran = configs("--describe", *user)
+        assert "SCRAM credential configs for user-principal 'alice' are" in ran.out, ran
+        assert "SCRAM-SHA-512=iterations=8192" in ran.out, ran
     with kafka_tools.call("kafka-configs --alter --delete-config (users: SCRAM)"):
         for mechanism in ("SCRAM-SHA-512", "SCRAM-SHA-256"):
             ran = configs("--alter", *user, "--delete-config", mechanism)

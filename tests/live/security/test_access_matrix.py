@@ -42,6 +42,7 @@ CODES = {
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 Right = tuple[Operation, ResourceType]
@@ -109,11 +110,20 @@ REFUSED_AS = {
 """Where there are several ways."""
 WITHOUT_AN_ERROR = {("DescribeLogDirs", 1), ("DescribeLogDirs", 2)}
 """These versions have no place for it: the answer is empty."""
-FOR_EVERYBODY = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+FOR_EVERYBODY = {
+    *("ApiVersions", "SaslHandshake", "SaslAuthenticate"),
+    *("RenewDelegationToken", "ExpireDelegationToken"),
+}
 HIDING: dict[str, set[Right]] = {
     "ListGroups": {(O.DESCRIBE, CLUSTER), (O.DESCRIBE, GROUP)},
     "ListTransactions": {(O.DESCRIBE, TRANSACTIONAL_ID)},
     "DescribeCluster": {(O.DESCRIBE, CLUSTER)},
+    "DescribeDelegationToken": {
+        (O.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+        (O.DESCRIBE_TOKENS, ResourceType.USER),
+    },
+    # One's own are everybody's; of others see test_delegation_tokens.
+    "CreateDelegationToken": {(O.CREATE_TOKENS, ResourceType.USER)},
 }
 """What is not allowed is left out of an answer without an error."""
 BESIDES: dict[str, set[Right]] = {

@@ -32,6 +32,7 @@ from bradbury.protocol.messages.sync_group import (
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import ZERO_UUID, Message
 from tests.support.wire.raw_client import RawClient
+from tests.support.wire.sample_user_requests import USER_REQUESTS
 
 NOW = 1_700_000_000_000
 SAMPLE_ID = UUID(int=7)
@@ -254,23 +255,6 @@ def _alter_client_quotas(s: Sample, version: int) -> Message:
     ops = [make("alter_client_quotas", "OpData", key="producer_byte_rate", value=2.0**60)]
     entry = make("alter_client_quotas", "EntryData", entity=parts, ops=ops)
     return make("alter_client_quotas", "AlterClientQuotasRequest", entries=[entry])
-
-
-def _describe_users(s: Sample, version: int) -> Message:
-    users = [make("describe_user_scram_credentials", "UserName", name="nobody")]
-    return make(
-        "describe_user_scram_credentials", "DescribeUserScramCredentialsRequest", users=users
-    )
-
-
-def _alter_users(s: Sample, version: int) -> Message:
-    """A user that is not there loses nothing."""
-    deletion = make(
-        "alter_user_scram_credentials", "ScramCredentialDeletion", name="nobody", mechanism=1
-    )
-    return make(
-        "alter_user_scram_credentials", "AlterUserScramCredentialsRequest", deletions=[deletion]
-    )
 
 
 def _describe_configs(s: Sample, version: int) -> Message:
@@ -548,6 +532,7 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     35: _describe_log_dirs,
     36: lambda s, v: make("sasl_authenticate", "SaslAuthenticateRequest", auth_bytes=b"\0a\0b"),
     37: _create_partitions,
+    **USER_REQUESTS,
     42: lambda s, v: make("delete_groups", "DeleteGroupsRequest", groups_names=["nobody"]),
     43: _elect_leaders,
     44: _configs("incremental_alter_configs", "IncrementalAlterConfigsRequest", config_operation=0),
@@ -556,8 +541,6 @@ REQUESTS: dict[int, Callable[[Sample, int], Message]] = {
     47: _offset_delete,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
-    50: _describe_users,
-    51: _alter_users,
     55: _describe_quorum,
     57: _update_features,
     60: lambda s, v: make("describe_cluster", "DescribeClusterRequest"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.actors.network import jwks_reader
-from bradbury.actors.network.jwks_reader import JwksReader, read_url
+from bradbury.actors.security import jwks_reader
+from bradbury.actors.security.jwks_reader import JwksReader, read_url
 from bradbury.protocol.errors import InvalidConfig
 
 SETS = [

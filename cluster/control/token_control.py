@@ -1,0 +1,76 @@
+"""How delegation tokens come, are renewed and go (KIP-48).
+
+Whoever asks has been found out before, and so has the token, by its HMAC: requests name it by its
+id. Every change takes those out that have expired, so that they do not gather.
+Source: apache/kafka metadata/.../controller/DelegationTokenControlManager.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...protocol.errors import (
+    DelegationTokenExpired,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
+)
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import MetadataRecord
+from ..metadata.user_records import DelegationTokenRecord, RemoveDelegationTokenRecord
+from .controller_request import ConfigRules, ControllerRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateDelegationToken(ControllerRequest[None]):
+    """now_ms: of the node that was asked."""
+
+    token: DelegationTokenRecord
+    now_ms: int
+
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], None]:
+        del rules
+        return [*_expired(image, self.now_ms), self.token], None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendDelegationToken(ControllerRequest[int]):
+    """Answered with when it expires. For renewals, and for expirations at a time.
+
+    principal: who asks. period_ms: from now on, not beyond the token's end; negative: at once.
+
+    Raises:
+        DelegationTokenNotFound, DelegationTokenExpired
+        DelegationTokenOwnerMismatch: neither the owner nor a renewer asks.
+    """
+
+    token_id: str
+    principal: str
+    period_ms: int
+    now_ms: int
+
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], int]:
+        del rules
+        token = image.delegation_tokens.get(self.token_id)
+        if token is None:
+            raise DelegationTokenNotFound("Delegation Token is not found on server.")
+        if token.expiry_timestamp < self.now_ms:
+            raise DelegationTokenExpired("Delegation Token is expired.")
+        if self.principal != token.owner and self.principal not in token.renewers:
+            raise DelegationTokenOwnerMismatch(
+                "This Principal is not the owner or renewer of the delegation token"
+            )
+        records: list[MetadataRecord] = [*_expired(image, self.now_ms)]
+        if self.period_ms < 0:
+            records.append(RemoveDelegationTokenRecord(token_id=self.token_id))
+            return records, self.now_ms
+        expiry_timestamp = min(token.max_timestamp, self.now_ms + self.period_ms)
+        records.append(replace(token, expiry_timestamp=expiry_timestamp))
+        return records, expiry_timestamp
+
+
+def _expired(image: MetadataImage, now_ms: int) -> list[RemoveDelegationTokenRecord]:
+    return [
+        RemoveDelegationTokenRecord(token_id=token.token_id)
+        for token in image.delegation_tokens.values()
+        if token.expiry_timestamp < now_ms
+    ]

@@ -1,0 +1,60 @@
+"""What a delegation token is (KIP-48): an id, and the HMAC of it that only brokers can make.
+
+A client logs in by SCRAM, with the id as its name, the HMAC in base64 as its password, and the
+extension tokenauth=true. Brokers keep neither: they make the HMAC again of the id and the secret
+key, delegation.token.secret.key, which all of them have. Source: DelegationTokenManager.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from functools import lru_cache
+from typing import Final
+
+from ....protocol.principal import Principal
+from ....protocol.security.scram import LEAST_ITERATIONS, ScramCredential
+from ...metadata.metadata_image import MetadataImage
+from ...metadata.user_records import DelegationTokenRecord
+from .credentials import TokenCredential
+
+KEPT: Final = 1_000
+
+
+def token_hmac(secret: bytes, token_id: str) -> bytes:
+    return hmac.digest(secret, token_id.encode(), "sha512")
+
+
+def find_token(image: MetadataImage, secret: bytes, shown: bytes) -> DelegationTokenRecord | None:
+    """The token with this HMAC."""
+    for token in image.delegation_tokens.values():
+        if hmac.compare_digest(token_hmac(secret, token.token_id), shown):
+            return token
+    return None
+
+
+def token_credential(
+    image: MetadataImage, secret: bytes, token_id: str, mechanism: str
+) -> TokenCredential | None:
+    """None: there is no such token. Whether it has expired is for the caller to see."""
+    token = image.delegation_tokens.get(token_id)
+    if token is None:
+        return None
+    return TokenCredential(
+        owner=principal_of(token.owner).name,
+        credential=_credential(secret, token_id, mechanism),
+        expires_at_ms=token.expiry_timestamp,
+    )
+
+
+def principal_of(text: str) -> Principal:
+    kind, _, name = text.partition(":")
+    return Principal(kind, name)
+
+
+@lru_cache(maxsize=KEPT)
+def _credential(secret: bytes, token_id: str, mechanism: str) -> ScramCredential:
+    """Kept: who asks for the same token again and again must not cost milliseconds each time."""
+    password = base64.b64encode(token_hmac(secret, token_id)).decode()
+    salt = hmac.digest(secret, b"salt " + token_id.encode(), "sha256")
+    return ScramCredential.of_password(mechanism, password, salt=salt, iterations=LEAST_ITERATIONS)
