@@ -213,30 +213,26 @@ class LocalLog:
         if aborted is not None:
             self.segments.active.transaction_index.add(aborted)
 
-    def reload_producers(self) -> None:
-        """What the records that are left say of the producers. Raises OSError."""
+    def reload_producers(self, healed: LogSegment | None = None) -> None:
+        """What the records that are left say of the producers. Raises OSError.
+
+        With `healed`: what was damaged in that segment is there again. Only where it could not be
+        known, as a snapshot was lost together with the records before it, it is read again; and
+        later snapshots lack it.
+        """
+        is_known = healed is not None and healed.next_offset <= self._producers_since
+        if is_known and not self.lacks_producers:
+            return
         offsets = snapshot_offsets(self.file_system, self.directory)
+        if healed is not None:
+            later = [offset for offset in offsets if offset > healed.base_offset]
+            remove_snapshots(self.file_system, self.directory, later)
+            offsets = [offset for offset in offsets if offset <= healed.base_offset]
         loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
+        if healed is not None:
+            loaded.state.take_questions(self.producers)
         self.producers, self._producers_since = loaded.state, loaded.since
         self.lacks_producers = loaded.lacks_some
-
-    def on_healed(self, segment: LogSegment) -> None:
-        """What was damaged in `segment` is there again: what could not be known of producers, and
-        stands in later snapshots, is read again. Raises OSError.
-
-        On the log's loop, but only where a snapshot was lost together with the records before it.
-        """
-        if not self.lacks_producers and segment.next_offset <= self._producers_since:
-            return
-        later = [
-            offset
-            for offset in snapshot_offsets(self.file_system, self.directory)
-            if offset > segment.base_offset
-        ]
-        remove_snapshots(self.file_system, self.directory, later)
-        asked = self.producers
-        self.reload_producers()
-        self.producers.take_questions(asked)
 
     def _write_snapshot(self, offset: int) -> None:
         if not self.lacks_producers:

@@ -221,10 +221,6 @@ class LogDamage:
         """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
 
     @property
-    def directory(self) -> str:
-        return self._local.directory
-
-    @property
     def is_closed(self) -> bool:
         return isinstance(self._local.health, ClosedLog)
 
@@ -332,7 +328,7 @@ class LogDamage:
         for segment in segments:
             doubt(segment)
             self.suspect(segment, f"reading it failed: {error.strerror or error}")
-        return KafkaStorageError(f"reading {self.directory}: {error.strerror or error}")
+        return KafkaStorageError(f"reading {self._local.directory}: {error.strerror or error}")
 
     def refuse_gap(self, offset: int) -> None:
         """For whoever keeps what is read from `offset` on, as another replica: it would take what

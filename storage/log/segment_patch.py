@@ -190,7 +190,7 @@ class SegmentPatch:
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
-            local.on_healed(self.segment)
+            local.reload_producers(self.segment)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True

@@ -338,6 +338,20 @@ THREE = ("node-0", "node-1", "node-2")
         pytest.param("metadata/quorum-state", "garbage", marks=pytest.mark.deep),
         pytest.param("metadata/meta.properties", "deleted", marks=pytest.mark.deep),
         pytest.param("metadata", "deleted", marks=pytest.mark.deep),
+        *(
+            pytest.param(file, damage, marks=pytest.mark.deep)
+            for file in (
+                f"{LOG}/leader-epoch-checkpoint",
+                f"{LOG}/partition.metadata",
+                "metadata/acknowledged-offset",
+                "metadata/quorum-state.copy",
+                "metadata/.lock",
+                "partitions-0/meta.properties",
+                "partitions-0/.lock",
+                "partitions-0/last-port",
+            )
+            for damage in ("deleted", "garbage")
+        ),
     ],
 )
 def test_of_three_voters_a_damaged_one_takes_from_the_others_what_it_has_lost(
