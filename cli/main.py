@@ -179,9 +179,10 @@ def _report(error: Exception, *, debug: bool) -> int:
     if usage is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "bradbury"
-        message = " ".join(usage().split()).rstrip(".")
+        message = " ".join(usage().split()).replace("Value error, ", "").rstrip(".")
         if message:  # empty: no arguments were given, and help has been shown
-            typer.echo(f"error: {message}; see `{command} --help`", err=True)
+            separator = "" if message.endswith("?") else ";"
+            typer.echo(f"error: {message}{separator} see `{command} --help`", err=True)
         return USAGE
     typer.echo(f"error: {explain(error)}", err=True)
     return exit_code(error)

@@ -17,6 +17,8 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 MODULES: Final = {
+    "avro": ("fastavro",),
+    "torch": ("torch", "torchdata"),
     "data": ("pandas", "fsspec", "confluent_kafka"),
     "serve": ("fastapi", "uvicorn", "watchfiles", "mmh3"),
     "delta": ("deltalake",),

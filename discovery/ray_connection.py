@@ -169,7 +169,7 @@ def running_address(namespace: str, address: str | None = None) -> str:
     if state is None:
         raise UpError(
             f"no cluster is up in namespace {namespace!r} here; start one with `bradbury up` or "
-            "bradbury.up(), or use the address of its Ray"
+            "bradbury.up(), or say in which Ray it is up (--address, RAY_ADDRESS)"
         )
     if state.is_stale:
         raise UpError(

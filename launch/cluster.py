@@ -100,6 +100,9 @@ class Cluster:
         self.owns_ray = False
         """Whether the Ray it is in was started for it, and ends with it."""
 
+    def __repr__(self) -> str:
+        return f"Cluster({self.namespace!r}, {self.bootstrap_servers!r})"
+
     @property
     def ray_address(self) -> str:
         """host:port of the Ray cluster that it is in, which this process is connected to."""
@@ -405,7 +408,12 @@ def start(
             if running is None:
                 stop_actors(namespace)
             # Another process bound it between our look and the broker's bind.
-            is_taken = isinstance(error, UpError) and CANNOT_LISTEN in str(error)
+            # Whatever else is wrong, an address that is none of this machine's say, stays so.
+            is_taken = (
+                isinstance(error, UpError)
+                and CANNOT_LISTEN in str(error)
+                and os.strerror(errno.EADDRINUSE) in str(error)
+            )
             if not (is_port_ours and is_taken and attempt < PORT_ATTEMPTS):
                 raise
     cluster = Cluster(namespace, ask(handles[CONTROLLER].bootstrap_servers))

@@ -85,6 +85,9 @@ class LocalCluster:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"LocalCluster({self.bootstrap_servers!r})"
+
     @property
     def bootstrap_servers(self) -> str:
         """host:port of every node that runs, separated by commas."""

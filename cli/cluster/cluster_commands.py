@@ -331,9 +331,9 @@ def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
         typer.echo(f"  clients   {state.client_config} (`bradbury client-config` for others)")
     if state.namespace != DEFAULT_NAMESPACE:
         typer.echo(f"  try       export BRADBURY_NAMESPACE={state.namespace}")
-        typer.echo("            bradbury topics create flights --partitions 4")
+        typer.echo("            bradbury topics create flights --partitions 4 --if-not-exists")
     else:
-        typer.echo("  try       bradbury topics create flights --partitions 4")
+        typer.echo("  try       bradbury topics create flights --partitions 4 --if-not-exists")
     typer.echo("            seq 1000 | bradbury produce flights")
     typer.echo("            bradbury consume flights --from-beginning --max 10")
     typer.echo(f"  stop      {'bradbury down' if detached else 'Ctrl-C'} (the data stays)")

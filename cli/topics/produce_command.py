@@ -74,7 +74,9 @@ def produce(
 
     separator = None if key_separator is None else parse_separator(key_separator)
     for path in files:
-        if path != STDIN and not path.is_file():
+        if path.is_dir():
+            raise UsageError(f"{path} is a directory; name the files in it")
+        if path != STDIN and not path.exists():  # a pipe will do: `produce t <(seq 3)`
             raise UsageError(f"{path}: there is no such file")
     servers = bootstrap_servers(bootstrap)
     require_partition(servers, topic, partition)
@@ -217,4 +219,5 @@ def _report(topic: str, count: int, size: int, seconds: float, *, as_json: bool)
         )
     else:
         said = count_text(count, "record")
-        note(f"{said} to {topic!r} in {seconds:.2f} s ({rate:,.0f}/s)")
+        speed = f" ({rate:,.0f}/s)" if rate >= 1 else ""  # typed by hand
+        note(f"{said} to {topic!r} in {seconds:.2f} s{speed}")

@@ -91,9 +91,7 @@ def list_topics(
     """List the topics."""
     with _admin(bootstrap) as admin:
         found = [
-            _summary(topic)
-            for topic in admin.describe_topics()
-            if internal or not topic.is_internal
+            _summary(topic) for topic in admin.describe_topics() if internal or not _is_ours(topic)
         ]
     if as_json:
         print_json(found)
@@ -306,6 +304,11 @@ def _unknown(topic: str) -> CommandFailed:
         f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
         f"`bradbury topics create {topic}` makes it"
     )
+
+
+def _is_ours(topic: TopicDescription) -> bool:
+    """To brokers the topics that our sinks in Spark and Ray Data make are ordinary ones."""
+    return topic.is_internal or topic.name.startswith("__bradbury_")
 
 
 def _summary(topic: TopicDescription) -> dict[str, Any]:

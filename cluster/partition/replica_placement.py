@@ -48,7 +48,7 @@ def check_replicas(ids: Sequence[int], nodes: Mapping[int, NodeImage], where: st
     unknown = sorted(set(ids) - nodes.keys())
     if unknown:
         named = ", ".join(map(str, unknown))
-        raise InvalidReplicaAssignment(f"{where} would be on unknown nodes: {named}")
+        raise InvalidReplicaAssignment(f"{where}: there is no node {named}")
     machines = {machine_of(nodes[node_id]) for node_id in ids}
     if len(machines) < len(ids):
         raise InvalidReplicaAssignment(f"{where}: several of the nodes {ids} are on one machine")

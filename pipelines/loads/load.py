@@ -101,6 +101,11 @@ def load(
     """
     if format not in TARGETS:
         raise ValueError(f"format is {format!r}; use {' or '.join(TARGETS)}")
+    if format == "parquet" and "://" in to:
+        # It would become a folder of that name in the working directory.
+        raise ValueError(
+            f"{to!r} is no directory of this machine, which parquet needs; use the format delta"
+        )
     if commit_records < 1 or commit_interval_s <= 0:
         raise ValueError(
             f"commit_records={commit_records}, commit_interval_s={commit_interval_s}: "

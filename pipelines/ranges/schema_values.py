@@ -23,9 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-MISSING: Final = (
-    "value_decoder={name!r} needs {package}, which is not installed: pip install {package}"
-)
+from ...discovery.extras import install_command
 
 
 class NotOfSchema(ValueError):
@@ -95,7 +93,9 @@ def _fastavro() -> Any:
         import fastavro
         import fastavro.schema
     except ImportError:
-        raise ValueError(MISSING.format(name="avro", package="fastavro")) from None
+        raise ValueError(
+            f"value_decoder='avro' needs fastavro, which is missing: {install_command('avro')}"
+        ) from None
     return fastavro
 
 

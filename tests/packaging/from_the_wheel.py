@@ -133,10 +133,11 @@ def _missing_extras(environment: Environment, wheel: Path) -> None:
 
 
 def _all_extras(environment: Environment, wheel: Path) -> None:
-    with step("all extras are installed, and their modules imported"):
-        environment.pip("install", f"{wheel}[{','.join(MODULES)}]")
+    with step("all extras but PyTorch are installed, and their modules imported"):
+        wanted = [extra for extra in MODULES if extra != "torch"]  # gigabytes of it
+        environment.pip("install", f"{wheel}[{','.join(wanted)}]")
         said = environment.bradbury("version")
-        if "not installed" in said:
+        if any(f"[{extra}] is not installed" in said for extra in wanted):
             raise Failed(f"bradbury version: {said}")
         environment.python("; ".join(EXTRA_IMPORTS.values()))
     with step(f"the demo with {DEMO_ROWS} rows, without Spark"):

@@ -12,6 +12,7 @@ from ray._private.state import actors
 
 import bradbury
 from bradbury.launch import cluster as launch
+from bradbury.launch.actors import start_actors
 from bradbury.launch.cluster import UpError
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
@@ -144,6 +145,27 @@ def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(
             bradbury.up(str(tmp_path / "d"), port=port, namespace="third")
     names = ray.util.list_named_actors(all_namespaces=True)
     assert [entry for entry in names if entry["namespace"] == "third"] == []
+
+
+def test_a_host_that_is_none_of_this_machine_is_tried_once(
+    cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = []
+
+    def counted(*arguments: object) -> object:
+        starts.append(arguments)
+        return start_actors(*arguments)
+
+    monkeypatch.setattr("bradbury.launch.cluster.start_actors", counted)
+    with pytest.raises(UpError, match="cannot listen on 203.0.113.1:.*--host"):
+        bradbury.up(str(tmp_path / "d"), host="203.0.113.1", namespace="third")
+    assert len(starts) == 1
+
+
+def test_a_cluster_says_what_it_is(cluster: bradbury.Cluster) -> None:
+    assert cluster.bootstrap_servers in repr(cluster)
+    with bradbury.local() as local:
+        assert local.bootstrap_servers in repr(local)
 
 
 def test_the_directory_of_a_running_cluster_is_refused(

@@ -3,11 +3,15 @@
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import bradbury
 from bradbury import LocalCluster
 from bradbury.cli.terminal.failure import CommandFailed, explain
+from bradbury.discovery.extras import MODULES
 from bradbury.protocol.errors import TopicAlreadyExists
 from bradbury.tests.support.command_line import Command
 
@@ -39,6 +43,12 @@ def test_parsing_a_command_line_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_version_knows_every_extra() -> None:
+    project = tomllib.loads((Path(bradbury.__file__).parent / "pyproject.toml").read_text())
+    extras = set(project["project"]["optional-dependencies"])
+    assert set(MODULES) == extras - {"test"}
+
+
 def test_version_names_what_matters_in_a_report(command: Command) -> None:
     outcome = command("version")
     assert outcome.code == 0
@@ -50,6 +60,7 @@ def test_version_names_what_matters_in_a_report(command: Command) -> None:
     [
         (("frobnicate",), "No such command 'frobnicate'"),
         (("topics", "frobnicate"), "No such command 'frobnicate'"),
+        (("stauts",), "Did you mean 'status'? see `bradbury --help`"),
         (("topics", "describe"), "Missing argument 'TOPIC'"),
         (("topics", "list", "--frobnicate"), "No such option"),
         (("up", "--port", "70000"), "--port"),
@@ -78,6 +89,8 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
         ("produce t --acks 2", "--acks"),
         ("produce t --compression rar", "--compression"),
         ("produce t absent.txt", "absent.txt: there is no such file"),
+        ("produce t /", "/ is a directory; name the files in it"),
+        ("produce t --compression rar", "'--compression': 'rar' is not one of"),
         ("consume t --offset 3", "--offset needs --partition"),
         ("consume t -p 0 --offset 3 --from-beginning", "--from-beginning and --offset"),
         ("consume t -p 0 -g g", "omit --partition or --group"),

@@ -62,6 +62,8 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
         in command("load", topic, "--to", to, "--columns", "price").usage
     )
     assert "--format" in command("load", topic, "--to", to, "--format", "csv").usage
+    assert "use the format delta" in command("load", topic, "--to", "s3://bucket/table").usage
+    assert not Path("s3:").exists()
 
 
 def test_ctrl_c_ends_a_continuous_load_after_its_commit(

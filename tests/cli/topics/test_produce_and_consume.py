@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,18 @@ def test_keys_go_where_every_kafka_client_puts_them(
 def test_one_partition_can_be_asked_for(process: Command, servers: str, topic: str) -> None:
     assert process("produce", topic, "-p", "1", stdin=b"x\ny\n").code == 0
     assert [partition for partition, _, _ in read_all(servers, topic)] == [1, 1]
+
+
+def test_a_pipe_is_read_like_a_file(
+    process: Command, servers: str, topic: str, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"x\ny\n",), daemon=True)
+    writer.start()
+    assert process("produce", topic, str(pipe)).code == 0
+    writer.join(10)
+    assert len(read_all(servers, topic)) == 2
 
 
 def test_bad_input_of_produce_is_one_line(command: Command, process: Command, topic: str) -> None:

@@ -66,6 +66,16 @@ def test_without_topics_the_list_says_what_to_do(command: Command) -> None:
         )
 
 
+def test_the_topics_of_our_own_sinks_are_shown_when_asked_for(command: Command) -> None:
+    import bradbury
+
+    with bradbury.local() as cluster, cluster.admin() as admin:
+        admin.create_topic("__bradbury_spark")
+        line = ("topics", "list", "-b", cluster.bootstrap_servers)
+        assert "__bradbury_spark" not in command(*line).out
+        assert "__bradbury_spark" in command(*line, "--internal").out
+
+
 def test_a_duplicate_topic_names_the_way_on_and_keeps_what_is_there(
     command: Command, bradbury_topic: str
 ) -> None:
