@@ -32,8 +32,8 @@ from ..actors.ray.placement import (
 )
 from ..actors.ray.ray_nodes import living_nodes
 from ..actors.ray.secure_folder import CLIENT_FILE, NODE_FILE
+from ..cluster.control.access.scram_control import AlterUserScramCredentials
 from ..cluster.control.rebalance import PartitionMove, Rebalance
-from ..cluster.control.scram_control import AlterUserScramCredentials
 from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
 from ..discovery.processes import descendants_of, start_time

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ...handlers.ports.client_session import ClientSession
 from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 
-if TYPE_CHECKING:
-    from .client_connection import ClientConnection
+
+class ClosedConnection(Protocol):
+    """One that has come to its end."""
+
+    session: ClientSession
+    peer: str
 
 
 @dataclass(slots=True)
@@ -26,4 +31,4 @@ class Shared:
     metrics: NodeMetrics
     lines: LineLimit
     refusals: RefusalDelay
-    on_close: Callable[[ClientConnection], None]
+    on_close: Callable[[ClosedConnection], None]

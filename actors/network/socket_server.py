@@ -31,7 +31,7 @@ from .client_connection import SCRATCH_SIZE, ClientConnection
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
 from .sasl_credentials import ListenerCredentials
-from .shared import Shared
+from .shared import ClosedConnection, Shared
 from .tls_connection import TlsConnection
 
 BUFFER_SECONDS = 5.0
@@ -192,7 +192,7 @@ class SocketServer:
             limit = config.connection_limits_by_address().get(address, limit)
         return "max.connections.per.ip" if self._by_address[address] >= limit else None
 
-    def _forget(self, connection: ClientConnection) -> None:
+    def _forget(self, connection: ClosedConnection) -> None:
         self._connections.discard(connection)
         self._by_address[connection.session.address] -= 1
         if not self._by_address[connection.session.address]:

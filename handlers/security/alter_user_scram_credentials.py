@@ -1,12 +1,12 @@
 """AlterUserScramCredentials (API key 51): add, replace and remove users' credentials (KIP-554).
 
 The client sends a salted password, of which the keys to keep are made here: whoever has it can log
-in, so it goes no further. The rules are in cluster/control/scram_control.
+in, so it goes no further. The rules are in cluster/control/access/scram_control.
 """
 
 from __future__ import annotations
 
-from ...cluster.control.scram_control import (
+from ...cluster.control.access.scram_control import (
     AlterUserScramCredentials,
     ScramDeletion,
     ScramUpsertion,

@@ -5,7 +5,7 @@ Source: ControllerApis.scala, DelegationTokenControlManager.java.
 
 from __future__ import annotations
 
-from ...cluster.control.token_control import CreateDelegationToken
+from ...cluster.control.access.token_control import CreateDelegationToken
 from ...cluster.metadata.user_records import DelegationTokenRecord
 from ...cluster.security.sasl.delegation_token import token_hmac
 from ...protocol.errors import InvalidPrincipalType, KafkaError

@@ -5,7 +5,7 @@ Source: ControllerApis.scala, DelegationTokenControlManager.java.
 
 from __future__ import annotations
 
-from ...cluster.control.token_control import ExtendDelegationToken
+from ...cluster.control.access.token_control import ExtendDelegationToken
 from ...cluster.security.sasl.delegation_token import find_token
 from ...protocol.errors import DelegationTokenNotFound, KafkaError
 from ...protocol.messages.renew_delegation_token import (

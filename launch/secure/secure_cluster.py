@@ -25,7 +25,7 @@ import ray
 
 from ...actors.ray.placement import ActorPlan
 from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
-from ...cluster.control.scram_control import AlterUserScramCredentials, ScramUpsertion
+from ...cluster.control.access.scram_control import AlterUserScramCredentials, ScramUpsertion
 from ...discovery.ray_connection import UpError
 from ...discovery.state_file import secure_directory
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential

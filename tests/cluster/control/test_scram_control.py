@@ -1,11 +1,11 @@
 """Users' credentials: which changes are allowed, what is kept of them, and what is shown."""
 
-from bradbury.cluster.control.controller_request import DONE, RequestOutcome
-from bradbury.cluster.control.scram_control import (
+from bradbury.cluster.control.access.scram_control import (
     AlterUserScramCredentials,
     ScramDeletion,
     ScramUpsertion,
 )
+from bradbury.cluster.control.controller_request import DONE, RequestOutcome
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import (
     decode_metadata_record,

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bradbury.cluster.control.token_control import CreateDelegationToken, ExtendDelegationToken
+from bradbury.cluster.control.access.token_control import (
+    CreateDelegationToken,
+    ExtendDelegationToken,
+)
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.user_records import DelegationTokenRecord
 from bradbury.cluster.quorum.metadata_snapshot import decode_snapshot, encode_snapshot

@@ -7,7 +7,7 @@ from aiokafka.conn import ScramAuthenticator
 from hypothesis import given, settings, strategies as st
 from kafka.net.sasl.scram import ScramClient as KafkaPythonClient
 
-from bradbury.cluster.control.scram_control import AlterUserScramCredentials, ScramUpsertion
+from bradbury.cluster.control.access.scram_control import AlterUserScramCredentials, ScramUpsertion
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.security.sasl.credentials import TokenCredential
 from bradbury.cluster.security.sasl.mechanisms import make_server

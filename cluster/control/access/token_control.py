@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...protocol.errors import (
+from ....protocol.errors import (
     DelegationTokenExpired,
     DelegationTokenNotFound,
     DelegationTokenOwnerMismatch,
 )
-from ..metadata.metadata_image import MetadataImage
-from ..metadata.metadata_records import MetadataRecord
-from ..metadata.user_records import DelegationTokenRecord, RemoveDelegationTokenRecord
-from .controller_request import ConfigRules, ControllerRequest
+from ...metadata.metadata_image import MetadataImage
+from ...metadata.metadata_records import MetadataRecord
+from ...metadata.user_records import DelegationTokenRecord, RemoveDelegationTokenRecord
+from ..controller_request import ConfigRules, ControllerRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,23 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...protocol.errors import (
+from ....protocol.errors import (
     DuplicateResource,
     KafkaError,
     ResourceNotFound,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
-from ...protocol.security.scram import (
+from ....protocol.security.scram import (
     LEAST_ITERATIONS,
     MECHANISM_TYPES,
     MOST_ITERATIONS,
     ScramCredential,
 )
-from ..metadata.metadata_image import MetadataImage
-from ..metadata.metadata_records import MetadataRecord
-from ..metadata.user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from ...metadata.metadata_image import MetadataImage
+from ...metadata.metadata_records import MetadataRecord
+from ...metadata.user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ..controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 MOST_SALT_BYTES: Final = 1024
 MOST_NAME_BYTES: Final = 4096
