@@ -51,6 +51,7 @@ class CrashCluster:
             namespace=self.namespace,
             node_label={"log-role": ROLE},
             config=config,
+            insecure=True,  # some nodes have networks of their own
         )
         self.servers = self._cluster.bootstrap_servers
         self.names = sorted(one["actor"] for one in self._cluster.status()["actors"])
