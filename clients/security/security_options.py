@@ -14,8 +14,7 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -72,12 +71,26 @@ SECRETS: Final = ("sasl_password", "sasl_jaas_config", "ssl_key_password", "ssl_
 """What must not be shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
-    """Checked settings. Never shown: passwords are left out of its repr."""
+    """Checked settings, a value. Its repr shows no password.
 
-    protocol: str = PLAINTEXT
-    options: tuple[tuple[str, str], ...] = ()
+    Not a dataclass: Ray Data writes those, and all dataclasses in them, into the files that its
+    dashboard reads.
+    """
+
+    __slots__ = ("options", "protocol")
+
+    def __init__(self, protocol: str = PLAINTEXT, options: Iterable[tuple[str, str]] = ()) -> None:
+        self.protocol: Final = protocol
+        self.options: Final = tuple(options)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ClientSecurity):
+            return NotImplemented
+        return (self.protocol, self.options) == (other.protocol, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.protocol, self.options))
 
     def __repr__(self) -> str:
         return f"ClientSecurity(protocol={self.protocol!r})"
@@ -95,7 +108,7 @@ class ClientSecurity:
             raise InvalidConfig(
                 f"security_protocol={protocol!r}: use one of {', '.join(PROTOCOLS)}"
             )
-        security = cls(protocol=protocol, options=tuple(sorted(given.items())))
+        security = cls(protocol, sorted(given.items()))
         security._check_ssl(given)
         security._check_sasl(given)
         return security
