@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...cluster.security.listener_config import TlsSettings
-from ...cluster.security.secret_reference import resolve
 from ...protocol.errors import InvalidConfig
+from ...protocol.security.secret_reference import resolve
 
 _CLIENT_AUTH = {
     "none": ssl.CERT_NONE,

@@ -35,6 +35,7 @@ from .group_arguments import (
     check_consumer_options,
     check_exactly_once,
     check_sizes,
+    connection_options,
     partitions_of,
     topics_of,
 )
@@ -85,7 +86,8 @@ class ConsumerGroup:
             name. Two ConsumerGroups in one group need their own prefixes.
         actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
         producer_options: with exactly_once, Producer's: compression_type, partitioner, ...
-        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...
+        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...; and
+            security_protocol, ssl_* and sasl_*, which are for the group's producers, too.
 
     Raises:
         InvalidConfig: settings that contradict one another, or that no Consumer has.
@@ -451,9 +453,7 @@ class ConsumerGroup:
             admin.remove_members(self.group, instance_ids=[instance_id], reason="its actor died")
 
     def _admin(self) -> Admin:
-        options = self._consumer_options
-        names = {name: options[name] for name in ("bootstrap", "namespace") if name in options}
-        return Admin(**names)
+        return Admin(**connection_options(self._consumer_options))
 
     def _all(self) -> list[WorkerMember]:
         return [] if self._members is None else self._members.all()

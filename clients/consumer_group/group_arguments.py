@@ -11,7 +11,7 @@ from ...protocol.errors import InvalidConfig
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
-from ..security.security_options import NAMES
+from ..security.security_options import NAMES, security_of
 from ..wire.record_metadata import TopicPartition
 
 _OURS: Final = frozenset(
@@ -75,6 +75,12 @@ def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: st
     unknown = sorted(set(options) - (_settings_of(Consumer) - {"topics"} - _OURS))
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")
+
+
+def connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a consumer's, those that a Producer or an Admin for the same cluster needs, too."""
+    named = {name: options[name] for name in ("bootstrap", "namespace") if name in options}
+    return {**named, **security_of(options)}
 
 
 def _settings_of(client: type[Producer | Consumer]) -> set[str]:

@@ -28,6 +28,7 @@ from ...protocol.errors import (
 )
 from ..consumer.consumer import Consumer, Wakeup
 from ..wire.cluster_client import is_retriable
+from .group_arguments import connection_options
 from .group_output import OutcomeUnknown, Outputs, OutputWriter, outputs_of
 from .processing.function import CallOutcome, portable
 from .processing.member_config import MemberConfig
@@ -66,8 +67,7 @@ class OutputCommitter:
     """transactional id: the group and the member's name, so that it is the same after a restart."""
 
     def __init__(self, config: MemberConfig, work: MemberWork) -> None:
-        given = config.consumer_options
-        options = {name: given[name] for name in ("bootstrap", "namespace") if name in given}
+        options = connection_options(config.consumer_options)
         self._config = config
         self._work = work
         self._writer = OutputWriter(

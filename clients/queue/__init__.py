@@ -6,6 +6,7 @@ async_puts            items that coroutines put at the same moment, as few recor
 item_codec            items <-> the value of a record
 queue_actor           the Ray actor of a queue: one for all its processes
 queue_server          the sockets of that actor, and who waits for what
+queue_brokers         where those are, and how clients show who they are there
 queue_log             what the actor reads and writes in topics
 queue_state           which item is where: ready, with whom, consumed (pure)
 consumed_items        what is consumed beyond the first item that is not (pure)

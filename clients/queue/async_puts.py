@@ -21,6 +21,7 @@ from ..producer.async_producer import AsyncProducer
 from ..threads.awaitable_future import AwaitableFuture
 from ..wire.record_metadata import RecordMetadata
 from .item_codec import encode_items, is_plain
+from .queue_brokers import QueueBrokers
 from .queue_log import MAX_RECORD_BYTES
 
 Failures = list[Exception | None]
@@ -29,8 +30,10 @@ Failures = list[Exception | None]
 class AsyncPuts:
     """Of one queue, in one loop."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = AsyncProducer(bootstrap, linger_ms=0, max_request_size=MAX_RECORD_BYTES)
+    def __init__(self, brokers: QueueBrokers, topic: str) -> None:
+        self._producer = AsyncProducer(
+            **brokers.client_options, linger_ms=0, max_request_size=MAX_RECORD_BYTES
+        )
         self._topic = topic
         self._items: list[Any] = []
         self._together: asyncio.Future[Failures] | None = None

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
 import ray
@@ -37,9 +37,11 @@ from ...discovery.ray_connection import join_for_clients
 from ...discovery.state_file import default_namespace
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
+from ..security.security_options import SecurityOptions, given_security
 from .async_puts import AsyncPuts
 from .item_codec import decode_items, encode_items
 from .queue_actor import queue_actor
+from .queue_brokers import QueueBrokers
 from .queue_connection import QueueConnection
 from .queue_frames import PUT_BODY, FrameKind
 from .queue_log import (
@@ -85,8 +87,12 @@ class Queue:
             group.share.record.lock.duration.ms), or is delivered again.
         max_deliveries: then it goes to the dead letters (Kafka's group.share.delivery.count.limit).
         retention_s: consumed items stay in the topic for so long, for `replay`. Without a name: 0.
+        security: security_protocol, ssl_* and sasl_* (see SecurityOptions), of the actor and of all
+            processes that are given this Queue. Ray keeps what an actor is made with: let secrets
+            be references.
 
     Raises:
+        InvalidConfig, TypeError: security that cannot be.
         ValueError: the queue `name` is there, with another maxsize.
         UpError, ConnectionFailed: there is no cluster.
     """
@@ -101,16 +107,18 @@ class Queue:
         lease_s: float = LEASE_S,
         max_deliveries: int = MAX_DELIVERIES,
         retention_s: float = RETENTION_S,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         if lease_s <= 0 or max_deliveries < 1 or retention_s < 0:
             raise ValueError(
                 "lease_s and max_deliveries have to be positive, retention_s not negative"
             )
+        secured = given_security(security)
         join_for_clients(bootstrap, None)
-        self._bootstrap = find_servers(bootstrap, default_namespace())
+        self._brokers = QueueBrokers(find_servers(bootstrap, default_namespace()), secured)
         self._is_temporary = name is None
         self._name = name or f"queue-{uuid.uuid4().hex}"
-        create_queue_topics(self._bootstrap, self._name)
+        create_queue_topics(self._brokers, self._name)
         options: dict[str, Any] = dict(actor_options or {})
         if name is not None:
             options = {
@@ -122,7 +130,7 @@ class Queue:
             }
         self.actor: Any = queue_actor(
             options,
-            self._bootstrap,
+            self._brokers,
             self._name,
             maxsize=max(0, maxsize),
             lease_s=lease_s,
@@ -140,7 +148,7 @@ class Queue:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attach, (self._name, self._bootstrap, self.maxsize, self._is_temporary, self.actor)
+        return _attach, (self._name, self._brokers, self.maxsize, self._is_temporary, self.actor)
 
     def __len__(self) -> int:
         return self.size()
@@ -191,7 +199,7 @@ class Queue:
             await asyncio.wrap_future(self._put([item], block, timeout))
             return
         _check(timeout)
-        await _async_puts(self._bootstrap, self._name).put(item)
+        await _async_puts(self._brokers, self._name).put(item)
 
     def put_nowait(self, item: Any) -> None:
         """As put without `block`."""
@@ -216,7 +224,7 @@ class Queue:
             body = PUT_BODY.pack(timeout_ms, len(items)) + value
             return self._connected().ask(FrameKind.PUT, body)
         self._connected()
-        return _producer(self._bootstrap).send(self._name, value, key, partition=0)
+        return _producer(self._brokers).send(self._name, value, key, partition=0)
 
     # --- get ---------------------------------------------------------------------------------
 
@@ -317,7 +325,8 @@ class Queue:
         """Items that were delivered `max_deliveries` times and not acknowledged."""
         letters: list[DeadLetter] = []
         topic = dead_letters_of(self._name)
-        with Consumer(bootstrap=self._bootstrap, isolation_level="read_committed") as consumer:
+        options = self._brokers.client_options
+        with Consumer(**options, isolation_level="read_committed") as consumer:
             consumer.assign([(topic, 0)])
             consumer.seek_to_beginning((topic, 0))
             (end,) = consumer.end_offsets((topic, 0)).values()
@@ -353,12 +362,12 @@ class Queue:
         if force:
             ray.kill(actor, no_restart=True)
         if self._is_temporary:
-            delete_queue_topics(self._bootstrap, self._name)
+            delete_queue_topics(self._brokers, self._name)
 
     def delete(self) -> None:
         """End the actor, and delete the topics with all items."""
         self.shutdown()
-        delete_queue_topics(self._bootstrap, self._name)
+        delete_queue_topics(self._brokers, self._name)
 
     def _connected(self) -> QueueConnection:
         if self.actor is None:
@@ -370,14 +379,16 @@ class Queue:
 
 _lock = threading.Lock()
 _connections: WeakValueDictionary[bytes, QueueConnection] = WeakValueDictionary()
-_producers: dict[str, Producer] = {}
-_puts: dict[asyncio.AbstractEventLoop, dict[tuple[str, str], AsyncPuts]] = {}
+_producers: dict[QueueBrokers, Producer] = {}
+_puts: dict[asyncio.AbstractEventLoop, dict[tuple[QueueBrokers, str], AsyncPuts]] = {}
 
 
-def _attach(name: str, bootstrap: str, maxsize: int, is_temporary: bool, actor: Any) -> Queue:
+def _attach(
+    name: str, brokers: QueueBrokers, maxsize: int, is_temporary: bool, actor: Any
+) -> Queue:
     queue = Queue.__new__(Queue)
     queue._name = name
-    queue._bootstrap = bootstrap
+    queue._brokers = brokers
     queue._is_temporary = is_temporary
     queue.maxsize = maxsize
     queue.actor = actor
@@ -396,16 +407,18 @@ def _connection_to(actor: Any) -> QueueConnection:
         return connection
 
 
-def _producer(bootstrap: str) -> Producer:
+def _producer(brokers: QueueBrokers) -> Producer:
     with _lock:
-        producer = _producers.get(bootstrap)
+        producer = _producers.get(brokers)
         if producer is None:
-            producer = Producer(bootstrap, linger_ms=LINGER_MS, max_request_size=MAX_RECORD_BYTES)
-            _producers[bootstrap] = producer
+            producer = Producer(
+                **brokers.client_options, linger_ms=LINGER_MS, max_request_size=MAX_RECORD_BYTES
+            )
+            _producers[brokers] = producer
         return producer
 
 
-def _async_puts(bootstrap: str, topic: str) -> AsyncPuts:
+def _async_puts(brokers: QueueBrokers, topic: str) -> AsyncPuts:
     loop = asyncio.get_running_loop()
     with _lock:
         if loop not in _puts:
@@ -413,9 +426,9 @@ def _async_puts(bootstrap: str, topic: str) -> AsyncPuts:
                 del _puts[closed]  # and with it, its producers
             _puts[loop] = {}
         of_loop = _puts[loop]
-    puts = of_loop.get((bootstrap, topic))
+    puts = of_loop.get((brokers, topic))
     if puts is None:
-        puts = of_loop[bootstrap, topic] = AsyncPuts(bootstrap, topic)
+        puts = of_loop[brokers, topic] = AsyncPuts(brokers, topic)
     return puts
 
 

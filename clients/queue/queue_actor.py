@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from .queue_brokers import QueueBrokers
 from .queue_connection import QueueAddress
 from .queue_log import QueueLog, delete_queue_topics
 from .queue_server import QueueServer
@@ -31,7 +32,7 @@ class QueueProcess:
 
     def __init__(
         self,
-        bootstrap: str,
+        brokers: QueueBrokers,
         name: str,
         *,
         maxsize: int,
@@ -40,12 +41,12 @@ class QueueProcess:
         retention_s: float,
         is_temporary: bool,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._name = name
         self._lease_s = lease_s
         self._is_temporary = is_temporary
         self._server = QueueServer(
-            QueueLog(bootstrap, name, retention_s),
+            QueueLog(brokers, name, retention_s),
             maxsize=maxsize,
             lease_s=lease_s,
             max_deliveries=max_deliveries,
@@ -100,7 +101,7 @@ class QueueProcess:
     def __ray_shutdown__(self) -> None:
         """Nobody has a handle any more."""
         if self._is_temporary:
-            delete_queue_topics(self._bootstrap, self._name)
+            delete_queue_topics(self._brokers, self._name)
 
 
 _OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}

@@ -35,6 +35,7 @@ from ..consumer.async_consumer import AsyncConsumer
 from ..producer.async_producer import AsyncProducer
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
 from .item_codec import count_items, is_pickled
+from .queue_brokers import QueueBrokers
 from .queue_position import QueuePosition, decode_position, encode_position
 from .queue_state import QueueEntry
 
@@ -56,10 +57,10 @@ def dead_letters_of(name: str) -> str:
     return f"{name}-dead-letters"
 
 
-def create_queue_topics(bootstrap: str, name: str) -> None:
+def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
     """Topics of a queue, unless they are there. Items stay until they are consumed."""
     configs = {"retention.ms": "-1", "max.message.bytes": str(MAX_RECORD_BYTES)}
-    with Admin(bootstrap) as admin:
+    with Admin(**brokers.client_options) as admin:
         for topic in (name, dead_letters_of(name)):
             try:
                 admin.create_topics([NewTopic(topic, 1, configs=configs)])
@@ -67,10 +68,10 @@ def create_queue_topics(bootstrap: str, name: str) -> None:
                 pass
 
 
-def delete_queue_topics(bootstrap: str, name: str) -> None:
+def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
     """And what is committed. What is not there is ignored; what cannot be deleted is logged."""
     try:
-        with Admin(bootstrap) as admin:
+        with Admin(**brokers.client_options) as admin:
             for topic in (name, dead_letters_of(name)):
                 try:
                     admin.delete_topic(topic)
@@ -87,14 +88,14 @@ def delete_queue_topics(bootstrap: str, name: str) -> None:
 class QueueLog:
     """Of one queue, for the loop it was started in."""
 
-    def __init__(self, bootstrap: str, name: str, retention_s: float) -> None:
+    def __init__(self, brokers: QueueBrokers, name: str, retention_s: float) -> None:
         self._partition = TopicPartition(name, 0)
         self._dead_letters = dead_letters_of(name)
         self._group = group_of(name)
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._retention_s = retention_s
         consumer: dict[str, Any] = {
-            "bootstrap": bootstrap,
+            **brokers.client_options,
             "group": self._group,
             "enable_auto_commit": False,
             "isolation_level": "read_committed",
@@ -103,10 +104,9 @@ class QueueLog:
         }
         self._reader = AsyncConsumer(**consumer)
         self._backlog_reader = AsyncConsumer(**consumer)
-        self._committer = AsyncProducer(
-            bootstrap, transactional_id=self._group, max_request_size=MAX_RECORD_BYTES
-        )
-        self._putter = AsyncProducer(bootstrap, linger_ms=0, max_request_size=MAX_RECORD_BYTES)
+        producer = {**brokers.client_options, "max_request_size": MAX_RECORD_BYTES}
+        self._committer = AsyncProducer(transactional_id=self._group, **producer)
+        self._putter = AsyncProducer(linger_ms=0, **producer)
         self._deleted_to = 0
         self.epoch = 0
 
@@ -221,7 +221,7 @@ class QueueLog:
         self._deleted_to = limit
 
     def _delete(self, limit: int) -> None:
-        with Admin(self._bootstrap) as admin:
+        with Admin(**self._brokers.client_options) as admin:
             admin.delete_records({self._partition: limit})
 
     async def close(self) -> None:

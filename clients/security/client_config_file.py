@@ -8,8 +8,11 @@ r"""A file of security settings, as Kafka's own tools take it with --command-con
     sasl.password=secret
 
 Lines as in Java's properties: `#` and `!` begin a comment, a line that ends with `\` goes on in the
-next. The environment's BRADBURY_CLIENT_CONFIG names one for every client of a process that is given
-no security settings of its own; `bradbury --client-config FILE` sets it for one command.
+next. Values may be references (security_options): a file that says `${env:KAFKA_PASSWORD}` is the
+same on every machine, and no secret.
+
+The environment's BRADBURY_CLIENT_CONFIG names one for every client of a process that is given no
+security settings of its own; `bradbury --client-config FILE` sets it for one command.
 """
 
 from __future__ import annotations
@@ -56,11 +59,12 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path}: the client configuration cannot be read ({error})") from None
     options: Any = {}
-    for line in _lines(text):
+    for number, line in _lines(text):
         name, separator, value = (part.strip() for part in line.partition("="))
         key = name.replace(".", "_")
         if not separator:
-            raise InvalidConfig(f"{path}: {line!r} is no `name=value`")
+            # What stands there may be the rest of a password.
+            raise InvalidConfig(f"{path}: line {number} is no `name=value`")
         if key not in NAMES:
             raise InvalidConfig(
                 f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"
@@ -70,15 +74,15 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     return typed
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Without comments; those that go on in the next are one."""
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Without comments, with their numbers; those that go on in the next are one."""
     line = ""
-    for raw in text.splitlines():
+    for number, raw in enumerate(text.splitlines(), 1):
         line += raw.strip()
         if line[:1] in ("", "#", "!"):
             line = ""
         elif line.endswith("\\"):
             line = line[:-1]
         else:
-            yield line
+            yield number, line
             line = ""

@@ -2,6 +2,10 @@
 
 PEM is the only form of certificates and keys (KIP-651). `sasl_username` and `sasl_password` are
 librdkafka's names; `sasl_jaas_config` is Kafka's.
+
+Values may be references to where they stand, `${file:/run/secrets/kafka:password}`, `${dir:...}` or
+`${env:KAFKA_PASSWORD}` (secret_reference). Checked settings keep them as they are: they are looked
+up in the process that connects, a password each time that it authenticates.
 """
 
 from __future__ import annotations
@@ -10,14 +14,15 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.sasl_client import MECHANISMS, NONCE_BYTES, SaslExchange
 from ...protocol.security.scram_messages import TOKEN_AUTH
+from ...protocol.security.secret_reference import is_reference, resolve
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -40,6 +45,9 @@ class SecurityOptions(TypedDict, total=False):
     ssl_truststore_type, ssl_keystore_type: PEM.
     sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
     sasl_username, sasl_password, or sasl_jaas_config: who this client is.
+
+    All but the protocol, the types and the mechanism may be references, `${file:PATH:KEY}`,
+    `${dir:PATH:FILE}` or `${env:NAME}`.
     """
 
     security_protocol: str
@@ -59,14 +67,30 @@ class SecurityOptions(TypedDict, total=False):
 
 
 NAMES: Final = frozenset(SecurityOptions.__annotations__)
+SECRETS: Final = ("sasl_password", "sasl_jaas_config", "ssl_key_password", "ssl_keystore_key")
+"""What must not be shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
-    """Checked settings. Never shown: passwords are left out of its repr."""
+    """Checked settings, a value. Its repr shows no password.
 
-    protocol: str = PLAINTEXT
-    options: tuple[tuple[str, str], ...] = ()
+    Not a dataclass: Ray Data writes those, and all dataclasses in them, into the files that its
+    dashboard reads.
+    """
+
+    __slots__ = ("options", "protocol")
+
+    def __init__(self, protocol: str = PLAINTEXT, options: Iterable[tuple[str, str]] = ()) -> None:
+        self.protocol: Final = protocol
+        self.options: Final = tuple(options)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ClientSecurity):
+            return NotImplemented
+        return (self.protocol, self.options) == (other.protocol, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.protocol, self.options))
 
     def __repr__(self) -> str:
         return f"ClientSecurity(protocol={self.protocol!r})"
@@ -84,7 +108,7 @@ class ClientSecurity:
             raise InvalidConfig(
                 f"security_protocol={protocol!r}: use one of {', '.join(PROTOCOLS)}"
             )
-        security = cls(protocol=protocol, options=tuple(sorted(given.items())))
+        security = cls(protocol, sorted(given.items()))
         security._check_ssl(given)
         security._check_sasl(given)
         return security
@@ -108,9 +132,8 @@ class ClientSecurity:
         return self._get("sasl_mechanism")
 
     def exchange(self) -> SaslExchange:
-        username, password = self._credentials()
-        jaas = self._get("sasl_jaas_config")
-        is_token = bool(jaas) and _jaas_options(jaas).get(TOKEN_AUTH, "").lower() == "true"
+        """Raises InvalidConfig: what the settings refer to is not there."""
+        username, password, is_token = self._credentials()
         return SaslExchange(
             self.mechanism,
             username,
@@ -200,21 +223,36 @@ class ClientSecurity:
             raise InvalidConfig(
                 f"sasl_mechanism={self.mechanism!r}: use one of {', '.join(MECHANISMS)}"
             )
-        self._credentials()
+        self._check_credentials(given)
 
-    def _credentials(self) -> tuple[str, str]:
-        username, password = self._get("sasl_username"), self._get("sasl_password")
-        if jaas := self._get("sasl_jaas_config"):
-            if username or password:
+    def _check_credentials(self, given: Mapping[str, str]) -> None:
+        """As far as that can be said without what is referred to, which may be elsewhere."""
+        names = given
+        if jaas := given.get("sasl_jaas_config"):
+            if "sasl_username" in given or "sasl_password" in given:
                 raise InvalidConfig("sasl_jaas_config and sasl_username: give one of them")
-            found = _jaas_options(jaas)
-            username, password = found.get("username", ""), found.get("password", "")
-        if not username or not password:
+            if is_reference(jaas):
+                return
+            names = {f"sasl_{name}": value for name, value in _jaas_options(jaas).items()}
+        if not names.get("sasl_username") or not names.get("sasl_password"):
             raise InvalidConfig(f"{self.mechanism} needs sasl_username and sasl_password")
-        return username, password
+
+    def _credentials(self) -> tuple[str, str, bool]:
+        """Name, password, and whether they are those of a delegation token."""
+        jaas = dict(self.options).get("sasl_jaas_config", "")
+        if not jaas:
+            return self._get("sasl_username"), self._get("sasl_password"), False
+        # The whole text, or values in it: those may hold any character, quotes, too.
+        found = _jaas_options(_looked_up(jaas) if is_reference(jaas) else jaas)
+        values = {name: _looked_up(value) for name, value in found.items()}
+        name, password = values.get("username", ""), values.get("password", "")
+        if not name or not password:
+            raise InvalidConfig("sasl_jaas_config: it needs a username and a password")
+        return name, password, values.get(TOKEN_AUTH, "").lower() == "true"
 
     def _get(self, name: str, default: str = "") -> str:
-        return dict(self.options).get(name, default)
+        """The value itself. Raises InvalidConfig: it stands elsewhere, and is not there."""
+        return _looked_up(dict(self.options).get(name, default))
 
 
 def check_names(options: Mapping[str, object]) -> None:
@@ -227,6 +265,38 @@ def check_names(options: Mapping[str, object]) -> None:
 def given_security(options: SecurityOptions) -> ClientSecurity | None:
     """None: nothing was given, so the environment may name something; see client_config_file."""
     return ClientSecurity.from_options(options) if options else None
+
+
+def security_of(options: Mapping[str, Any]) -> SecurityOptions:
+    """Those among other options."""
+    found: Any = {name: value for name, value in options.items() if name in NAMES}
+    typed: SecurityOptions = found
+    return typed
+
+
+def secrets_in_clear(options: Mapping[str, Any]) -> list[str]:
+    """The names of secrets that stand in the options themselves, and not elsewhere."""
+    found = []
+    for name in SECRETS:
+        text = str(options.get(name) or "")
+        if name == "sasl_jaas_config" and text and not is_reference(text):
+            text = _jaas_options(text).get("password", "")
+        if text and not is_reference(text):
+            found.append(name)
+    return found
+
+
+def as_given(security: ClientSecurity | None) -> SecurityOptions:
+    """What a Producer, Consumer or Admin is to be given for it."""
+    return {} if security is None else security.as_options()
+
+
+def _looked_up(text: str) -> str:
+    return resolve(text, read=_read_text, environment=os.environ.get)
+
+
+def _read_text(path: str) -> str:
+    return Path(path).read_text()
 
 
 def _jaas_options(text: str) -> Mapping[str, str]:

@@ -39,6 +39,7 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    InvalidConfig,
     MalformedRequest,
     UnsupportedVersion,
     error_for,
@@ -359,7 +360,11 @@ class Connection:
         if self.failure is not None:
             return
         self._is_open = False
-        self._exchange = self._security.exchange()
+        try:
+            self._exchange = self._security.exchange()
+        except InvalidConfig as error:
+            self.close(f"not authenticated: {error}", AuthenticationFailed)
+            return
         mechanism = self._security.mechanism
         request = SaslHandshakeRequest(mechanism=mechanism)
         # After one of version 0 come tokens without headers (Kafka 0.10): not spoken here.

@@ -13,11 +13,13 @@ from ..security.tls_transport import TlsTransport
 
 
 class ConnectionSecurity:
-    """Raises InvalidConfig: a file of the settings cannot be used."""
+    """Raises InvalidConfig: a file of the settings, or what they refer to, cannot be used."""
 
     def __init__(self, settings: ClientSecurity) -> None:
         self._settings = settings
         self._context = settings.tls_context()
+        if settings.is_sasl:
+            settings.exchange()  # what it refers to is missed here, not while connecting
 
     @property
     def is_tls(self) -> bool:
@@ -32,6 +34,7 @@ class ConnectionSecurity:
         return self._settings.mechanism
 
     def exchange(self) -> SaslExchange:
+        """Raises InvalidConfig, as the constructor does, if it has gone meanwhile."""
         return self._settings.exchange()
 
     def secure(self, sock: socket.socket, host: str) -> TlsTransport:

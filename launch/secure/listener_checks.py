@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ...actors.ray.placement import ActorPlan, is_loopback
 from ...cluster.security.listener_config import ListenerConfig, SecurityProtocol
-from ...cluster.security.secret_reference import is_reference
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
 from ...discovery.ray_connection import UpError
 from ...handlers.ports.server_config import server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.secret_reference import is_reference
 
 
 def refuse_open_listeners(security: SecurityConfig, plans: Sequence[ActorPlan]) -> None:

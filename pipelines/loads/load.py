@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
+from ...clients.security.security_options import SecurityOptions, given_security
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.record_metadata import TopicPartition
@@ -71,6 +72,7 @@ def load(
     commit_interval_s: float = 60.0,
     stop: threading.Event | None = None,
     on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+    **security: Unpack[SecurityOptions],
 ) -> LoadProgress:
     """Add what is new in topics to a table; returns when all that was there at the call is in it.
 
@@ -92,9 +94,10 @@ def load(
         continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
             at the latest if there is something new.
         on_progress: called after each commit.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
         LoadFailed: the table cannot be loaded: another load is at it, or it has other columns.
         DataLoss: records are gone before they were loaded.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
@@ -118,6 +121,7 @@ def load(
         poll_timeout_ms=poll_timeout_ms,
         fail_on_data_loss=fail_on_data_loss,
         local_files=local_files,
+        security=given_security(security),
     )
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     one = _Load(client, topic_names(topics), limits, rows, start_offset, commit_records)

@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from ...clients.admin.admin import Admin
 from ...clients.admin.replay import ReplayReport, replay
@@ -33,6 +33,7 @@ from ...clients.producer.producer import Producer
 from ...clients.security.security_options import (
     ClientSecurity,
     SecurityOptions,
+    as_given,
     given_security,
 )
 from ...clients.wire.cluster_client import is_retriable
@@ -105,6 +106,7 @@ def mirror(
     stop: threading.Event | None = None,
     source_security: SecurityOptions | None = None,
     on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
+    **security: Unpack[SecurityOptions],
 ) -> MirrorProgress:
     """Copy what is new in the source's topics; returns when all that was there at the call is here.
 
@@ -126,12 +128,13 @@ def mirror(
             brokers come back before.
         commit_records: most records of a transaction, about.
         continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
-        source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions);
-            without it the environment's BRADBURY_CLIENT_CONFIG is for both clusters.
+        source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions).
         on_progress: called after each transaction.
+        security: the same, of the cluster to write to. Where one of the two is not given, that
+            cluster has what the environment's BRADBURY_CLIENT_CONFIG says.
 
     Raises:
-        ValueError, InvalidConfig: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
         MirrorFailed: no topic matches; a topic would go in a circle.
         DataLoss: records are gone before they were copied.
         ProducerFenced: another mirror of this alias has begun.
@@ -154,6 +157,7 @@ def mirror(
         f"bradbury-mirror-{alias}",
         poll_timeout_ms=poll_timeout_ms,
         fail_on_data_loss=fail_on_data_loss,
+        security=given_security(security),
     )
     addresses = source if isinstance(source, str) else ",".join(source)
     stopped = stop or threading.Event()
@@ -230,9 +234,9 @@ class _Mirror:
         self.progress = MirrorProgress()
 
     def __enter__(self) -> Self:
-        security = self._source_security
-        self._from = Admin(self._source, **({} if security is None else security.as_options()))
-        self._to = Admin(self._target)
+        self._from = Admin(self._source, **as_given(self._source_security))
+        target_security = as_given(self._limits.fetch.security)
+        self._to = Admin(self._target, **target_security)
         self._producer = Producer(
             self._target,
             transactional_id=f"bradbury-mirror-{self._alias}",
@@ -241,6 +245,7 @@ class _Mirror:
             max_request_size=MOST_RECORD_BYTES,
             buffer_memory=2 * MOST_RECORD_BYTES,
             client_id=f"bradbury-mirror-{self._alias}",
+            **target_security,
         )
         try:
             self._cluster = self._from.describe_cluster().cluster_id

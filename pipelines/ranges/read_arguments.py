@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...clients.security.security_options import ClientSecurity
 from ...discovery.bootstrap import find_servers
 from ...discovery.state_file import default_namespace
 from .fetch_options import FetchOptions
@@ -35,8 +36,12 @@ def read_limits(
     poll_timeout_ms: int,
     fail_on_data_loss: bool,
     local_files: bool = False,
+    security: ClientSecurity | None = None,
 ) -> ReadLimits:
-    """Raises ValueError for an isolation level that there is not."""
+    """security: None for what the environment of each process names.
+
+    Raises ValueError for an isolation level that there is not.
+    """
     if isolation_level not in _ISOLATION_LEVELS:
         raise ValueError(
             f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"
@@ -46,6 +51,7 @@ def read_limits(
             isolation_level=_ISOLATION_LEVELS[isolation_level],
             client_id=client_id,
             local_files=local_files,
+            security=security,
         ),
         poll_timeout_ms=poll_timeout_ms,
         poll_timeout_name="poll_timeout_ms",

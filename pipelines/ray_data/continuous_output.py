@@ -71,7 +71,7 @@ def write_continuously(dataset: Dataset, write: TopicWrite) -> None:
     source = committed_source(dataset)
     followed = source.followed
     group_id = str(followed.group_id)
-    settings = dict(write.producer)
+    settings = write.producer_settings
     if write.is_exactly_once:
         settings["transactional_id"] = f"ray-data-{group_id}"
     with Producer(write.bootstrap, **settings) as producer:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from ...clients.admin.log_dirs import describe_log_dirs
+from ...clients.security.security_options import NAMES, given_security, security_of
 from ...clients.wire.cluster_client import ClusterClient
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import KafkaError
@@ -94,13 +95,15 @@ def read_topic(
         override_num_blocks: how many tasks read; by default by size and CPUs, at least one for each
             partition.
         num_cpus, num_gpus, memory, concurrency, remote_args: of the tasks; see
-            `ray.data.read_datasource`.
+            `ray.data.read_datasource`. Among them may be security_protocol, ssl_* and sasl_* (see
+            SecurityOptions), which the tasks are given, too; without any, BRADBURY_CLIENT_CONFIG
+            in the environment of each of them counts.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError, InvalidConfig: an argument cannot be.
         UnknownTopicOrPartition: a topic does not exist.
         DataLoss: the log begins above a start.
-        ConnectionFailed: there is no cluster.
+        ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
@@ -117,7 +120,9 @@ def read_topic(
         poll_timeout_ms=poll_timeout_ms,
         fail_on_data_loss=fail_on_data_loss,
         local_files=local_files,
+        security=given_security(security_of(remote_args)),
     )
+    remote_args = {name: one for name, one in remote_args.items() if name not in NAMES}
     names = topic_names(topics)
     chosen = SCHEMA.names if columns is None else check_columns(columns)
     decoder = ValueDecoder(value_decoder, value_schema)

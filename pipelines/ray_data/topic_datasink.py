@@ -29,6 +29,7 @@ from ...clients.admin.group_admin import delete_groups
 from ...clients.admin.group_offsets_admin import group_offsets
 from ...clients.admin.topics_admin import NewTopic, create_topics
 from ...clients.producer.producer import Producer
+from ...clients.security.security_options import ClientSecurity, as_given
 from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
 from ...protocol.errors import (
     ClusterAuthorizationFailed,
@@ -43,7 +44,6 @@ MARKERS: Final = TopicPartition("__bradbury_ray_data", 0)
 TIMEOUT_MS: Final = 60_000
 MAX_OPEN_BATCHES: Final = 64
 MIN_TASK_BYTES: Final = 16 * 1024 * 1024
-FETCH: Final = FetchOptions(client_id="bradbury-ray-data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +52,30 @@ class TopicWrite:
 
     columns: which column is key, value, timestamp and headers; those that are None are not there.
     partition: one for all, the column that has it, or None: by key.
+    producer: settings, but for security.
     as_streams: each piece of a block is one record, an Arrow IPC stream of at most `stream_bytes`.
     """
 
     write_id: str
     topic: str
     bootstrap: str
+    security: ClientSecurity | None
     columns: Mapping[str, str | None]
     partition: int | str | None
     as_streams: bool
     stream_bytes: int
     is_exactly_once: bool
     producer: Mapping[str, Any]
+
+    @property
+    def fetch(self) -> FetchOptions:
+        """Of what a write asks brokers beside its producer."""
+        return FetchOptions(client_id="bradbury-ray-data", security=self.security)
+
+    @property
+    def producer_settings(self) -> dict[str, Any]:
+        """`producer`, with security. Not to be shown."""
+        return {**self.producer, **as_given(self.security)}
 
     def task_id(self, task: int) -> str:
         return f"ray-data-{self.write_id}-{task}"
@@ -86,14 +98,13 @@ class TopicDatasink(Datasink[int]):
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
         """`schema` may be that of blocks which the tasks still map before they write them."""
         if self._write.is_exactly_once:
-            _make_marker_topic(self._write.bootstrap)
+            _make_marker_topic(self._write)
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> int:
         write = self._write
         transactional_id = write.task_id(ctx.task_idx) if write.is_exactly_once else None
-        with Producer(
-            write.bootstrap, **{**write.producer, "transactional_id": transactional_id}
-        ) as producer:
+        settings = {**write.producer_settings, "transactional_id": transactional_id}
+        with Producer(write.bootstrap, **settings) as producer:
             if transactional_id is None:
                 return send_blocks(producer, blocks, write)
             producer.init_transactions()
@@ -108,7 +119,7 @@ class TopicDatasink(Datasink[int]):
 
     def _done(self, transactional_id: str) -> int | None:
         """How many records an attempt before has committed."""
-        client = reading_client(self._write.bootstrap, FETCH)
+        client = reading_client(self._write.bootstrap, self._write.fetch)
         found = client.run(
             group_offsets(client, [transactional_id], timeout_ms=TIMEOUT_MS), TIMEOUT_MS
         )
@@ -119,7 +130,7 @@ class TopicDatasink(Datasink[int]):
         """No task comes again: the markers can go."""
         if not self._write.is_exactly_once:
             return
-        client = reading_client(self._write.bootstrap, FETCH)
+        client = reading_client(self._write.bootstrap, self._write.fetch)
         groups = [self._write.task_id(task) for task in range(len(write_result.write_returns))]
         try:
             client.run(delete_groups(client, groups, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
@@ -188,9 +199,9 @@ def _pieces(table: pa.Table, most_bytes: int) -> Iterator[bytes]:
         yield from _pieces(table.slice(start, rows), most_bytes)
 
 
-def _make_marker_topic(bootstrap: str) -> None:
+def _make_marker_topic(write: TopicWrite) -> None:
     """Asks for it at once: clients look for a topic that is not there for some seconds."""
-    client = reading_client(bootstrap, FETCH)
+    client = reading_client(write.bootstrap, write.fetch)
     wanted = [NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})]
     try:
         client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ...clients.security.security_options import (
+    NAMES,
+    SecurityOptions,
+    given_security,
+    security_of,
+)
 from ...clients.threads.io_thread import Steps
 from ...clients.wire.cluster_client import ClusterClient
 from ...protocol.errors import UnknownTopicOrPartition
@@ -38,6 +44,7 @@ def write_topic(
     transaction_timeout_ms: int = 900_000,
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
+    **security: Unpack[SecurityOptions],
 ) -> None:
     """Write all rows, and return when they are in the log.
 
@@ -63,18 +70,19 @@ def write_topic(
         producer_config: settings of bradbury.Producer, as compression_type.
         transaction_timeout_ms: the brokers abort a task that writes for longer.
         concurrency, ray_remote_args: of the tasks; see `Dataset.write_datasink`.
+        security: as read_topic's.
 
     Raises:
-        ValueError: an argument cannot be, or a column is not there; a continuous Dataset has no
-            group, or its rows are not in order.
+        ValueError, InvalidConfig, TypeError: an argument cannot be, or a column is not there; a
+            continuous Dataset has no group, or its rows are not in order.
         UnknownTopicOrPartition: the topic does not exist.
-        ConnectionFailed: there is no cluster.
+        ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
     from .continuous_output import write_continuously
     from .continuous_read import continuous_source
-    from .topic_datasink import FETCH, TIMEOUT_MS, TopicDatasink, TopicWrite
+    from .topic_datasink import TIMEOUT_MS, TopicDatasink, TopicWrite
 
     if delivery_guarantee not in GUARANTEES:
         raise ValueError(
@@ -100,20 +108,20 @@ def write_topic(
     is_exactly_once = delivery_guarantee == "exactly-once"
     if is_exactly_once:
         settings["transaction_timeout_ms"] = transaction_timeout_ms
-    bootstrap = servers_of(bootstrap_servers)
-    client = reading_client(bootstrap, FETCH)
-    client.run(_existing(client, topic), TIMEOUT_MS)
     write = TopicWrite(
         write_id=uuid.uuid4().hex,
         topic=topic,
-        bootstrap=bootstrap,
+        bootstrap=servers_of(bootstrap_servers),
+        security=given_security({**security_of(settings), **security}),
         columns=named,
         partition=partition,
         as_streams=as_streams,
         stream_bytes=STREAM_BYTES,
         is_exactly_once=is_exactly_once,
-        producer=settings,
+        producer={name: one for name, one in settings.items() if name not in NAMES},
     )
+    client = reading_client(write.bootstrap, write.fetch)
+    client.run(_existing(client, topic), TIMEOUT_MS)
     if continuous_source(dataset) is not None:
         write_continuously(dataset, write)
     dataset.write_datasink(

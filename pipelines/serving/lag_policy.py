@@ -24,12 +24,17 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ...clients.admin.admin import Admin
 from ...clients.consumer_group.backlogs import read_backlogs
 from ...clients.consumer_group.group_arguments import partitions_of, topics_of
 from ...clients.consumer_group.lag_scaling import Backlog, wanted_members
+from ...clients.security.security_options import (
+    SecurityOptions,
+    given_security,
+    secrets_in_clear,
+)
 from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
@@ -54,9 +59,12 @@ class TopicLagPolicy:
         auto_offset_reset: of the group's consumers: where it begins in a partition without a
             commit, and so what is unread there.
         bootstrap, namespace: of the brokers, where they are not this Ray cluster's.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions. Serve keeps arguments of
+            policies in clear and shows them, so what is secret has to be a reference.
 
     Raises:
-        InvalidConfig: no target, or one that is not above 0.
+        InvalidConfig: no target, or one that is not above 0; a secret in clear.
+        TypeError: an argument that there is not.
     """
 
     def __init__(
@@ -68,7 +76,15 @@ class TopicLagPolicy:
         auto_offset_reset: str = "latest",
         bootstrap: str | None = None,
         namespace: str | None = None,
+        **security: Unpack[SecurityOptions],
     ) -> None:
+        given_security(security)
+        for secret in secrets_in_clear(security):
+            raise InvalidConfig(
+                f"{secret}: Ray Serve shows the arguments of policies; let it be a reference, "
+                '"${file:PATH:KEY}" or "${env:NAME}", or name a file with BRADBURY_CLIENT_CONFIG '
+                "in the environment of Serve's controller"
+            )
         if target_lag is None and target_lag_s is None:
             raise InvalidConfig(
                 "scaling by lag needs target_lag (records for each replica) or target_lag_s "
@@ -84,6 +100,7 @@ class TopicLagPolicy:
         self._starts_at_end = auto_offset_reset != "earliest"
         self._bootstrap = bootstrap
         self._namespace = namespace
+        self._security = security
         self._seen: tuple[float, list[Backlog]] | None = None
         self._asked_at = 0.0
         self._thread: threading.Thread | None = None
@@ -111,7 +128,7 @@ class TopicLagPolicy:
         said = ""
         while time.monotonic() - self._asked_at < IDLE_S:
             try:
-                admin = admin or Admin(self._bootstrap, namespace=self._namespace)
+                admin = admin or Admin(self._bootstrap, namespace=self._namespace, **self._security)
                 found = read_backlogs(
                     admin,
                     self._group,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...clients.consumer_group.group_arguments import (
     check_consumer_options,
     check_exactly_once,
+    connection_options,
     topics_of,
 )
 from ...clients.consumer_group.processing.function import BatchFormat, Function
@@ -81,7 +82,9 @@ def serve_topic(
         revoke_timeout_ms: how long a rebalance waits for batches that are being processed.
         deployment_options: Serve's: name, ray_actor_options, graceful_shutdown_timeout_s, ...
         producer_options: Producer's, for what is written.
-        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...
+        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...; and
+            security_protocol, ssl_* and sasl_*, of all clients of the replicas. With `max_replicas`
+            secrets have to be references, as TopicLagPolicy says.
 
     Raises:
         RayServeMissing: the extra [serve] is not installed.
@@ -141,9 +144,10 @@ def serve_topic(
             "target_lag_s": target_lag_s,
             **{
                 name: consumer_options[name]
-                for name in ("auto_offset_reset", "bootstrap", "namespace")
+                for name in ("auto_offset_reset",)
                 if name in consumer_options
             },
+            **connection_options(consumer_options),
         }
         TopicLagPolicy(**arguments)  # what is wrong with them is said here, not in Serve's log
         policy_type: Any = serve_config.AutoscalingPolicy

@@ -23,6 +23,7 @@ import ray
 from ray import serve
 
 from ...clients.admin.admin import Admin
+from ...clients.consumer_group.group_arguments import connection_options
 from ...clients.consumer_group.group_output import outputs_of, send_outputs
 from ...clients.consumer_group.member import MemberProcess
 from ...clients.consumer_group.processing.function import BatchFailed, Function, records_in
@@ -54,11 +55,7 @@ class TopicReplica:
         context = serve.get_replica_context()
         assert config.function is not None
         prefix = f"{context.app_name}.{context.deployment}."
-        options = {
-            name: config.consumer_options[name]
-            for name in ("bootstrap", "namespace")
-            if name in config.consumer_options
-        }
+        options = connection_options(config.consumer_options)
         self._producer: Producer | None = None
         if not config.exactly_once:
             self._producer = Producer(**{**config.producer_options, **options})

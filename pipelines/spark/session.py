@@ -7,6 +7,8 @@ What always holds:
     The source is registered with the session, so that it is there from a checkout too, where
     Spark's own discovery of `pyspark_bradbury` does not see it.
     The session knows where the cluster is: options need no `kafka.bootstrap.servers`.
+    What it knows of security goes to tasks with the source, not among Spark's settings, which
+    Spark shows.
     This process's environment is as before once a session exists.
 
 Why each setting: docs/spark.md.
@@ -24,8 +26,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from ...clients.security.security_options import (
+    ClientSecurity,
+    SecurityOptions,
+    given_security,
+)
 from ...clients.wire.bootstrap_servers import find_bootstrap
 from ...discovery.extras import install_command
 from ...discovery.ray_connection import (
@@ -80,6 +87,9 @@ _SETTINGS: Final = {
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+    # Options whose names, or values, are of this kind are not shown. Spark's own, with passwords in
+    # their names or values, in addition.
+    "spark.sql.redaction.options.regex": "(?i)url|ssl[.]keystore[.]key",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -97,6 +107,7 @@ def spark(
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
     namespace: str | None = None,
+    **security: Unpack[SecurityOptions],
 ) -> SparkSession:
     """A SparkSession whose executors are actors of the Ray cluster this process is in.
 
@@ -114,13 +125,17 @@ def spark(
         configs: Spark settings; they win over those made here.
         bootstrap: "host:port,..." of the cluster; found as all clients do when omitted.
         namespace: the cluster's; by default BRADBURY_NAMESPACE, or "bradbury".
+        security: security_protocol, ssl_* and sasl_*, of every query whose options say nothing of
+            it; see SecurityOptions. References such as "${file:PATH:KEY}" are looked up in tasks.
 
     Raises:
+        InvalidConfig, TypeError: security that cannot be.
         SparkMissing, JavaMissing, RayNotInitialised: one line with cause and remedy.
         SparkUnavailable: the process has a Spark session already, the cluster has no room for the
             executors, or Spark refuses a setting.
     Cost: 10-60 s and about 2 GB of memory in four JVMs.
     """
+    secured = given_security(security)
     _module("pyspark")
     raydp = _module("raydp")
     check_java()
@@ -154,8 +169,8 @@ def spark(
     atexit.unregister(stop_spark)
     atexit.register(stop_spark)  # before RayDP's own, which was registered when it was imported
     if not other_sources() and settings["spark.pyspark.driver.python"] == sys.executable:
-        _omit_discovery(session, _source(servers))
-    return register(session, bootstrap=servers)
+        _omit_discovery(session, _source(servers, secured))
+    return _registered(session, servers, secured)
 
 
 def stop_spark() -> None:
@@ -176,13 +191,18 @@ def local_session(
     configs: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
     namespace: str | None = None,
+    **security: Unpack[SecurityOptions],
 ) -> SparkSession:
     """A SparkSession in this process (`master`), with the same settings and no Ray.
 
+    security: as `spark`.
+
     Raises:
+        InvalidConfig, TypeError: security that cannot be.
         SparkMissing, JavaMissing: one line with cause and remedy.
         SparkUnavailable: this process has a Spark session already, or Spark refuses a setting.
     """
+    secured = given_security(security)
     _module("pyspark")
     check_java()
     from pyspark.sql import SparkSession
@@ -199,30 +219,43 @@ def local_session(
     with _environment(settings), _java_errors_in_one_line():
         session = builder.getOrCreate()
     if not other_sources() and settings["spark.pyspark.driver.python"] == sys.executable:
-        _omit_discovery(session, _source(servers))
-    return register(session, bootstrap=servers)
+        _omit_discovery(session, _source(servers, secured))
+    return _registered(session, servers, secured)
 
 
-def register(session: SparkSession, *, bootstrap: str | None = None) -> SparkSession:
+def register(
+    session: SparkSession,
+    *,
+    bootstrap: str | None = None,
+    **security: Unpack[SecurityOptions],
+) -> SparkSession:
     """Make format("bradbury") known to a session of your own.
 
     bootstrap: where the cluster is when the option `kafka.bootstrap.servers` does not say.
+    security: as `spark`.
     """
+    return _registered(session, bootstrap, given_security(security))
+
+
+def _registered(
+    session: SparkSession, bootstrap: str | None, security: ClientSecurity | None
+) -> SparkSession:
     _quieten_replacement(session)
-    session.dataSource.register(_source(bootstrap))
+    session.dataSource.register(_source(bootstrap, security))
     return session
 
 
-def _source(bootstrap: str | None) -> type[DataSource]:
+def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[DataSource]:
     from .source import BradburyDataSource
 
-    if bootstrap is None:
+    if bootstrap is None and security is None:
         return BradburyDataSource
 
     class Located(BradburyDataSource):
-        """Travels by value, and the address with it; all it makes is importable."""
+        """Travels by value, and what it knows with it; all it makes is importable."""
 
         default_bootstrap = bootstrap
+        default_security = security
 
     return Located
 

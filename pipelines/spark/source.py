@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ...clients.security.security_options import ClientSecurity
 from .options.spark_options import ReadOptions, WriteOptions
 from .reading.batch_query import BatchQueryReader, PushdownBatchReader
 from .tasks.arrow import check_projection, row_schema
@@ -39,9 +40,13 @@ _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class BradburyDataSource(DataSource):
-    """default_bootstrap: where the cluster is if no option says so; see session.register."""
+    """default_bootstrap: where the cluster is if no option says so; see session.register.
+
+    default_security: of clients where no option says anything of it.
+    """
 
     default_bootstrap: ClassVar[str | None] = None
+    default_security: ClassVar[ClientSecurity | None] = None
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -98,16 +103,25 @@ class BradburyDataSource(DataSource):
 
     def _read_options(self, *, streaming: bool) -> ReadOptions:
         options = ReadOptions.parse(self._given(), streaming=streaming)
-        return replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
+        security = options.fetch.security or self.default_security
+        return replace(
+            options,
+            bootstrap=options.bootstrap or self.default_bootstrap,
+            fetch=replace(options.fetch, security=security),
+        )
 
     def _write_options(self, schema: StructType, *, streaming: bool) -> WriteOptions:
         from .writing.sink import check_columns, check_topic
         from .writing.transactional_sink import make_marker_topic
 
         options = WriteOptions.parse(self._given(), streaming=streaming)
-        options = replace(options, bootstrap=options.bootstrap or self.default_bootstrap)
+        options = replace(
+            options,
+            bootstrap=options.bootstrap or self.default_bootstrap,
+            security=options.security or self.default_security,
+        )
         check_columns(schema, options.topic)
         check_topic(options)
         if options.exactly_once:
-            make_marker_topic(options.bootstrap)
+            make_marker_topic(options)
         return options

@@ -23,11 +23,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
 
+from ...clients.security.security_options import SecurityOptions, given_security
 from ..ranges.partition_range import PartitionRange
 from ..ranges.range_reader import RangeReader
 from ..ranges.read_arguments import read_limits, servers_of, topic_names
@@ -73,9 +74,11 @@ class TopicDataset(_Base):
         shuffle_window: so many rows are mixed with one another; 0: the order of the log.
         seed: of the shuffle. The same seed, the same order.
         isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers: as in `read_topic`.
+        security: security_protocol, ssl_* and sasl_*, of the workers of a DataLoader, too; as in
+            `read_topic`. They are no part of the state.
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
         UnknownTopicOrPartition, DataLoss, ConnectionFailed: as `read_topic`.
     """
 
@@ -100,6 +103,7 @@ class TopicDataset(_Base):
         fail_on_data_loss: bool = True,
         poll_timeout_ms: int = 120_000,
         bootstrap_servers: str | Sequence[str] | None = None,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         _check(batch_size, batch_format, shuffle_window, follow)
         names = topic_names(topics)
@@ -123,6 +127,7 @@ class TopicDataset(_Base):
             "bradbury-training",
             poll_timeout_ms=poll_timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            security=given_security(security),
         )
         client = reading_client(self._bootstrap, self._limits.fetch)
         self._ranges = resolve_ranges(

@@ -7,4 +7,5 @@ scram_client     the client's side of SCRAM
 sasl_client      what a client says to authenticate: PLAIN, and SCRAM by way of scram_client
 acl_binding      rules of access, and filters of them
 jaas             Kafka's sasl.jaas.config
+secret_reference ${file:...}, ${dir:...} and ${env:...}: a secret that stands elsewhere
 """

@@ -187,8 +187,27 @@ REFUSED_IN_ANY_READ = [
     ({"kafka_value_deserializer": "x"}, "DataFrame operations"),
     ({"kafka_enable_auto_commit": "true"}, "never commits"),
     ({"kafka_interceptor_classes": "x"}, "not supported"),
-    ({"kafka_security_protocol": "SSL"}, "PLAINTEXT only"),
-    ({"kafka_sasl_mechanism": "PLAIN"}, "PLAINTEXT only"),
+    ({"kafka_security_protocol": "TLS"}, "kafka.security.protocol='TLS': use one of"),
+    ({"kafka_sasl_mechanism": "PLAIN"}, "kafka.sasl.mechanism has no effect with"),
+    (
+        {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "GSSAPI"},
+        "use one of PLAIN, SCRAM",
+    ),
+    (
+        {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "PLAIN"},
+        "needs kafka.sasl.username and kafka.sasl.password",
+    ),
+    (
+        {"kafka_security_protocol": "SSL", "kafka_ssl_truststore_type": "JKS"},
+        "kafka.ssl.truststore.type=JKS: use PEM",
+    ),
+    (
+        {"kafka_security_protocol": "SSL", "kafka_ssl_keystore_type": "PKCS12"},
+        "kafka.ssl.keystore.type=PKCS12: use PEM",
+    ),
+    ({"kafka_ssl_truststore_password": "hunter2"}, "give PEM files to ssl.truststore.location"),
+    ({"kafka_ssl_ca_location": "ca.pem"}, "use ssl.truststore.location"),
+    ({"kafka_ssl_cipher_suites": "x"}, "'ssl.cipher.suites' is not supported: there are sasl"),
     ({"kafka_isolation_level": "serializable"}, "read_committed"),
     ({"kafka_bootstrap_servers": " "}, "host:port"),
     ({"commitOffsets": "true"}, "needs 'kafka.group.id'"),
@@ -210,6 +229,62 @@ REFUSED_IN_ANY_READ = [
     ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
     ({"maxOffsetsPerTrigger": "0"}, "at least 1"),
 ]
+
+
+SECURED = {
+    "kafka.Security.Protocol": "SASL_SSL",
+    "kafka.ssl.truststore.certificates": "-----BEGIN",
+    "kafka.ssl.keystore.location": "own.pem",
+    "kafka.ssl.key.password": "hunter2",
+    "kafka.ssl.endpoint.identification.algorithm": "",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="alice" password="hunter2";'
+    ),
+}
+
+
+def test_security_goes_along_and_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    reading = ReadOptions.parse({"subscribe": "t", **SECURED}, streaming=False)
+    writing = WriteOptions.parse({"topic": "t", **SECURED}, streaming=True)
+    for options, security in ((reading, reading.fetch.security), (writing, writing.security)):
+        assert security is not None
+        assert (security.is_tls, security.is_sasl, security.mechanism) == (
+            True,
+            True,
+            "SCRAM-SHA-512",
+        )
+        assert "hunter2" not in repr(options)
+        assert pickle.loads(pickle.dumps(options)) == options
+    assert writing.fetch.security == writing.security
+    assert writing.producer_settings["ssl_key_password"] == "hunter2"
+    assert not caplog.records
+
+
+def test_without_such_options_the_environment_of_a_task_says_how_it_is_secured() -> None:
+    assert read().fetch.security is None
+    assert write().producer_settings == write().producer
+    assert read(kafka_security_protocol="PLAINTEXT").fetch.security is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kafka.sasl.jaas.config": 'Module required password="hunter2'},
+        {"kafka.sasl.jaas.config": 'Other required username="a" password="hunter2";'},
+        {"kafka.sasl.password": "hunter2"},
+    ],
+)
+def test_a_refusal_names_no_password(options: dict[str, str]) -> None:
+    given = {
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+    }
+    with pytest.raises(ValueError, match=r"kafka\.sasl|JAAS|jaas") as caught:
+        ReadOptions.parse({**given, **options}, streaming=False)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED_IN_ANY_READ)
@@ -288,7 +363,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"kafka_value_serializer": "x"}, "DataFrame operations"),
         ({"kafka_transactional_id": "x"}, "made from the option sinkId"),
         ({"kafka_allow_auto_create_topics": "maybe"}, "'true' or 'false'"),
-        ({"kafka_ssl_truststore_location": "x"}, "PLAINTEXT only"),
+        ({"kafka_ssl_truststore_location": "x"}, "has no effect with kafka.security.protocol"),
         ({"deliveryGuarantee": "twice"}, "'exactly-once' or 'at-least-once', not 'twice'"),
         ({"deliveryGuarantee": "exactly-once", "kafka_acks": "1"}, "deliveryGuarantee=at-least"),
         ({"sinkId": "a", "kafka_enable_idempotence": "false"}, "by default; omit it"),

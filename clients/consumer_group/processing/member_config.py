@@ -24,6 +24,7 @@ class MemberConfig:
     function: None where tables are polled by the holder of the handle. deliver: results are handed
     out, and a batch is done when its result was taken; otherwise it is done when processed.
     workers: of this member; 0: it processes by itself.
+    consumer_options, producer_options: never shown; there may be passwords among them.
     """
 
     topics: tuple[str, ...] | re.Pattern[str]
@@ -41,8 +42,8 @@ class MemberConfig:
     deliver: bool = True
     workers: int = 0
     worker_options: Mapping[str, Any] = field(default_factory=dict)
-    consumer_options: Mapping[str, Any] = field(default_factory=dict)
-    producer_options: Mapping[str, Any] = field(default_factory=dict)
+    consumer_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    producer_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def commits_first(self) -> bool:

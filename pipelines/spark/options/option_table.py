@@ -16,13 +16,15 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from ....clients.security.security_options import NAMES, ClientSecurity
+from ....protocol.errors import InvalidConfig
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
-SECURITY_PROTOCOL: Final = "kafka.security.protocol"
 GROUP_ID: Final = "kafka.group.id"
 GROUP_ID_PREFIX: Final = "groupidprefix"
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
@@ -83,6 +85,19 @@ REFUSED_WRITING: Final = {
     "transactional.id": "each task gets its own, made from the option sinkId; set that",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
+SECURITY_SETTINGS: Final = {name.replace("_", "."): name for name in sorted(NAMES)}
+"""Kafka's names, and those of SecurityOptions."""
+_NO_JAVA_STORES: Final = (
+    "Java's keystores are not read; give PEM files to ssl.truststore.location and "
+    "ssl.keystore.location, and the password of the private key as ssl.key.password"
+)
+_NO_SUCH_SECURITY: Final = {
+    "ssl.truststore.password": _NO_JAVA_STORES,
+    "ssl.keystore.password": _NO_JAVA_STORES,
+    "ssl.ca.location": "use ssl.truststore.location, a PEM file",
+    "ssl.certificate.location": "use ssl.keystore.location, a PEM file with key and certificates",
+    "ssl.key.location": "use ssl.keystore.location, a PEM file with key and certificates",
+}
 
 DURATION: Final = re.compile(r"\s*(-?\d+)\s*([a-z]*)\s*")
 _DURATION_MS: Final = {
@@ -111,7 +126,7 @@ def kafka_settings(
     """Settings given as `kafka.<name>`, by the names that `known` gives them.
 
     Raises:
-        ValueError: one that contradicts how Spark reads or writes, or asks for TLS or SASL.
+        ValueError: one that contradicts how Spark reads or writes.
     """
     taken: dict[str, str] = {}
     for option, value in options.items():
@@ -120,15 +135,39 @@ def kafka_settings(
             continue
         if name in refused:
             raise ValueError(f"Kafka option '{name}' is not supported: {refused[name]}.")
-        if option == SECURITY_PROTOCOL and value.upper() == "PLAINTEXT":
-            continue
-        if name.startswith(_SECURITY):
-            raise ValueError(
-                f"Kafka option '{name}' is not supported: this client speaks PLAINTEXT only."
-            )
         if name in known:
             taken[known[name]] = value
     return taken
+
+
+def security(options: Mapping[str, str]) -> ClientSecurity | None:
+    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say; None: none is given.
+
+    Raises:
+        ValueError: one that this client does not have, or settings that cannot be together. The
+            text names options and never what a secret one says.
+    """
+    given: dict[str, str] = {}
+    for option, value in options.items():
+        name = option.removeprefix(KAFKA_PREFIX)
+        if name == option or not name.startswith(_SECURITY):
+            continue
+        if name not in SECURITY_SETTINGS:
+            why = _NO_SUCH_SECURITY.get(name, f"there are {', '.join(SECURITY_SETTINGS)}")
+            raise ValueError(f"Kafka option '{name}' is not supported: {why}.")
+        given[SECURITY_SETTINGS[name]] = value
+    if not given:
+        return None
+    try:
+        return ClientSecurity.from_options(given)
+    except InvalidConfig as error:
+        raise ValueError(_by_options(str(error))) from None
+
+
+def _by_options(text: str) -> str:
+    """What is said of `sasl_mechanism`, of the option `kafka.sasl.mechanism`."""
+    names = "|".join(sorted(NAMES, key=len, reverse=True))
+    return re.sub(names, lambda found: KAFKA_PREFIX + found[0].replace("_", "."), text)
 
 
 def commit_group(options: Mapping[str, str], *, streaming: bool) -> str | None:
@@ -177,8 +216,7 @@ def warn_unknown(
         COMMIT_OFFSETS,
         *SINK_NAMES,
         BOOTSTRAP,
-        SECURITY_PROTOCOL,
-        *(KAFKA_PREFIX + name for name in kafka_names),
+        *(KAFKA_PREFIX + name for name in (*SECURITY_SETTINGS, *kafka_names)),
     }
     for name in sorted(options.keys() - known):
         near = difflib.get_close_matches(name, known, 1, 0.85)

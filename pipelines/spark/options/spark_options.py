@@ -6,6 +6,7 @@ startingOffsets; the same for ending. Ours in addition: batchRows.
 
 What always holds:
     both are values without pyspark in them: they travel to executors by pickle.
+    Neither shows a password in its repr.
 
 Source: KafkaSourceProvider and the Kafka integration guide in apache/spark.
 """
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
+from ....clients.security.security_options import ClientSecurity, as_given
 from ....clients.wire.record_metadata import TopicPartition
 from ...ranges.fetch_options import FetchOptions
 from ...ranges.partition_range import ReadLimits
@@ -185,7 +187,7 @@ class ReadOptions:
         starting = _starting(given, now, streaming=streaming)
         _check_same_partitions(starting, ending)
         is_local = flag(given, "localfiles", "localFiles", default=False)
-        fetch = replace(_fetch_options(given), local_files=is_local)
+        fetch = replace(_fetch_options(given), local_files=is_local, security=table.security(given))
         if check_mode:
             _warn_reading(given, streaming=streaming)
         return cls(
@@ -225,7 +227,7 @@ class ReadOptions:
 class WriteOptions:
     """Everything a write needs to know. topic: None: the column `topic` says it.
 
-    producer: keyword arguments of clients.Producer.
+    producer: keyword arguments of clients.Producer, but for security.
     exactly_once: each task writes in a transaction.
     sink_id: None: the streaming query's id, or one made for the job.
     batch_id: None: the streaming query's.
@@ -235,10 +237,21 @@ class WriteOptions:
     bootstrap: str | None
     topic: str | None
     producer: Mapping[str, Any]
+    security: ClientSecurity | None = None
     exactly_once: bool = False
     sink_id: str | None = None
     batch_id: int | None = None
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+
+    @property
+    def fetch(self) -> FetchOptions:
+        """Of what a write asks brokers beside its producers."""
+        return replace(SPARK_FETCH, security=self.security)
+
+    @property
+    def producer_settings(self) -> dict[str, Any]:
+        """`producer`, with security. Not to be shown."""
+        return {**self.producer, **as_given(self.security)}
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
@@ -272,6 +285,7 @@ class WriteOptions:
             bootstrap=_bootstrap(given),
             topic=topic,
             producer=producer,
+            security=table.security(given),
             exactly_once=exactly_once,
             sink_id=sink_id,
             batch_id=batch_id,

@@ -36,7 +36,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 from ....protocol.errors import UnknownTopicOrPartition
 from ....protocol.topic_partition import TopicPartition
 from ...ranges.reading_client import reading_client
-from ..options.spark_options import SPARK_FETCH, WriteOptions
+from ..options.spark_options import WriteOptions
 from ..tasks import worker
 from ..tasks.arrow import HEADERS
 from ..tasks.spark_failure import errors_in_one_line, unknown_topic
@@ -82,7 +82,7 @@ def check_topic(options: WriteOptions) -> None:
     topic = options.topic
     if topic is None or options.producer.get("allow_auto_create_topics"):
         return
-    client = reading_client(options.bootstrap, SPARK_FETCH)
+    client = reading_client(options.bootstrap, options.fetch)
     try:
         client.run(client.topic(topic))
     except UnknownTopicOrPartition:
@@ -150,12 +150,12 @@ def _write_at_least_once(options: WriteOptions, iterator: Iterator[pa.RecordBatc
     try:
         for batch in iterator:
             if sender is None:
-                producer = worker.producer(options.bootstrap, options.producer)
+                producer = worker.producer(options.bootstrap, options.producer_settings)
                 sender = RowSender(producer, options)
             sender.send(batch)
         if sender is not None:
             ends = sender.finish()
     except BaseException:
-        worker.forget_producer(options.bootstrap, options.producer)
+        worker.forget_producer(options.bootstrap, options.producer_settings)
         raise
     return Written(0 if sender is None else sender.row_count, ends)

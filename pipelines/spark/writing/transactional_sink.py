@@ -49,7 +49,7 @@ from ....protocol.errors import (
 )
 from ....protocol.topic_partition import TopicPartition as Key
 from ...ranges.reading_client import reading_client
-from ..options.spark_options import SPARK_FETCH, WriteOptions
+from ..options.spark_options import WriteOptions
 from ..tasks import worker
 from ..tasks.sink_batch import (
     MARKERS,
@@ -86,9 +86,9 @@ class Written(WriterCommitMessage):
     was_done: bool = False
 
 
-def make_marker_topic(bootstrap: str | None) -> None:
+def make_marker_topic(options: WriteOptions) -> None:
     """Have the topic that markers are offsets of. Asked once a process."""
-    client = reading_client(bootstrap, SPARK_FETCH)
+    client = reading_client(options.bootstrap, options.fetch)
     try:
         client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
     except UnknownTopicOrPartition:
@@ -150,7 +150,7 @@ def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage |
     batch = written[0].batch if written else None
     if batch is None or batch.is_private:
         return
-    client = reading_client(options.bootstrap, SPARK_FETCH)
+    client = reading_client(options.bootstrap, options.fetch)
     count = len(messages)
     if any(one.was_done for one in written):
         known = _batch_marker(_committed(client, [batch.group])[batch.group])
@@ -241,7 +241,7 @@ def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kep
     transactional_id = batch.task_id(task.partition)
     producer = Producer(
         options.bootstrap,
-        **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer},
+        **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer_settings},
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )
@@ -249,7 +249,7 @@ def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kep
     worker.keep_transactional(kept)
     try:
         producer.init_transactions()
-        client = reading_client(options.bootstrap, SPARK_FETCH)
+        client = reading_client(options.bootstrap, options.fetch)
         found = _committed(client, [transactional_id, batch.group])
         kept.last = _task_marker(found[transactional_id])
         kept.all_done = _batch_marker(found[batch.group])

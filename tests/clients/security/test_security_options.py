@@ -1,12 +1,15 @@
 """Which security settings a client takes, and which it refuses with the remedy."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
+import bradbury
 from bradbury.clients.security.client_config_file import read_client_config
 from bradbury.clients.security.security_options import ClientSecurity
 from bradbury.protocol.errors import InvalidConfig
+from bradbury.tests.support.certificates import CertificateAuthority
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 ALICE = {"sasl_username": "alice", "sasl_password": "secret"}
@@ -113,3 +116,83 @@ def test_a_file_that_says_something_else_is_refused(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="absent"):
         read_client_config(tmp_path / "absent")
+
+
+def test_a_line_that_may_be_a_part_of_a_password_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("sasl.password=a\n\nhunter2\n")
+    with pytest.raises(InvalidConfig, match="line 3") as caught:
+        read_client_config(path)
+    assert "hunter2" not in str(caught.value)
+
+
+REFERENCES = {"sasl_username": "${env:KAFKA_USER}", "sasl_password": "${env:KAFKA_PASSWORD}"}
+
+
+def said(security: ClientSecurity) -> bytes:
+    """What it says with PLAIN."""
+    return security.exchange().first()
+
+
+def test_a_secret_may_stand_elsewhere_and_is_looked_up_where_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    security = pickle.loads(pickle.dumps(ClientSecurity.from_options({**plain, **REFERENCES})))
+    with pytest.raises(InvalidConfig, match="KAFKA_USER"):
+        security.exchange()
+    monkeypatch.setenv("KAFKA_USER", "alice")
+    monkeypatch.setenv("KAFKA_PASSWORD", 'se"cret')
+    assert said(security) == b'\0alice\0se"cret'
+    monkeypatch.setenv("KAFKA_PASSWORD", "another")
+    assert said(security) == b"\0alice\0another", "each time anew: it may have been changed"
+    assert "KAFKA_PASSWORD" in dict(security.options)["sasl_password"]
+
+    secrets = tmp_path / "kafka"
+    secrets.write_text(f"password=a'b;\nname=bob\njaas={JAAS}\n")
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    for jaas, expected in (
+        (
+            f'{module} username="${{file:{secrets}:name}}" password="${{file:{secrets}:password}}";',
+            b"\0bob\0a'b;",
+        ),
+        (f"${{file:{secrets}:jaas}}", b'\0al"ice\0se;cret'),
+    ):
+        assert said(ClientSecurity.from_options({**plain, "sasl_jaas_config": jaas})) == expected
+
+
+def test_certificates_and_keys_may_stand_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = CertificateAuthority(tmp_path)
+    monkeypatch.setenv("KAFKA_CA", Path(authority.certificate).read_text())
+    monkeypatch.setenv("CERTIFICATES", str(tmp_path))
+    own = Path(authority.sign("alice")).name
+    security = ClientSecurity.from_options(
+        {
+            "security_protocol": "SSL",
+            "ssl_truststore_certificates": "${env:KAFKA_CA}",
+            "ssl_keystore_location": f"${{env:CERTIFICATES}}/{own}",
+        }
+    )
+    context = security.tls_context()
+    assert context is not None
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_a_file_of_settings_may_hold_references_and_is_no_secret_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        "sasl.username=alice\nsasl.password=${env:KAFKA_PASSWORD}\n"
+    )
+    monkeypatch.setenv("KAFKA_PASSWORD", "secret")
+    assert said(read_client_config(path)) == b"\0alice\0secret"
+
+
+def test_a_client_is_not_made_where_a_reference_leads_nowhere() -> None:
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", **REFERENCES}
+    with pytest.raises(InvalidConfig, match="there is no such environment variable"):
+        bradbury.Producer("localhost:1", **options)  # type: ignore[arg-type]

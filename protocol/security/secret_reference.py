@@ -1,8 +1,9 @@
 """A secret that stands elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
 
 Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (KIP-297, KIP-887). The
-settings of a cluster go through Ray to every node, and Ray keeps them in clear; a reference is
-looked up on the node itself, where it is used, and only there.
+settings of a cluster, and those of a client in a task, go through Ray or Spark to other nodes, and
+both keep them in clear; a reference is looked up on the node itself, where it is used, and only
+there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from ...protocol.errors import InvalidConfig
+from ..errors import InvalidConfig
 
 _REFERENCE: Final = re.compile(r"\$\{(file|dir|env):([^}]*?)(?::([^}:]*))?\}")
 
