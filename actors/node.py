@@ -360,6 +360,7 @@ class Node:
                 self.transactions = TransactionHost(self)
                 self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self._driver.ask(self._lifecycle.follow)
+        await self.socket_server.read_keys()
         self.socket_server.open()
         self._probe.start()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
@@ -411,6 +412,7 @@ class Node:
     async def close(self) -> None:
         """Stop accepting, then bring everything to the disk and leave the clean mark."""
         self.is_open = False
+        await self.socket_server.let_go_of_keys()
         self.socket_server.close()
         self._probe.stop()
         self.metrics_endpoint.close()

@@ -11,6 +11,7 @@ from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.sasl.credentials import TokenCredential
 from ...cluster.security.sasl.delegation_token import token_credential
+from ...cluster.security.sasl.json_web_token import TokenValidator
 from ...cluster.security.sasl.mechanisms import make_server
 from ...cluster.security.sasl.sasl_server import SaslServer
 from ...handlers.ports.client_session import ClientSession
@@ -18,6 +19,7 @@ from ...handlers.security.sasl_authentication import SaslAuthentication
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.scram import ScramCredential
+from ..security.jwks_reader import JwksReader
 from .tls_contexts import read_secret
 
 PLAIN: Final = "PLAIN"
@@ -53,6 +55,16 @@ class ListenerCredentials:
                 ) from None
             if mechanism == PLAIN:
                 self._users = entry.users
+        self._keys: JwksReader | None = None
+        self._tokens: TokenValidator | None = None
+        if config.oauth is not None:
+            self._keys = JwksReader(
+                config.oauth.jwks_url,
+                refresh_ms=config.oauth.refresh_ms,
+                retry_backoff_ms=config.oauth.retry_backoff_ms,
+                retry_backoff_max_ms=config.oauth.retry_backoff_max_ms,
+            )
+            self._tokens = TokenValidator(config.oauth.rules, self._keys.keys, self._keys.expedite)
         if PLAIN in config.mechanisms and not self._users:
             raise InvalidConfig(
                 f"listener {config.name} takes SASL PLAIN, and no user is there: set "
@@ -60,6 +72,15 @@ class ListenerCredentials:
                 '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="..."'
                 ";`"
             )
+
+    async def open(self) -> None:
+        """Read the keys of an issuer of tokens, if there is one. Raises InvalidConfig."""
+        if self._keys is not None:
+            await self._keys.open()
+
+    async def close(self) -> None:
+        if self._keys is not None:
+            await self._keys.close()
 
     def plain_password(self, user: str) -> str | None:
         """See Credentials."""
@@ -80,7 +101,13 @@ class ListenerCredentials:
 
         def server(mechanism: str, is_repeated: bool) -> SaslServer:
             nonce = secrets.token_urlsafe(NONCE_BYTES)
-            return make_server(mechanism, credentials=self, nonce=nonce, is_repeated=is_repeated)
+            return make_server(
+                mechanism,
+                credentials=self,
+                nonce=nonce,
+                is_repeated=is_repeated,
+                oauth=self._tokens,
+            )
 
         return SaslAuthentication(
             session,

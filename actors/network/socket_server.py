@@ -111,6 +111,18 @@ class SocketServer:
         self._acceptors.append(acceptor)
         return taken
 
+    async def read_keys(self) -> None:
+        """What listeners have to know before they may be opened. Raises InvalidConfig."""
+        for acceptor in self._acceptors:
+            if acceptor.credentials is not None:
+                await acceptor.credentials.open()
+
+    async def let_go_of_keys(self) -> None:
+        """Before `close`."""
+        for acceptor in self._acceptors:
+            if acceptor.credentials is not None:
+                await acceptor.credentials.close()
+
     def open(self) -> None:
         loop = asyncio.get_running_loop()
         self._accept_counted_at = self._read_at = loop.time()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from .sasl.json_web_token import OauthRules
+
 
 class SecurityProtocol(StrEnum):
     """Kafka's, by its names."""
@@ -64,6 +66,17 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OauthSettings:
+    """Whose tokens are believed: sasl.oauthbearer.*."""
+
+    jwks_url: str
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    rules: OauthRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:
     """port: of the first node of a machine, the others take the next ones; 0: any free ones.
 
@@ -77,6 +90,8 @@ class ListenerConfig:
     tls: TlsSettings = field(default_factory=TlsSettings)
     mechanisms: tuple[str, ...] = ()
     jaas: Mapping[str, str] = field(default_factory=dict, repr=False)
+    oauth: OauthSettings | None = None
+    """Of a listener with OAUTHBEARER."""
     max_reauth_ms: int = 0
     max_receive_bytes: int = 512 * 1024
 

@@ -31,12 +31,16 @@ from .listener_config import (
     TLS_VERSIONS,
     InterBrokerConfig,
     ListenerConfig,
+    OauthSettings,
     SecurityProtocol,
     TlsSettings,
 )
 from .principal_mapping import PrincipalMapping
+from .sasl.json_web_token import OauthRules
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+OF_PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = (*OF_PASSWORDS, OAUTHBEARER)
 STORES: Final = ("JKS", "PKCS12", "PEM")
 OF_A_LISTENER: Final = "listener.name."
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_-]+)://([^:/]*):(\d{1,5})")
@@ -58,6 +62,12 @@ _PER_LISTENER: Final = frozenset(
         "ssl.endpoint.identification.algorithm",
         "ssl.principal.mapping.rules",
         "sasl.enabled.mechanisms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.sub.claim.name",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.clock.skew.seconds",
         "sasl.server.max.receive.size",
         "connections.max.reauth.ms",
     }
@@ -137,10 +147,35 @@ class SecurityConfig(Config):
         "",
         "The mechanism by which nodes prove to each other who they are, where the listener between "
         "them is a SASL one.",
-        choices=("", *MECHANISMS),
+        choices=("", *OF_PASSWORDS),
     )
     sasl_server_max_receive_size: int = integer(
         512 * 1024, 1, "The most bytes of a SASL token before a client is known."
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = string(
+        "",
+        "Where the keys are that sign the tokens of OAUTHBEARER: a file:, http: or https: URL of a "
+        "JSON Web Key Set.",
+    )
+    sasl_oauthbearer_expected_audience: str = word_list(
+        "", "Whom a token is to be meant for, one of these; empty: for nobody in particular."
+    )
+    sasl_oauthbearer_expected_issuer: str = string("", "Who is to have issued a token.")
+    sasl_oauthbearer_sub_claim_name: str = string(
+        "sub", "Which claim of a token names the principal."
+    )
+    sasl_oauthbearer_scope_claim_name: str = string("scope", "Which claim has its scopes.")
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        30, 0, "How far the clocks of issuer and broker may differ."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
+        3_600_000, 1, "How often the keys are read again."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = long(
+        100, 1, "How soon keys that could not be read are tried again; twice as long each time."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = long(
+        10_000, 1, "The longest of these pauses."
     )
     connections_max_reauth_ms: int = long(
         0,
@@ -298,6 +333,7 @@ class SecurityConfig(Config):
             tls=self._tls(name, protocol) if protocol.is_tls else TlsSettings(),
             mechanisms=mechanisms,
             jaas=MappingProxyType({each: self._jaas(name, each) for each in mechanisms}),
+            oauth=self._oauth(name) if OAUTHBEARER in mechanisms else None,
             max_reauth_ms=int(self._value(name, "connections.max.reauth.ms")),
             max_receive_bytes=int(self._value(name, "sasl.server.max.receive.size")),
         )
@@ -343,6 +379,29 @@ class SecurityConfig(Config):
             raise InvalidConfig("ssl.endpoint.identification.algorithm is https or nothing")
         PrincipalMapping(settings.principal_mapping_rules)
         return settings
+
+    def _oauth(self, name: str) -> OauthSettings:
+        def value(setting: str) -> str:
+            return self._value(name, f"sasl.oauthbearer.{setting}")
+
+        if not value("jwks.endpoint.url"):
+            raise InvalidConfig(
+                f"listener {name} takes SASL OAUTHBEARER: sasl.oauthbearer.jwks.endpoint.url has "
+                "to say where the keys are that sign the tokens"
+            )
+        return OauthSettings(
+            jwks_url=value("jwks.endpoint.url"),
+            refresh_ms=self.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+            retry_backoff_ms=self.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+            retry_backoff_max_ms=self.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+            rules=OauthRules(
+                sub_claim_name=value("sub.claim.name"),
+                scope_claim_name=value("scope.claim.name"),
+                expected_audience=tuple(filter(None, value("expected.audience").split(","))),
+                expected_issuer=value("expected.issuer"),
+                clock_skew_seconds=int(value("clock.skew.seconds")),
+            ),
+        )
 
     def _jaas(self, name: str, mechanism: str) -> str:
         return self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{mechanism.lower()}.{_JAAS}", "")
@@ -398,7 +457,7 @@ def listener_key(name: str) -> ConfigKey:
     if setting in _PER_LISTENER:
         return keys_of(SecurityConfig)[setting][0]
     mechanism, _, rest = setting.partition(".")
-    if rest == _JAAS and mechanism.upper() in MECHANISMS:
+    if rest == _JAAS and mechanism.upper() in OF_PASSWORDS:
         return ConfigKey(
             name=name,
             type=ConfigType.PASSWORD,
