@@ -237,8 +237,8 @@ class ClientConnection:
                 self._begin_frame(size, received[position + 4 : end], end)
                 return
             now = self._handle(received[position + 4 : after])
-            if self.closed:
-                return
+            if self.closed or self.session.ending is not None:
+                return  # what follows a refusal is not looked at
             position = after
             if position < end and (self._is_full() or now - started > SLICE_SECONDS):
                 self._is_halted = True
