@@ -12,6 +12,7 @@ import typer
 
 from ..terminal.app import App
 from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.confirmation import confirm
 from ..terminal.failure import UsageError
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import note, print_json, print_table
@@ -149,7 +150,7 @@ def remove(
         ]
         names = ", ".join(each.name or "" for each in filters)
         if not yes and sys.stdin.isatty():
-            typer.confirm(f"Remove every rule about {names}?", abort=True, err=True)
+            confirm(f"Remove every rule about {names}?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.delete_acls(filters)
     _show(removed, as_json=as_json, nothing="there were no such rules")

@@ -14,6 +14,7 @@ import typer
 
 from ..terminal.app import App
 from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.confirmation import confirm
 from ..terminal.failure import UsageError
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import count_text, note, print_json, print_table
@@ -185,7 +186,7 @@ def delete(
     from ...clients.admin.admin import Admin
 
     if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete {', '.join(group)} with all offsets?", abort=True, err=True)
+        confirm(f"Delete {', '.join(group)} with all offsets?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         for name in dict.fromkeys(group):
             admin.delete_groups([name])

@@ -9,6 +9,7 @@ import typer
 
 from ..terminal.app import App
 from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.confirmation import confirm
 from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.options import AsJson, Bootstrap, Topic, complete_topic, parse_pairs
 from ..terminal.output import count_text, note, print_json, print_table
@@ -253,7 +254,7 @@ def delete(
     from ...protocol.errors import UnknownTopicOrPartition
 
     if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete {', '.join(topic)} with all records?", abort=True, err=True)
+        confirm(f"Delete {', '.join(topic)} with all records?")
     with _admin(bootstrap) as admin:
         for name in topic:
             try:

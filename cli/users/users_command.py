@@ -14,6 +14,7 @@ import typer
 
 from ..terminal.app import App
 from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.confirmation import confirm
 from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import note, print_json, print_table
@@ -101,7 +102,7 @@ def remove(
     from ...clients.admin.users_admin import UserScramCredentialDeletion
 
     if not yes:
-        typer.confirm(f"Remove {mechanism or 'all credentials'} of {user}?", abort=True, err=True)
+        confirm(f"Remove {mechanism or 'all credentials'} of {user}?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         mechanisms: Sequence[str] = [mechanism] if mechanism else []
         if not mechanisms:

@@ -129,6 +129,7 @@ class Connection:
         self._correlation_ids = itertools.count(1)
         self._versions: dict[int, tuple[int, int]] = {}
         self._is_open = False
+        self._is_served = False
         self._held_until = 0.0
         self._held_timer: Timer | None = None
         self._early: list[tuple[Future[Any], Callable[[], None]]] = []
@@ -550,7 +551,7 @@ class Connection:
             except BlockingIOError:
                 return
             if count == 0:
-                known = "" if self._versions else f", before it answered; {self._security.hint()}"
+                known = "" if self._is_served else f", before it answered; {self._security.hint()}"
                 self.close(f"the broker closed the connection{known}")
                 return
             self._received += count
@@ -586,6 +587,7 @@ class Connection:
             self.close(f"the answer cannot be read: {error}")
             return
         self._waiting.popleft()
+        self._is_served = self._is_open
         if self._waiting:
             self._set_deadline()
         if (throttle_ms := getattr(response, "throttle_time_ms", 0)) > 0:

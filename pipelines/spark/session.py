@@ -369,7 +369,8 @@ def _refuse_second_session() -> None:
     if active is not None:
         raise SparkUnavailable(
             "this process has a Spark session already, and Spark allows one: use it with "
-            "bradbury.pipelines.spark.session.register(session), or stop it first"
+            "bradbury.pipelines.spark.session.register(session), or stop it first with "
+            "bradbury.pipelines.spark.session.stop_spark()"
         )
 
 
