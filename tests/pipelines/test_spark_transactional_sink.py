@@ -121,7 +121,7 @@ def sink(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
     topic = f"sink-{next(_numbers)}"
     with bradbury.Admin(servers) as admin:
         admin.create_topic(topic, 2)
-    make_marker_topic(servers)
+    make_marker_topic(WriteOptions(bootstrap=servers, topic=None, producer={}))
     one = Sink(servers, topic, monkeypatch, query=f"query of {topic}")
     yield one
     one.restart()
