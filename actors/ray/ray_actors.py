@@ -43,7 +43,7 @@ from .node_watch import NodeWatch, Start
 from .placement import Placement
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
-from .secure_folder import CLIENT_FILE, NODE_FILE
+from .secure_folder import CLIENT_FILE, FOLDER, NODE_FILE
 
 RETRY_SECONDS = 0.5
 WATCH_SECONDS = 5.0
@@ -90,6 +90,14 @@ class _Shell:
         return self._problem
 
 
+def _in_words(error: Exception) -> str:
+    """Why a node does not open, with the remedy where it is a node that has joined."""
+    text = str(error)
+    if f"/{FOLDER}/{NODE_FILE}" in text:
+        return f"{text}; `bradbury up --secure` again gives this node its certificate"
+    return text
+
+
 class NodeActor(_Shell):
     """One node. Retries forever what may recover, and says meanwhile what is wrong."""
 
@@ -117,7 +125,7 @@ class NodeActor(_Shell):
                 await self._node.open()
                 break
             except (DataDirectoryError, PortInUse, InvalidConfig) as error:
-                self._problem = str(error)
+                self._problem = _in_words(error)
                 await self._node.close()
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = "waits for the controller"
