@@ -183,7 +183,7 @@ def test_users_of_scram_come_and_go_with_the_metadata(mechanism: str) -> None:
             with pytest.raises(AuthenticationFailed, match="invalid credentials"):
                 bradbury.Admin(servers, **wrong).list_topics()
             produced = confluent_kafka.Producer(
-                confluent(servers, sasl_mechanism=mechanism, log_level="0")
+                confluent(servers, sasl_mechanism=mechanism) | {"log_level": 0}
             )
             produced.produce("scram", b"a record")
             assert produced.flush(PATIENCE) == 0
