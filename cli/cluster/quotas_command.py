@@ -93,7 +93,7 @@ def set_quotas(
     values: Annotated[
         list[str],
         typer.Argument(
-            metavar="QUOTA=NUMBER...",
+            metavar="QUOTA=NUMBER",
             help="; ".join(f"{key}: {words}" for key, words in KEYS.items()),
         ),
     ],
@@ -119,7 +119,7 @@ def set_quotas(
 @quotas.command()
 def remove(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="QUOTA...", help="Which; by default all of them.")
+        list[str] | None, typer.Argument(metavar="QUOTA", help="Which; by default all of them.")
     ] = None,
     user: User = None,
     user_default: DefaultUser = False,

@@ -42,6 +42,10 @@ AIOKAFKA = aiokafka_responses()
 # reads an answer with a message, such as Kafka's SECURITY_DISABLED, as a text that is too short.
 AIOKAFKA_ERRS: set[tuple[int, int]] = {(29, 2)}
 
+# kio takes an expiry for a time, and -1, with which Kafka answers a refusal, is before its first: it
+# is shown 0 there.
+KIO_ERRS: set[tuple[int, int]] = {(39, 1), (39, 2), (40, 1), (40, 2)}
+
 
 @pytest.fixture(scope="module")
 def sample(servers: str, sample_topic: str) -> Sample:
@@ -68,6 +72,8 @@ def answer(servers: str, sample: Sample, key: int, version: int) -> bytes:
 
 
 def read_by_kio(key: int, version: int, body: bytes) -> bool:
+    if (key, version) in KIO_ERRS:
+        body = body.replace(b"\xff" * 8, bytes(8), 1)
     try:
         schema = load_response_schema(key, version)
     except Exception:
