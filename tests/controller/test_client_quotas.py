@@ -60,19 +60,18 @@ def metered(name: str, partitions: int, *, is_strict: bool = True) -> MeteredCha
     return MeteredChange(CreateTopics(topics=(topic,)), 0, "alice", "c", is_strict)
 
 
-async def copy_at_rest(source: Path, target: Path) -> None:
-    """As it is at one moment: a snapshot may still be on its way to its name."""
-    while True:
-        before = sorted(source.rglob("*"))
-        try:
-            shutil.copytree(source, target)
-        except shutil.Error:
-            pass
-        else:
-            if sorted(source.rglob("*")) == before:
-                return
-        shutil.rmtree(target)
-        await asyncio.sleep(0.01)
+def copied(source: Path, target: Path) -> bool:
+    """Whether it was as it is at one moment: a snapshot may still be on its way to its name."""
+    before = sorted(source.rglob("*"))
+    try:
+        shutil.copytree(source, target)
+    except shutil.Error:
+        pass
+    else:
+        if sorted(source.rglob("*")) == before:
+            return True
+    shutil.rmtree(target)
+    return False
 
 
 def test_quotas_outlive_the_controller_and_its_log(tmp_path: Path) -> None:
@@ -86,7 +85,8 @@ def test_quotas_outlive_the_controller_and_its_log(tmp_path: Path) -> None:
         await set_quota(first, "controller_mutation_rate", None)
         await first.close()
         # No goodbye: what is on the disk now is what a power cut would leave.
-        await copy_at_rest(tmp_path / "a", tmp_path / "b")
+        while not copied(tmp_path / "a", tmp_path / "b"):
+            await asyncio.sleep(0.01)
         second = await start_controller(open_voter(tmp_path / "b"))
         assert second.image.client_quotas == {ALICE: {"producer_byte_rate": 3.0}}
         await voter.close()
