@@ -215,6 +215,7 @@ def test_a_wrong_password_is_said_and_ends_the_connection(plain: Any) -> None:
             sasl_mechanism="PLAIN",
             sasl_plain_username="mallory",
             sasl_plain_password="a-secret",
+            bootstrap_timeout_ms=3_000,
         )
     with connect(plain.bootstrap_servers) as sock:
         send(sock, 17, 1, HANDSHAKE)
