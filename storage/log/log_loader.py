@@ -248,7 +248,13 @@ class LogLoader:
     def _keep_places(self, names: list[str]) -> None:
         """Marks in the place of log files that are gone: see lost_segments."""
         for base_offset in missing_segments(self._file_system, self._directory, names):
-            self._mark_lost(base_offset)
+            if self._clean or base_offset < self._recovery_point:
+                self._mark_lost(base_offset)
+            else:  # not flushed: a crash may take it, and the scan cuts the log here
+                self._note(f"{self._path(f'{base_offset:020d}{LOG_SUFFIX}')} is missing")
+                self._file_system.open(
+                    self._path(f"{base_offset:020d}{LOG_SUFFIX}"), create=True
+                ).close()
             names.append(f"{base_offset:020d}{LOG_SUFFIX}")
         first, start = first_segment(names), self._log_start_offset
         if first is None or first <= start or not self._is_start_known:

@@ -13,6 +13,9 @@ How it is known that a file was there:
                      between waits for its deletion: such files go only after the checkpoint was
                      written (replication/logs/log_maintenance).
 
+Above the recovery point, after a crash, a file that is gone is no news: the log is cut there, as at
+any other flaw.
+
 Not here: when this is asked (log_loader), who is told (log_damage).
 """
 

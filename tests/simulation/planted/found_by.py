@@ -74,6 +74,7 @@ FOUND_BY: Final = {
     "producers survive a truncation": 4,
     "the leader counts what is not synced": 9,
     "a follower claims what its former life has left": 15,
+    "the recovery point stays above a truncation": 274,
     "a truncation does not reach the disk": 5,
     "the own end of an epoch is not looked at": 166,
     "a parted log counts as having all": 44,

@@ -44,10 +44,6 @@ KNOWN_HISTORIES = {
 }
 # Nothing in tests/simulation finds this one.
 MASKED = {
-    "the recovery point stays above a truncation": (
-        "its seeds end in a lost segment without it, too, since one that is gone is marked and waits "
-        "for a repair: nodes here have no repairer yet, which fetches it again from another replica"
-    ),
     "a new epoch is answered before it is replicated": (
         "two producers get the same epoch in nine of twenty seeds, when the coordinator is cut off just "
         "before it appends; but the first end of a transaction raises it again (KIP-890), and nothing "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
-from bradbury.protocol.errors import KafkaError, KafkaStorageError
+from bradbury.protocol.errors import KafkaError
 from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
 from bradbury.replication.partition.replica import Replica
 from bradbury.storage.log.partition_log import AppendResult, PartitionLog
@@ -68,25 +68,12 @@ def read_batches(log: PartitionLog, start: int, up_to: int) -> list[Batch]:
     return found
 
 
-def examine_suspects(log: PartitionLog) -> None:
-    """What a node's scrubber does with what a reader has stumbled over."""
-    for segment in list(log.damage.suspects):
-        examination = log.damage.begin_examination(segment)
-        if examination is not None:
-            examination.run()
-            log.damage.complete_examination(examination)
-
-
 def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 20) -> bytes:
     """Also from a disk that fails whoever uses it in earnest, which is not to hear of this."""
     disk: Any = log.local.file_system
     failing, disk.failing = disk.failing, set()
     try:
-        try:
-            piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
-        except KafkaStorageError:
-            examine_suspects(log)
-            piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
+        piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
         return b"" if piece.file is None else piece.file.read_at(piece.size, piece.position)
     finally:
         disk.failing = failing

@@ -136,6 +136,25 @@ def test_what_was_not_flushed_is_named_and_the_replica_leaves_the_isr(tmp_path: 
     assert f"begins at {int(logs[1].stem)}, and had records from 0 on" in log.recovery.reasons[0]
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "gone"])
+def test_where_a_crash_has_taken_what_was_not_flushed_the_log_is_cut(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """As from any flaw above the recovery point: the leader still has it, or nobody was told."""
+    logs, content = stopped(tmp_path)
+    start = int(logs[1].stem)
+    logs[1].unlink()
+    if is_there:
+        logs[1].touch()
+    log = opened(tmp_path, PLAIN, clean=False, recovery_point=start, high_watermark=start)
+    assert (log.log_start_offset, log.log_end_offset) == (0, start)
+    assert lost(log) == []
+    assert read_all(log) == content[: len(read_all(log))]
+    records = [(1000, b"key", b"again", ())]
+    log.append_as_leader(bytearray(encode_records(records)), leader_epoch=1, now_ms=1000)
+    assert log.log_end_offset == start + 1
+
+
 def test_a_compacted_log_with_damage_is_not_compacted_over_it(tmp_path: Path) -> None:
     logs, _ = stopped(tmp_path, COMPACTED)
     logs[1].unlink()
