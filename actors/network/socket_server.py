@@ -227,10 +227,15 @@ class SocketServer:
         if now - self._swept_at >= min(SWEEP_SECONDS, self._look_seconds() * 5):
             self._swept_at = now
             self._sweep(now)
-        if now - self._read_at >= READ_SECONDS and (self._reading is None or self._reading.done()):
+        if now - self._read_at >= READ_SECONDS and self._may_read_files():
             self._read_at = now
             self._reading = loop.run_in_executor(None, self._read_files)
         self._timer = loop.call_later(self._look_seconds(), self._look)
+
+    def _may_read_files(self) -> bool:
+        """There are certificates, and they are not being read."""
+        is_read = self._reading is None or self._reading.done()
+        return is_read and any(acceptor.tls is not None for acceptor in self._acceptors)
 
     def _read_files(self) -> None:
         for acceptor in self._acceptors:

@@ -81,7 +81,7 @@ def replay(
         ranges: [start, end) by source partition.
         partitions: source partition -> target partition; None: `producer` places each record again.
         poll_timeout_ms: without a batch for so long it fails.
-        security: of the source's brokers; None for what the environment names.
+        security: of the source's brokers; None for what is found for them.
         on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:

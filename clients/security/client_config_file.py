@@ -11,8 +11,7 @@ Lines as in Java's properties: `#` and `!` begin a comment, a line that ends wit
 next. Values may be references (security_options): a file that says `${env:KAFKA_PASSWORD}` is the
 same on every machine, and no secret.
 
-The environment's BRADBURY_CLIENT_CONFIG names one for every client of a process that is given no
-security settings of its own; `bradbury --client-config FILE` sets it for one command.
+Which file it is for a client that is given no settings of its own says discovery/client_config.
 """
 
 from __future__ import annotations

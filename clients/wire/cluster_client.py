@@ -65,7 +65,7 @@ class ClientConfig:
 
     allow_auto_create_topics: None for clients that have no such setting, and create none.
     receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
-    security: None for what the environment names; see client_config_file.
+    security: None for what is found for these brokers; see discovery/client_config.
     """
 
     client_id: str = "bradbury"

@@ -21,10 +21,6 @@ from typing import Any
 from ...protocol.errors import CorruptMessage
 from ...protocol.security.acl_binding import (
     AclBinding,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
 )
 from .user_records import (
     DelegationTokenRecord,
@@ -183,14 +179,14 @@ class AccessControlEntryRecord:
 
     @property
     def binding(self) -> AclBinding:
-        return AclBinding(
-            ResourceType.of(self.resource_type),
+        return AclBinding.of_numbers(
+            self.resource_type,
             self.resource_name,
-            PatternType.of(self.pattern_type),
+            self.pattern_type,
             self.principal,
             self.host,
-            AclOperation.of(self.operation),
-            AclPermission.of(self.permission_type),
+            self.operation,
+            self.permission_type,
         )
 
 

@@ -17,10 +17,6 @@ from ...protocol.messages.create_acls import (
 )
 from ...protocol.security.acl_binding import (
     AclBinding,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
 )
 from ..authorization.cluster_access import CREATE_ACLS
 from ..ports.api import api
@@ -54,14 +50,14 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
 
 
 def _binding(creation: AclCreation) -> AclBinding:
-    return AclBinding(
-        ResourceType.of(creation.resource_type),
+    return AclBinding.of_numbers(
+        creation.resource_type,
         creation.resource_name,
-        PatternType.of(creation.resource_pattern_type),
+        creation.resource_pattern_type,
         creation.principal,
         creation.host,
-        AclOperation.of(creation.operation),
-        AclPermission.of(creation.permission_type),
+        creation.operation,
+        creation.permission_type,
     )
 
 

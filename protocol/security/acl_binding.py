@@ -88,6 +88,28 @@ class AclBinding(NamedTuple):
     operation: AclOperation
     permission: AclPermission
 
+    @classmethod
+    def of_numbers(
+        cls,
+        resource_type: int,
+        name: str,
+        pattern: int,
+        principal: str,
+        host: str,
+        operation: int,
+        permission: int,
+    ) -> AclBinding:
+        """As on the wire and in records; what is not known is UNKNOWN."""
+        return cls(
+            ResourceType.of(resource_type),
+            name,
+            PatternType.of(pattern),
+            principal,
+            host,
+            AclOperation.of(operation),
+            AclPermission.of(permission),
+        )
+
 
 class AclFilter(NamedTuple):
     """Which rules are meant; None and ANY: whichever.

@@ -23,10 +23,6 @@ from ....protocol.messages.describe_acls import DescribeAclsRequest, DescribeAcl
 from ....protocol.security.acl_binding import (
     AclBinding,
     AclFilter,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
 )
 from ...threads.io_thread import Steps
 from ...wire.cluster_client import ClusterClient
@@ -69,14 +65,14 @@ def describe_acls(client: ClusterClient, wanted: AclFilter) -> Steps[list[AclBin
     if response.error_code:
         raise error_for(response.error_code, response.error_message)
     return sorted(
-        AclBinding(
-            ResourceType.of(resource.resource_type),
+        AclBinding.of_numbers(
+            resource.resource_type,
             resource.resource_name,
-            PatternType.of(resource.pattern_type),
+            resource.pattern_type,
             acl.principal,
             acl.host,
-            AclOperation.of(acl.operation),
-            AclPermission.of(acl.permission_type),
+            acl.operation,
+            acl.permission_type,
         )
         for resource in response.resources
         for acl in resource.acls
@@ -116,12 +112,12 @@ def delete_acls(client: ClusterClient, filters: Sequence[AclFilter]) -> Steps[li
 
 
 def _binding(acl: DeleteAclsMatchingAcl) -> AclBinding:
-    return AclBinding(
-        ResourceType.of(acl.resource_type),
+    return AclBinding.of_numbers(
+        acl.resource_type,
         acl.resource_name,
-        PatternType.of(acl.pattern_type),
+        acl.pattern_type,
         acl.principal,
         acl.host,
-        AclOperation.of(acl.operation),
-        AclPermission.of(acl.permission_type),
+        acl.operation,
+        acl.permission_type,
     )
