@@ -110,7 +110,7 @@ def test_outside_a_ray_cluster_it_is_said_what_to_call() -> None:
     said = in_a_process_of_its_own(
         "import bradbury\n"
         "from bradbury.pipelines.spark.session import RayNotInitialised\n"
-        "try:\n    bradbury.spark()\n"
+        "try:\n    bradbury.spark(namespace='of_nobody')\n"
         "except RayNotInitialised as error:\n    print(error)\n"
     )
     assert "call bradbury.up() first" in said

@@ -158,7 +158,7 @@ def test_a_host_that_is_none_of_this_machine_is_tried_once(
 
     monkeypatch.setattr("bradbury.launch.cluster.start_actors", counted)
     with pytest.raises(UpError, match="cannot listen on 203.0.113.1:.*--host"):
-        bradbury.up(str(tmp_path / "d"), host="203.0.113.1", namespace="third")
+        bradbury.up(str(tmp_path / "d"), host="203.0.113.1", namespace="third", insecure=True)
     assert len(starts) == 1
 
 
