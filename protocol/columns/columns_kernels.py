@@ -13,11 +13,10 @@ the same in plain Python and is the oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -32,6 +31,7 @@ from .columns_arrow import (
     NOT_APPEND_TIME,
     START,
 )
+from .varint_kernels import compiled, field, u8, varint, varlong
 
 # Columns of the table of batches that `plan` makes, one row a batch, int64.
 FIRST_ROW, ROWS, POSITION, SIZE, FIRST_TIMESTAMP, MAX_TIMESTAMP = range(6)
@@ -43,7 +43,6 @@ BAD_VARINT, BAD_LENGTH, BAD_OFFSET_DELTA, BAD_HEADERS, LEFT_OVER = 1, 2, 3, 4, 5
 
 _raw_memcpy: Any = cgutils.raw_memcpy
 _tuple: Any = types.Tuple
-_u8 = types.Array(types.uint8, 1, "C", readonly=True)
 _i32 = types.Array(types.int32, 1, "C", readonly=True)
 _i64 = types.Array(types.int64, 1, "C", readonly=True)
 _table = types.Array(types.int64, 2, "C", readonly=True)
@@ -51,20 +50,7 @@ _u8_out = types.Array(types.uint8, 1, "C")
 _i32_out = types.Array(types.int32, 1, "C")
 _i64_out = types.Array(types.int64, 1, "C")
 # (Arrow's offsets, data, validity bits or nothing if no row is null, bit of row 0)
-_column = _tuple((_i32, _u8, _u8, types.int64))
-_position = _tuple((types.int64, types.int64))
-
-
-def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    def compile_now(function: Callable[..., Any]) -> Any:
-        try:
-            return njit(signature, nogil=True, cache=True)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            return njit(signature, nogil=True)(function)  # no directory can be written
-
-    return compile_now
+_column = _tuple((_i32, u8, u8, types.int64))
 
 
 def _memcpy(
@@ -87,56 +73,9 @@ def _memcpy(
 _copy: Any = intrinsic(_memcpy)
 
 
-@_compiled(_position(_u8, types.int64, types.int64))
-def _varlong(source: Any, position: int, end: int) -> Any:
-    """(zig-zag value, position after it), position -1 if it does not end in time."""
-    shift = 0
-    value = np.uint64(0)
-    while position < end and shift < 70:
-        byte = source[position]
-        position += 1
-        if shift == 63 and byte > 1:
-            return 0, -1
-        value |= np.uint64(byte & 0x7F) << np.uint64(shift)
-        if byte < 0x80:
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
-        shift += 7
-    return 0, -1
-
-
-@_compiled(_position(_u8, types.int64, types.int64))
-def _varint(source: Any, position: int, end: int) -> Any:
-    """As `_varlong`, of 32 bits."""
-    if position < end:
-        byte = np.int64(source[position])
-        if byte < 0x80:  # the common case
-            return (byte >> 1) ^ -(byte & 1), position + 1
-    shift = 0
-    value = np.int64(0)
-    while position < end and shift < 35:
-        byte = np.int64(source[position])
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 32:
-                return 0, -1
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    return 0, -1
-
-
-@_compiled(_position(_u8, types.int64, types.int64))
-def _field(source: Any, position: int, end: int) -> Any:
-    """(length or -1 for null, where the bytes start); the start is -1 if they pass `end`."""
-    length, position = _varint(source, position, end)
-    if position < 0 or length < -1 or length > end - position:
-        return 0, -1
-    return length, position
-
-
-@_compiled(
+@compiled(
     types.int64(
-        _u8, _table, types.int64, types.int64,
+        u8, _table, types.int64, types.int64,
         _i64_out, _i64_out, _i32_out, _i32_out, _u8_out, _i32_out, _i32_out, _u8_out,
         _i32_out, _i32_out, _i64_out, _i64_out,
     )
@@ -167,38 +106,38 @@ def parse(
         base_timestamp, append_time = batches[batch, BASE_TIMESTAMP], batches[batch, APPEND_TIME]
         previous_delta = -1
         for _ in range(batches[batch, COUNT]):
-            length, position = _varint(source, position, end)
+            length, position = varint(source, position, end)
             if position < 0:
                 return BAD_VARINT
             record_end = position + length
             if length < 1 or record_end > end:
                 return BAD_LENGTH
-            timestamp_delta, position = _varlong(source, position + 1, record_end)
+            timestamp_delta, position = varlong(source, position + 1, record_end)
             if position < 0:
                 return BAD_VARINT
-            offset_delta, position = _varint(source, position, record_end)
+            offset_delta, position = varint(source, position, record_end)
             if position < 0:
                 return BAD_VARINT
             if offset_delta <= previous_delta or offset_delta > last_delta:
                 return BAD_OFFSET_DELTA
             previous_delta = offset_delta
-            key_length, key_start = _field(source, position, record_end)
+            key_length, key_start = field(source, position, record_end)
             if key_start < 0:
                 return BAD_LENGTH
             position = key_start + max(key_length, 0)
-            value_length, value_start = _field(source, position, record_end)
+            value_length, value_start = field(source, position, record_end)
             if value_start < 0:
                 return BAD_LENGTH
             position = value_start + max(value_length, 0)
-            header_count, position = _varint(source, position, record_end)
+            header_count, position = varint(source, position, record_end)
             if position < 0:
                 return BAD_VARINT
             if header_count < 0 or header_count * 2 > record_end - position:
                 return BAD_HEADERS
             header_start = position
-            for field in range(2 * header_count):
-                length, position = _field(source, position, record_end)
-                if position < 0 or (length < 0 and field & 1 == 0):
+            for piece in range(2 * header_count):
+                length, position = field(source, position, record_end)
+                if position < 0 or (length < 0 and piece & 1 == 0):
                     return BAD_HEADERS
                 position += max(length, 0)
             if position != record_end:
@@ -235,7 +174,7 @@ def parse(
     return 0
 
 
-@_compiled(types.void(_u8, _i32, _i32, _u8_out))
+@compiled(types.void(u8, _i32, _i32, _u8_out))
 def gather(source: Any, starts: Any, ends: Any, target: Any) -> None:
     """Copy row i from starts[i] of `source` to [ends[i], ends[i + 1]) of `target`."""
     for row in range(len(ends) - 1):
@@ -244,9 +183,7 @@ def gather(source: Any, starts: Any, ends: Any, target: Any) -> None:
             _copy(target, ends[row], source, starts[row], size)
 
 
-@_compiled(
-    types.void(_u8, _i32, _i32, types.int64, _i32_out, _i32_out, _i32_out, _i32_out, _u8_out)
-)
+@compiled(types.void(u8, _i32, _i32, types.int64, _i32_out, _i32_out, _i32_out, _i32_out, _u8_out))
 def parse_headers(
     source: Any, header_starts: Any, header_ends: Any, source_end: int,
     key_starts: Any, key_ends: Any, value_starts: Any, value_ends: Any, value_valid: Any,
@@ -258,11 +195,11 @@ def parse_headers(
     for record in range(len(header_starts)):
         position = np.int64(header_starts[record])
         for row in range(header_ends[record], header_ends[record + 1]):
-            length, position = _field(source, position, source_end)
+            length, position = field(source, position, source_end)
             key_starts[row] = position
             key_end += length
             key_ends[row + 1] = key_end
-            length, position = _field(source, position + length, source_end)
+            length, position = field(source, position + length, source_end)
             value_starts[row] = position
             if length >= 0:
                 value_end += length
@@ -271,7 +208,7 @@ def parse_headers(
             value_ends[row + 1] = value_end
 
 
-@_compiled(types.int64(types.int64))
+@compiled(types.int64(types.int64))
 def _varint_size(value: int) -> Any:
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -281,7 +218,7 @@ def _varint_size(value: int) -> Any:
     return size
 
 
-@_compiled(types.int64(_u8_out, types.int64, types.int64))
+@compiled(types.int64(_u8_out, types.int64, types.int64))
 def _write_varint(target: Any, position: int, value: int) -> Any:
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     while zigzag > 0x7F:
@@ -292,7 +229,7 @@ def _write_varint(target: Any, position: int, value: int) -> Any:
     return position + 1
 
 
-@_compiled(types.int64(_column, types.int64))
+@compiled(types.int64(_column, types.int64))
 def _length(column: Any, row: int) -> Any:
     """-1 for null."""
     ends, _, valid, bit_offset = column
@@ -303,13 +240,13 @@ def _length(column: Any, row: int) -> Any:
     return np.int64(ends[row + 1]) - np.int64(ends[row])
 
 
-@_compiled(types.int64(_column, types.int64))
+@compiled(types.int64(_column, types.int64))
 def _field_size(column: Any, row: int) -> Any:
     length = _length(column, row)
     return _varint_size(length) + max(length, 0)
 
 
-@_compiled(types.int64(_u8_out, types.int64, _column, types.int64))
+@compiled(types.int64(_u8_out, types.int64, _column, types.int64))
 def _write_field(target: Any, position: int, column: Any, row: int) -> Any:
     length = _length(column, row)
     position = _write_varint(target, position, length)
@@ -319,7 +256,7 @@ def _write_field(target: Any, position: int, column: Any, row: int) -> Any:
     return position
 
 
-@_compiled(
+@compiled(
     types.int64(
         _column, _column, _i32, _column, _column, _i64, _i64,
         types.int64, types.int64, _i64_out, types.Array(types.int64, 2, "C"),
@@ -369,7 +306,7 @@ def plan(
     return batch + 1
 
 
-@_compiled(types.void(_column, _column, _i32, _column, _column, _i64, _i64, _i64, _table, _u8_out))
+@compiled(types.void(_column, _column, _i32, _column, _column, _i64, _i64, _i64, _table, _u8_out))
 def write(
     keys: Any, values: Any, header_ends: Any, header_keys: Any, header_values: Any,
     timestamps: Any, rows: Any, sizes: Any, batches: Any, target: Any,
@@ -398,7 +335,7 @@ def write(
                 position += 1
 
 
-@_compiled(types.void(_column, _i32_out))
+@compiled(types.void(_column, _i32_out))
 def murmur2(column: Any, hashes: Any) -> None:
     """Kafka's toPositive(murmur2(key)) of each row, -1 for null (see partitioner)."""
     data = column[1]
@@ -432,7 +369,7 @@ def murmur2(column: Any, hashes: Any) -> None:
         hashes[row] = np.int32((value ^ (value >> np.uint64(15))) & np.uint64(0x7FFFFFFF))
 
 
-@_compiled(types.boolean(_i32, _i64_out, _i64_out))
+@compiled(types.boolean(_i32, _i64_out, _i64_out))
 def group(partitions: Any, order: Any, ends: Any) -> bool:
     """Rows in order of partition, stably: those of p are order[ends[p]:ends[p + 1]].
 

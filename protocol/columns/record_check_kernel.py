@@ -11,36 +11,36 @@ import numpy as np
 from numba import types
 
 from ..buffer import Buffer
-from .columns_kernels import _compiled, _field, _u8, _varint, _varlong
+from .varint_kernels import compiled, field, u8, varint, varlong
 
 
-@_compiled(types.boolean(_u8, types.int64))
+@compiled(types.boolean(u8, types.int64))
 def _check(source: Any, count: int) -> Any:
     position, end = 0, len(source)
     for number in range(count):
-        length, position = _varint(source, position, end)
+        length, position = varint(source, position, end)
         if position < 0 or length < 1 or length > end - position:
             return False
         record_end = position + length
-        _, position = _varlong(source, position + 1, record_end)
+        _, position = varlong(source, position + 1, record_end)
         if position < 0:
             return False
-        offset_delta, position = _varint(source, position, record_end)
+        offset_delta, position = varint(source, position, record_end)
         if position < 0 or offset_delta != number:
             return False
         for _field_number in range(2):
-            length, position = _field(source, position, record_end)
+            length, position = field(source, position, record_end)
             if position < 0:
                 return False
             position += max(length, 0)
-        header_count, position = _varint(source, position, record_end)
+        header_count, position = varint(source, position, record_end)
         if position < 0 or header_count < 0 or header_count * 2 > record_end - position:
             return False
-        for field in range(2 * header_count):
-            length, position = _field(source, position, record_end)
+        for piece in range(2 * header_count):
+            length, position = field(source, position, record_end)
             if position < 0:
                 return False
-            if field & 1 == 0 and length < 0:  # a header has a key
+            if piece & 1 == 0 and length < 0:  # a header has a key
                 return False
             position += max(length, 0)
         if position != record_end:
