@@ -15,7 +15,8 @@ import numpy as np
 from numba import njit, types
 
 u8: Any = types.Array(types.uint8, 1, "C", readonly=True)
-_position: Any = types.Tuple((types.int64, types.int64))
+_tuple: Any = types.Tuple
+_position: Any = _tuple((types.int64, types.int64))
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
