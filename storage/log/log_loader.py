@@ -274,7 +274,7 @@ class LogLoader:
         first, start = first_segment(names), self._log_start_offset
         if first is None or first <= start or not self._is_start_known:
             return
-        self._waiting = deleted_between(names, start, first)
+        self._waiting = deleted_between(self._file_system, self._directory, names, start, first)
         if self._waiting:
             return
         if first <= self._recovery_point:

@@ -23,11 +23,13 @@ Not here: when this is asked (log_loader), who is told (log_damage).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from itertools import pairwise
 
 from crc32c import crc32c
 
 from ..disk.file_system import FileSystem
+from ..segments.batch_scan import walk_headers
 from ..segments.closed_segments import (
     CLOSED_SEGMENTS,
     ClosedSegment,
@@ -193,10 +195,22 @@ def first_segment(names: Iterable[str]) -> int | None:
     return min((offset_of(name) for name in names if name.endswith(ends)), default=None)
 
 
-def deleted_between(names: Iterable[str], start: int, end: int) -> list[str]:
-    """Files in [start, end) that are deleted, and not yet unlinked."""
+def deleted_between(
+    file_system: FileSystem, directory: str, names: Collection[str], start: int, end: int
+) -> list[str]:
+    """Files of segments with offsets in [start, end) that are deleted, and not yet unlinked. The
+    log may have begun in the midst of one. Raises OSError.
+    """
+    deleted = _bases(names, LOG_SUFFIX + DELETED_SUFFIX)
+    first = max((base for base in deleted if base < start), default=start)
+    if first < start:
+        path = f"{directory}/{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}"
+        size = file_system.size(path)
+        with closing(file_system.open(path)) as file:
+            following = [header.next_offset for _, header in walk_headers(file, 0, size)]
+        first = first if following and following[-1] > start else start
     return [
-        name for name in names if name.endswith(DELETED_SUFFIX) and start <= offset_of(name) < end
+        name for name in names if name.endswith(DELETED_SUFFIX) and first <= offset_of(name) < end
     ]
 
 
