@@ -199,20 +199,23 @@ class LogMaintenance:
         yield from self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
 
     def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> Sequel:
-        """So that delete_old_files does not wait for the disk."""
+        """So that delete_old_files does not wait for the disk. Where it fails, that does it again,
+        and says so.
+        """
         lists: list[ListSync] = []
 
         def begin(replica: Replica) -> None:
             local = replica.log.local
             if directory is None or local.health is directory.health:
-                listing = local.begin_deletion(due_ms)
-                if listing is not None:
-                    lists.append(listing)
+                with contextlib.suppress(OSError):
+                    listing = local.closed.begin_deletion(local.directory, local.segments, due_ms)
+                    if listing is not None:
+                        lists.append(listing)
 
         yield from self._walk(begin)
         for listing in lists:
             if not self._is_halted:
-                yield [listing]  # where it fails, the deletion does it again, and says so
+                yield [listing]
 
     def _delete_old_directories(self) -> Sequel:
         """Those of deleted partitions. Few wait for it, so those that are due go soon."""

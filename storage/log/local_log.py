@@ -29,7 +29,7 @@ from ..producers.producer_recovery import (
     snapshot_path,
 )
 from ..producers.producer_snapshot import write_snapshot
-from ..segments.closed_segments import CLOSED_SEGMENTS, ClosedSegments, ListSync
+from ..segments.closed_segments import CLOSED_SEGMENTS, ClosedSegments
 from ..segments.log_segment import LogSegment
 from ..segments.segment_list import SegmentList
 from .leader_epoch_cache import LeaderEpochCache
@@ -188,22 +188,12 @@ class LocalLog:
             raise self.health.fail(f"renaming segments of {self.directory}", error) from error
         self.is_directory_dirty = True
 
-    def begin_deletion(self, now_ms: int) -> ListSync | None:
-        """What has to be done before delete_old_files, which else waits for the disk.
-
-        Raises StorageFailure.
-        """
-        if not self.segments.has_due(now_ms):
-            return None
-        try:
-            return self.closed.begin_sync(self.directory, self.segments)
-        except OSError as error:
-            raise self.health.fail(f"deleting files of {self.directory}", error) from error
-
     def delete_old_files(self, now_ms: int) -> int:
-        """Unlink the deleted files that are due; returns how many. Raises StorageFailure."""
-        listing = self.begin_deletion(now_ms)
+        """Unlink the deleted files that are due; returns how many. It waits for the disk, unless
+        ClosedSegments.begin_deletion was called and its work done. Raises StorageFailure.
+        """
         try:
+            listing = self.closed.begin_deletion(self.directory, self.segments, now_ms)
             if listing is not None:
                 listing.sync(f"{self.directory}/{CLOSED_SEGMENTS}")
             return self.segments.unlink_deleted(now_ms)

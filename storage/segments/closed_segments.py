@@ -178,11 +178,13 @@ class ClosedSegments:
         with contextlib.suppress(OSError):
             self.write(directory, segments)
 
-    def begin_sync(self, directory: str, segments: SegmentList) -> ListSync | None:
-        """Bring the list up to date, so that what was taken out of the log may be unlinked after
-        ListSync.run; None: it may at once. Raises OSError.
+    def begin_deletion(self, directory: str, segments: SegmentList, now_ms: int) -> ListSync | None:
+        """Bring the list up to date, so that deleted files that are due may be unlinked after
+        ListSync.run; None: they may at once. Raises OSError.
         """
         removals = segments.removals
+        if not segments.has_due(now_ms):
+            return None
         if not self.is_listed or self.synced_removals == removals:
             return None
         try:

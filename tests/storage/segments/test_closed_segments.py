@@ -34,7 +34,7 @@ KINDS = {
 }
 
 
-class Life:
+class LogLife:
     """What a node does with a log, and what its checkpoints say of it."""
 
     def __init__(self, log: PartitionLog, seed: int) -> None:
@@ -64,7 +64,7 @@ class Life:
             apply_retention(log, now_ms)
         elif what == "u":
             self.start = max(log.log_start_offset, log.segments[0].base_offset)
-            listing = log.local.begin_deletion(LONG_MAX)
+            listing = log.local.closed.begin_deletion(log.directory, log.segments, LONG_MAX)
             if listing is not None and self.random.random() < 0.5:
                 listing.run()
             log.local.delete_old_files(LONG_MAX)
@@ -83,8 +83,8 @@ def examine(log: PartitionLog) -> None:
         log.damage.complete_examination(examination)
 
 
-def lives(disk: MemoryFileSystem, config: LogConfig, seed: int) -> Life:
-    return Life(open_log(PATH, file_system=disk, config=config), seed)
+def lives(disk: MemoryFileSystem, config: LogConfig, seed: int) -> LogLife:
+    return LogLife(open_log(PATH, file_system=disk, config=config), seed)
 
 
 @pytest.mark.parametrize("policy", KINDS)
