@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
+from bradbury.cli.main import run
 from bradbury.protocol.errors import KafkaStorageError
 from bradbury.protocol.records.records import encode_records
+from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
+from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
 from bradbury.storage.log.lost_segments import LOST
@@ -372,3 +376,47 @@ def test_where_records_were_deleted_up_to_the_middle_of_a_batch_it_heals(
     log = opened(tmp_path, PLAIN, **options)
     assert lost(log) == []
     assert read_all(log) == left
+
+
+def test_a_directory_that_kafka_has_written_to_since_has_no_list(tmp_path: Path) -> None:
+    """It may have compacted or deleted what we have listed: its checkpoints have no checksum."""
+    (tmp_path / "data").mkdir()
+    logs, _ = stopped(tmp_path / "data" / "t-0", COMPACTED)
+    checkpoint = tmp_path / "data" / "recovery-point-offset-checkpoint"
+
+    def missing(text: str) -> list[str]:
+        checkpoint.write_text(text)
+        directory = LogDirectory.open(
+            OsFileSystem(), str(tmp_path / "data"), directory_id="d", node_id=1, cluster_id="c"
+        )
+        loaded = directory.load_logs(lambda topic: COMPACTED, now_ms=1000, keeps_places=True)
+        reasons = [each for each in loaded["t", 0].recovery.reasons if "missing" in each]
+        directory.close(clean=False)
+        return reasons
+
+    write_identity(
+        OsFileSystem(),
+        str(tmp_path / "data"),
+        DirectoryIdentity(directory_id="d", cluster_id="c", node_id=1),
+    )
+    listed = (tmp_path / "data" / "t-0" / CLOSED_SEGMENTS).read_bytes()
+    remove(logs[1])
+    assert missing(f"0\n1\nt 0 {BATCHES}\n") == []
+    assert (tmp_path / "data" / "t-0" / CLOSED_SEGMENTS).read_bytes() != listed
+    (tmp_path / "data" / "t-0" / CLOSED_SEGMENTS).write_bytes(listed)
+    checksum = crc32c(f"t 0 {BATCHES}".encode())
+    assert len(missing(f"0\n2\nt 0 {BATCHES}\n# 0 {checksum}\n")) == 1
+
+
+def test_what_was_quarantined_is_not_taken_for_cut_off(
+    tmp_path: Path,
+) -> None:
+    logs, _ = stopped(tmp_path / "t-0", COMPACTED)
+    size = logs[1].stat().st_size
+    with logs[1].open("r+b") as file:
+        file.seek(logs[1].stat().st_size - 30)
+        file.write(bytes(20))
+    assert run(["log", "quarantine", str(tmp_path / "t-0")]) == 0
+    assert logs[1].stat().st_size < size
+    log = opened(tmp_path / "t-0", COMPACTED)
+    assert lost(log) == []
