@@ -342,6 +342,8 @@ class LogLoader:
                 size >= 0 and size % entry == 0
                 for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=False)
             )
+            if sound and not is_empty and (line := self._listed.line(base_offset, following)):
+                sound = sizes[1] == line.times * TIME_ENTRY.size
             segment = LogSegment(
                 self._file_system,
                 self._directory,

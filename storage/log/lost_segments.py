@@ -151,19 +151,20 @@ class ListedSegments:
         for base in withdrawn:
             del self._lines[base]
 
-    def line(self, segment: LogSegment, next_offset: int) -> ClosedSegment | None:
+    def line(self, base_offset: int, next_offset: int | None) -> ClosedSegment | None:
         """What is known of one that ends at `next_offset`."""
-        line = self._lines.get(segment.base_offset)
-        known = line is not None and line.next_offset == next_offset <= self._safe_end
-        return line if known else None
+        line = self._lines.get(base_offset)
+        if line is None or line.next_offset != next_offset or line.next_offset > self._safe_end:
+            return None
+        return line
 
     def has_other_transactions(self, segment: LogSegment) -> bool:
         """Whether its transaction index is not the one that it was closed with."""
-        line = self.line(segment, segment.next_offset)
+        line = self.line(segment.base_offset, segment.next_offset)
         if line is None:
             return False
         content = read_transactions(self._file_system, segment)
-        return (len(content), int(crc32c(content))) != line[3:]
+        return (len(content), int(crc32c(content))) != line[3:5]
 
     def closed(
         self, segments: Sequence[LogSegment], made_again: Collection[LogSegment]
@@ -173,7 +174,7 @@ class ListedSegments:
         """
         known: dict[LogSegment, ClosedSegment] = {}
         for segment, following in pairwise(segments):
-            line = self.line(segment, following.base_offset)
+            line = self.line(segment.base_offset, following.base_offset)
             if line is not None and segment not in made_again:
                 known[segment] = line
             if line is not None and segment.size < line.size:

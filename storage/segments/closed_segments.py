@@ -1,7 +1,7 @@
 """Which segments a log has closed, in a file next to them: what is gone is missed, whatever it was.
 
     closed-segments-checkpoint     0 / count / one line per closed segment, oldest first:
-        base_offset next_offset size transaction_index_size transaction_index_crc
+        base_offset next_offset size transaction_index_size transaction_index_crc time_index_entries
         # 0 <checksum of the lines>
 
 The names of the files that are there do not say which were: in a compacted log offsets have gaps by
@@ -45,6 +45,8 @@ class ClosedSegment(NamedTuple):
     size: int
     transactions_size: int
     transactions_crc: int
+    times: int
+    """Entries of the time index: without its last ones retention would take it for older."""
 
 
 def read_closed_segments(file_system: FileSystem, directory: str) -> dict[int, ClosedSegment]:
@@ -174,7 +176,8 @@ class ClosedSegments:
         content = read_transactions(self._file_system, segment)
         size = max(segment.size, segment.noted_size)
         crc = int(crc32c(content))
-        line = ClosedSegment(segment.base_offset, next_offset, size, len(content), crc)
+        times = len(segment.time_index)
+        line = ClosedSegment(segment.base_offset, next_offset, size, len(content), crc, times)
         return next_offset, _text(line)
 
     def maybe_write(self, directory: str, segments: Sequence[LogSegment]) -> None:

@@ -420,3 +420,23 @@ def test_what_was_quarantined_is_not_taken_for_cut_off(
     assert logs[1].stat().st_size < size
     log = opened(tmp_path / "t-0", COMPACTED)
     assert lost(log) == []
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_time_index_without_its_last_entries_is_made_again(tmp_path: Path, clean: bool) -> None:
+    """Else retention took the segment for older than it is."""
+    log = open_log(tmp_path, config=PLAIN)
+    for number in range(BATCHES):
+        records = [(1000 + number, b"key", b"%03d" % number * 20, ())]
+        log.append_as_leader(bytearray(encode_records(records)), leader_epoch=0, now_ms=1000)
+    log.flushing.flush()
+    newest = log.segments[1].newest_ms
+    log.close(clean=clean)
+    index = sorted(tmp_path.glob("*.timeindex"))[1]
+    content = index.read_bytes()
+    index.write_bytes(content[:-24])
+    log = opened(tmp_path, PLAIN, clean=clean)
+    assert log.segments[1].newest_ms == newest
+    assert index.read_bytes() == content
+    log.close(clean=True)
+    assert opened(tmp_path, PLAIN).recovery.reasons == ()
