@@ -156,8 +156,7 @@ class LogFlushing:
         path = f"{local.directory}/{CLOSED_SEGMENTS}"
         if not local.closed.is_unsynced or not local.file_system.exists(path):
             return []
-        local.closed.is_unsynced = False
-        local.is_directory_dirty = True
+        local.closed.is_unsynced = False  # its name: whoever wrote it marks the directory
         return [local.file_system.open(path)]
 
     def complete_flush(self, work: FlushWork) -> None:
