@@ -108,6 +108,7 @@ class _Stopped:
 def _clean(segment: Path, end_offset: int, *, dry_run: bool) -> list[Quarantined]:
     """What was taken out of one segment; it is replaced if that is anything."""
     from ...storage.disk.file_system import OsFileSystem, sync_directory
+    from ...storage.segments.closed_segments import CLOSED_SEGMENTS
     from ...storage.segments.segment_runs import SegmentReader, find_runs
 
     files = OsFileSystem()
@@ -150,6 +151,7 @@ def _clean(segment: Path, end_offset: int, *, dry_run: bool) -> list[Quarantined
     _write(changed, b"".join(parts))
     for suffix in (".index", ".timeindex"):
         segment.with_suffix(suffix).unlink(missing_ok=True)
+    (segment.parent / CLOSED_SEGMENTS).unlink(missing_ok=True)
     os.replace(changed, segment)
     sync_directory(files, str(segment.parent))
     return found

@@ -29,6 +29,7 @@ from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.disk_guard import DiskGuard
 from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.retention import RETENTION_POLICY, DeletionPolicy, apply_retention
+from ...storage.segments.closed_segments import ListSync
 from ..effects import Effects
 from ..partition.replica import Replica
 from ..procedure import Sequel, Turn
@@ -177,6 +178,7 @@ class LogMaintenance:
 
         yield from on_this_disk(self._retain)
         yield from self.checkpoint()  # as in _delete_old_files; a full disk refuses it, and goes on
+        yield from self._sync_lists(FOREVER_MS, directory)
         yield from on_this_disk(lambda replica: replica.log.local.delete_old_files(FOREVER_MS))
         yield from self._delete(directory, FOREVER_MS)
 
@@ -189,11 +191,31 @@ class LogMaintenance:
         replica.log.local.expire_producers(self._wall_ms)
 
     def _delete_old_files(self) -> Sequel:
-        """Where logs begin is on the disk before the files of what came before are gone: else a
-        start would take those for lost.
+        """Where logs begin, and which segments they have, is on the disk before the files of what
+        was deleted are gone: else a start would take those for lost.
         """
         yield from self.checkpoint()
+        yield from self._sync_lists(self._wall_ms)
         yield from self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
+
+    def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> Sequel:
+        """So that delete_old_files does not wait for the disk. Where it fails, that does it again,
+        and says so.
+        """
+        lists: list[ListSync] = []
+
+        def begin(replica: Replica) -> None:
+            local = replica.log.local
+            if directory is None or local.health is directory.health:
+                with contextlib.suppress(OSError):
+                    listing = local.closed.begin_deletion(local.directory, local.segments, due_ms)
+                    if listing is not None:
+                        lists.append(listing)
+
+        yield from self._walk(begin)
+        for listing in lists:
+            if not self._is_halted:
+                yield [listing]
 
     def _delete_old_directories(self) -> Sequel:
         """Those of deleted partitions. Few wait for it, so those that are due go soon."""

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ...protocol.topic_partition import TopicPartition
-from ..disk.checkpoint_file import read_offsets, write_offsets
+from ..disk.checkpoint_file import has_checksum, read_offsets, write_offsets
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import SET_ASIDE_SUFFIX, DirectoryHealth, refused_or_failed
 
@@ -96,6 +96,12 @@ class DirectoryCheckpoints:
             self._read(HIGH_WATERMARKS) or {},
             self._read(LOG_STARTS) or {},
         )
+
+    def are_foreign(self) -> bool:
+        """Whether somebody else has written them, as Kafka, since we did. Raises OSError."""
+        path = f"{self._path}/{RECOVERY_POINTS}"
+        is_readable = self._on_disk.get(RECOVERY_POINTS) is not None
+        return is_readable and not has_checksum(self._file_system, path)
 
     def read_cleaner_offsets(self) -> Offsets | None:
         """Up to where each log that ever was compacted is clean.

@@ -43,6 +43,7 @@ from ..disk.storage_failure import (
 from ..log.local_log import PRODUCER_ID_EXPIRATION_MS
 from ..log.partition_log import PartitionLog
 from ..log_config import LogConfig
+from ..segments.closed_segments import remove_list
 from .directory_checkpoints import (
     DirectoryCheckpoints,
     MakeLock,
@@ -230,6 +231,7 @@ class LogDirectory:
         try:
             recovery_points, high_watermarks, log_starts = self.checkpoints.read()
             cleaner_offsets = self.checkpoints.read_cleaner_offsets()
+            are_foreign = self.checkpoints.are_foreign()
             names = sorted(
                 self._file_system.list_directory(self.path),
                 key=lambda name: (not name.startswith("__"), name),
@@ -244,6 +246,8 @@ class LogDirectory:
             directory = f"{self.path}/{name}"
             if (key or future) is None or not self._file_system.is_directory(directory):
                 continue
+            if are_foreign:  # what we have listed may have been deleted or compacted since
+                self._forget_list(directory)
             if key is None:
                 self._load_future(future, directory, config_for)
                 continue
@@ -284,6 +288,12 @@ class LogDirectory:
         except OSError as second:
             raise self.health.fail(f"{error}; writing {probe}", second) from second
         self.unopened[key] = f"{directory} cannot be opened: {error}"
+
+    def _forget_list(self, directory: str) -> None:
+        try:
+            remove_list(self._file_system, directory)
+        except OSError as error:
+            raise self.health.fail(f"loading {directory}", error) from error
 
     def _topic_id(self, directory: str) -> UUID | None:
         try:

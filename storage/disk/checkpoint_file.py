@@ -34,31 +34,43 @@ OffsetsByPartition = dict[TopicPartition, int]
 
 
 def write_atomically(
-    file_system: FileSystem, path: str, content: bytes, *, sync_names: bool = True
+    file_system: FileSystem,
+    path: str,
+    content: bytes,
+    *,
+    sync_names: bool = True,
+    waits: bool = True,
 ) -> None:
     """Replace `path` by `content`, durably. Two fsyncs. Raises OSError.
 
     Without `sync_names` one: a crash may leave the old text, until the caller syncs the directory.
+    Without `waits` none: it may leave nothing that can be read, too, until the caller syncs both.
     """
     temporary = path + ".tmp"
     file = file_system.open(temporary, create=True)
     try:
         file.truncate(0)  # a crash may have left a longer one
         file.write_at(content, 0)
-        file.sync()
+        if waits:
+            file.sync()
     finally:
         file.close()
     file_system.rename(temporary, path)
-    if sync_names:
+    if sync_names and waits:
         sync_directory(file_system, dirname(path))
 
 
 def write_checkpoint(
-    file_system: FileSystem, path: str, lines: Sequence[str], *, sync_names: bool = True
+    file_system: FileSystem,
+    path: str,
+    lines: Sequence[str],
+    *,
+    sync_names: bool = True,
+    waits: bool = True,
 ) -> None:
     """Replace the checkpoint `path` by these entries, as write_atomically. Raises OSError."""
     text = "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""))
-    write_atomically(file_system, path, text.encode(), sync_names=sync_names)
+    write_atomically(file_system, path, text.encode(), sync_names=sync_names, waits=waits)
 
 
 def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:
@@ -79,7 +91,31 @@ def write_offsets(
 ) -> None:
     """Replace an offset checkpoint (topic, partition) -> offset, durably. Raises OSError."""
     entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    write_checkpoint(file_system, path, [*entries, f"{CHECKSUM_NAME} 0 {_checksum(entries)}"])
+    write_checked_checkpoint(file_system, path, entries)
+
+
+def write_checked_checkpoint(
+    file_system: FileSystem, path: str, entries: Sequence[str], *, waits: bool = True
+) -> None:
+    """As write_checkpoint, with a checksum as its last line. Raises OSError."""
+    lines = [*entries, f"{CHECKSUM_NAME} 0 {_checksum(entries)}"]
+    write_checkpoint(file_system, path, lines, waits=waits)
+
+
+def read_checked_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:
+    """The entries; None if the file is absent, damaged, or without a checksum. Raises OSError."""
+    entries = read_checkpoint(file_system, path)
+    if not entries or entries[-1][0] != CHECKSUM_NAME:
+        return None
+    *entries, checksum = entries
+    is_whole = checksum[1:] == ["0", str(_checksum([" ".join(entry) for entry in entries]))]
+    return entries if is_whole else None
+
+
+def has_checksum(file_system: FileSystem, path: str) -> bool:
+    """Whether a checkpoint can be read and has one: Kafka's have none. Raises OSError."""
+    entries = read_checkpoint(file_system, path)
+    return CHECKSUM_NAME in [entry[0] for entry in entries or ()]
 
 
 def _checksum(entries: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ Source: apache/kafka storage/.../internals/epoch/LeaderEpochFileCache.java.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
 
 from ...protocol.buffer import Buffer
@@ -19,6 +20,8 @@ from ...protocol.errors import InvalidRecord
 from ...protocol.records.record_batch import walk_batches
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
+from ..segments.batch_scan import walk_headers
+from ..segments.log_segment import LogSegment
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
@@ -175,3 +178,24 @@ class LeaderEpochCache:
         self._epochs = [epoch for epoch, _ in pairs]
         self._starts = [start for _, start in pairs]
         return False
+
+
+def begins_before(segments: Iterable[LogSegment], start: int, offset: int) -> bool:
+    """Whether the first record from `start` on comes before `offset`, and has a leader epoch."""
+    if start >= offset:
+        return False
+    for segment in segments:
+        for _, header in walk_headers(segment.file, 0, segment.size):
+            if header.next_offset > start:
+                return header.base_offset < offset and header.leader_epoch >= 0
+    return False
+
+
+def epochs_in(segments: Iterable[LogSegment]) -> list[tuple[int, int]]:
+    """(epoch, start offset) of every epoch in the log, from all headers."""
+    found: list[tuple[int, int]] = []
+    for segment in segments:
+        for _, header in walk_headers(segment.file, 0, segment.size):
+            if not found or header.leader_epoch != found[-1][0]:
+                found.append((header.leader_epoch, header.base_offset))
+    return found

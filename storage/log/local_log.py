@@ -29,6 +29,7 @@ from ..producers.producer_recovery import (
     snapshot_path,
 )
 from ..producers.producer_snapshot import write_snapshot
+from ..segments.closed_segments import CLOSED_SEGMENTS, ClosedSegments
 from ..segments.log_segment import LogSegment
 from ..segments.segment_list import SegmentList
 from .leader_epoch_cache import LeaderEpochCache
@@ -49,6 +50,7 @@ class LocalLog:
         segments: SegmentList,
         epochs: LeaderEpochCache,
         producers: LoadedProducers,
+        closed: ClosedSegments,
         producer_id_expiration_ms: int,
     ) -> None:
         self.file_system = file_system
@@ -58,6 +60,7 @@ class LocalLog:
         """That of the data directory; a closed log has one that refuses everything."""
         self.segments = segments
         self.epochs = epochs
+        self.closed = closed
         self.producers = producers.state
         """The idempotent producers that are remembered."""
         self._producers_since = producers.since
@@ -125,6 +128,7 @@ class LocalLog:
             self.mark_deleted(self.segments.replace_last(segment), now_ms)
         else:
             self.segments.add(segment)
+            self.closed.maybe_write(self.directory, self.segments.segments)
         self.is_directory_dirty = True
 
     def _undo_roll(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
@@ -185,8 +189,13 @@ class LocalLog:
         self.is_directory_dirty = True
 
     def delete_old_files(self, now_ms: int) -> int:
-        """Unlink the deleted files that are due; returns how many. Raises StorageFailure."""
+        """Unlink the deleted files that are due; returns how many. It waits for the disk, unless
+        ClosedSegments.begin_deletion was called and its work done. Raises StorageFailure.
+        """
         try:
+            listing = self.closed.begin_deletion(self.directory, self.segments, now_ms)
+            if listing is not None:
+                listing.sync(f"{self.directory}/{CLOSED_SEGMENTS}")
             return self.segments.unlink_deleted(now_ms)
         except OSError as error:
             raise self.health.fail(f"deleting files of {self.directory}", error) from error
@@ -260,10 +269,13 @@ class LocalLog:
         try:
             active.close_indexes()
             self._write_snapshot(active.next_offset)
+            if self.closed.is_listed or len(self.segments) > 1 or len(active.transaction_index):
+                self.closed.write(self.directory, self.segments.segments, with_active=True)
             for name in (
                 active.offset_index.path,
                 active.time_index.path,
                 active.transaction_index.path,
+                f"{self.directory}/{CLOSED_SEGMENTS}",
                 path,
             ):
                 if self.file_system.exists(name):

@@ -95,13 +95,15 @@ class SegmentExamination:
         has_gaps: bool,
         indexed_end: int,
         truncations: int,
+        start_offset: int = 0,
     ) -> None:
         self.segment = segment
         self.path = segment.files.path
         self.end_offset = end_offset
         self.truncations = truncations
         self.runs: list[SegmentRun] = []
-        self._size = segment.size
+        self._size = max(segment.size, segment.noted_size)
+        self._start_offset = start_offset
         self._has_gaps = has_gaps
         self._indexed_end = indexed_end
         self._base_offset = segment.base_offset
@@ -135,11 +137,12 @@ class SegmentExamination:
     def damage(self) -> list[DamagedRange]:
         """What is missing between the runs, before and behind them."""
         found: list[DamagedRange] = []
-        offset, position = self._base_offset, 0
+        offset, position = max(self._base_offset, self._start_offset), 0
         for run in self.runs:
             if run.first_offset > offset and (position < run.position or not self._has_gaps):
                 found.append(DamagedRange(offset, run.first_offset, self.path, position))
-            offset, position = run.next_offset, run.position + run.size
+            offset = max(offset, run.next_offset)
+            position = run.position + run.size
         is_cut = position < self._size or self._indexed_end > offset
         if offset < self.end_offset and (is_cut or not self._has_gaps):
             found.append(DamagedRange(offset, self.end_offset, self.path, position))
@@ -164,7 +167,8 @@ class SegmentEnd(NamedTuple):
                 offset = segment.base_offset
                 for start, header in walk_headers(file, position, segment.size):
                     position, offset = start + header.size, header.next_offset
-                has_shrunk = position != file.size() or position != segment.size
+                was = max(segment.size, segment.noted_size)
+                has_shrunk = not position == file.size() == was
         except OSError:
             return True
         indexed_end = -1 if last is None else last[0] + 1
@@ -217,6 +221,8 @@ class LogDamage:
         """Whether another replica is being asked for what is missing."""
         self.has_other_replicas = False
         """Whether the partition has any, running or not: one that is back may have it."""
+        self.start_offset = 0
+        """Where the log begins: what cannot be read below does not matter."""
         self.skipped_offsets = 0
         """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
 
@@ -403,6 +409,7 @@ class LogDamage:
             has_gaps=self.has_gaps,
             indexed_end=-1 if indexed is None else indexed[0] + 1,
             truncations=self._local.truncations,
+            start_offset=self.start_offset,
         )
 
     def complete_examination(self, examination: SegmentExamination) -> list[DamagedRange]:
@@ -430,11 +437,13 @@ class LogDamage:
 
     def forget_below(self, offset: int) -> None:
         """The log begins at `offset` now."""
+        self.start_offset = offset
         if self.ranges:
             self.ranges = tuple(each for each in self.ranges if each.end > offset)
 
     def on_truncation(self, offset: int) -> None:
         """Nothing at `offset` and above is in the log any more."""
+        self.start_offset = min(self.start_offset, offset)
         if self.ranges:
             self.ranges = tuple(each for each in self.ranges if each.start < offset)
             self._runs.clear()  # readers find out again what is sound

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from ..disk.file_system import File
 from ..disk.storage_failure import DirectoryHealth
 from ..producers.producer_recovery import snapshot_path
+from ..segments.closed_segments import CLOSED_SEGMENTS
 from ..segments.log_segment import LogSegment
 from .local_log import LocalLog
 
@@ -114,6 +115,7 @@ class LogFlushing:
                 files += self._unsynced_transactions(segment)
                 if segment is not segments.active:
                     files += self._closing_files(segment)
+            files += self._unsynced_list()
             if local.is_directory_dirty:
                 files.append(local.file_system.open_directory(local.directory))
         except OSError as error:
@@ -147,6 +149,15 @@ class LogFlushing:
             return []
         self._local.is_directory_dirty = True
         return [self._local.file_system.open(index.path)]
+
+    def _unsynced_list(self) -> list[File]:
+        """Before the recovery point moves past a segment, its line is as safe as its records."""
+        local = self._local
+        path = f"{local.directory}/{CLOSED_SEGMENTS}"
+        if not local.closed.is_unsynced or not local.file_system.exists(path):
+            return []
+        local.closed.is_unsynced = False  # its name: whoever wrote it marks the directory
+        return [local.file_system.open(path)]
 
     def complete_flush(self, work: FlushWork) -> None:
         """Move the recovery point, after work.run() has returned without an error."""

@@ -26,6 +26,7 @@ from ..producers.producer_recovery import (
     snapshot_offsets,
 )
 from ..segments.batch_scan import BatchScan, walk_headers
+from ..segments.closed_segments import ClosedSegments
 from ..segments.log_segment import LogSegment
 from ..segments.offset_index import ENTRY as OFFSET_ENTRY
 from ..segments.segment_files import (
@@ -38,9 +39,10 @@ from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY
-from .leader_epoch_cache import LeaderEpochCache
+from .leader_epoch_cache import LeaderEpochCache, begins_before, epochs_in
 from .lost_segments import (
     INDEX_SUFFIXES,
+    ListedSegments,
     deleted_between,
     first_segment,
     is_lost,
@@ -74,6 +76,7 @@ class LoadedLog:
     segments: SegmentList
     epochs: LeaderEpochCache
     producers: LoadedProducers
+    closed: ClosedSegments
     log_start_offset: int
     recovery_point: int
     report: RecoveryReport
@@ -127,6 +130,12 @@ class LogLoader:
         """Deleted files that say why the log begins where it does: see lost_segments."""
 
     def load(self) -> LoadedLog:
+        self._listed = ListedSegments(
+            self._file_system,
+            self._directory,
+            counts=self._keeps_places,
+            safe_end=LAST_OFFSET if self._clean else self._recovery_point,
+        )
         self._remove_leftovers()
         epochs = LeaderEpochCache(self._file_system, self._directory)
         segments, unsound = self._open_segments()
@@ -152,12 +161,14 @@ class LogLoader:
         log_end_offset = log.active.next_offset
         self._load_epochs(epochs, found_epochs, log, log_start_offset)
         producers = self._load_producers(log)
+        closed = self._listed.closed(log.segments, self._without_index)
         for segment in segments:
             segment.files.release()
         return LoadedLog(
             log,
             epochs,
             producers,
+            closed,
             log_start_offset,
             min(self._recovery_point, log_end_offset),
             self._report(producers.replayed),
@@ -195,6 +206,7 @@ class LogLoader:
         if self._keeps_places:
             self._keep_places(self._names())
         names = self._names()
+        self._listed.forget_leftovers(names)
         cleaned = [offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
         swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
         # While there is a .cleaned, the .swap next to it is an index without its log (see
@@ -256,10 +268,13 @@ class LogLoader:
                     self._path(f"{base_offset:020d}{LOG_SUFFIX}"), create=True
                 ).close()
             names.append(f"{base_offset:020d}{LOG_SUFFIX}")
+        for base_offset in self._listed.missing(names, self._log_start_offset):
+            self._mark_lost(base_offset)
+            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
         first, start = first_segment(names), self._log_start_offset
         if first is None or first <= start or not self._is_start_known:
             return
-        self._waiting = deleted_between(names, start, first)
+        self._waiting = deleted_between(self._file_system, self._directory, names, start, first)
         if self._waiting:
             return
         if first <= self._recovery_point:
@@ -327,6 +342,8 @@ class LogLoader:
                 size >= 0 and size % entry == 0
                 for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=False)
             )
+            if sound and not is_empty and (line := self._listed.line(base_offset, following)):
+                sound = sizes[1] == line.times * TIME_ENTRY.size
             segment = LogSegment(
                 self._file_system,
                 self._directory,
@@ -353,10 +370,12 @@ class LogLoader:
         """The transaction index of a segment that is not scanned is whole, if there is one."""
         size = self._transaction_index_sizes.get(segment.base_offset, 0)
         index = segment.transaction_index
-        if size % TRANSACTION_ENTRY.size or not index.is_plausible(
-            segment.base_offset, segment.next_offset
+        if (
+            size % TRANSACTION_ENTRY.size
+            or not index.is_plausible(segment.base_offset, segment.next_offset)
+            or self._listed.has_other_transactions(segment)
         ):
-            self._note(f"{index.path} was damaged and is made again from the log")
+            self._note(f"{index.path} was absent or damaged and is made again from the log")
             self._forget_transactions(segment)
 
     def _forget_transactions(self, segment: LogSegment) -> None:
@@ -505,6 +524,7 @@ class LogLoader:
         self._segments_deleted += len(deleted)
         self._is_damaged = self._is_damaged or any(segment.size for segment in deleted)
         if deleted:
+            self._listed.forget_from(deleted[0].base_offset)
             removed = SegmentList(self._file_system, deleted)
             removed.mark_deleted(reversed(deleted), self._now_ms)
             sync_directory(self._file_system, self._directory)
@@ -533,12 +553,12 @@ class LogLoader:
     ) -> None:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
             self._note(f"{epochs.path} was absent or damaged and is made again from the log")
-            found_epochs = _epochs_in(log)
-        elif epochs.entries and _begins_before(log, log_start_offset, epochs.entries[0][1]):
+            found_epochs = epochs_in(log.segments)
+        elif epochs.entries and begins_before(log.segments, log_start_offset, epochs.entries[0][1]):
             # Deleted records are back, as the log start was not on the disk when the process died;
             # the epochs that go with them may be missing, or begin too late.
             self._note(f"{epochs.path} begins after the log and is made again from it")
-            found_epochs = _epochs_in(log)
+            found_epochs = epochs_in(log.segments)
         epochs.forget_contradicted(self._last_scanned)
         epochs.assign_all(found_epochs)
         epochs.truncate_from_end(log.active.next_offset)
@@ -563,24 +583,3 @@ class LogLoader:
         stray = [offset for offset in offsets if offset <= loaded.state.end_offset][:-1]
         remove_snapshots(self._file_system, self._directory, set(stray) - bases)
         return loaded
-
-
-def _begins_before(log: SegmentList, start: int, offset: int) -> bool:
-    """Whether the first record from `start` on comes before `offset`, and has a leader epoch."""
-    if start >= offset:
-        return False
-    for segment in log.segments:
-        for _, header in walk_headers(segment.file, 0, segment.size):
-            if header.next_offset > start:
-                return header.base_offset < offset and header.leader_epoch >= 0
-    return False
-
-
-def _epochs_in(log: SegmentList) -> list[tuple[int, int]]:
-    """(epoch, start offset) of every epoch in the log, from all headers."""
-    found: list[tuple[int, int]] = []
-    for segment in log.segments:
-        for _, header in walk_headers(segment.file, 0, segment.size):
-            if not found or header.leader_epoch != found[-1][0]:
-                found.append((header.leader_epoch, header.base_offset))
-    return found

@@ -9,6 +9,7 @@ it, or the records are deleted.
 How it is known that a file was there:
     its indexes      are there, and say something. Who deletes a segment renames its log first, and
                      unlinks that last.
+    the list         of closed segments has it (segments/closed_segments).
     the log start    in the checkpoint is below the first segment, and no file of what would be
                      between waits for its deletion: such files go only after the checkpoint was
                      written (replication/logs/log_maintenance).
@@ -21,9 +22,24 @@ Not here: when this is asked (log_loader), who is told (log_damage).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
+from itertools import pairwise
+
+from crc32c import crc32c
 
 from ..disk.file_system import FileSystem
+from ..segments.batch_scan import walk_headers
+from ..segments.closed_segments import (
+    CLOSED_SEGMENTS,
+    ClosedSegment,
+    ClosedSegments,
+    missing_of,
+    read_closed_segments,
+    read_transactions,
+    remove_list,
+)
+from ..segments.log_segment import LogSegment
 from ..segments.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -85,16 +101,117 @@ def missing_segments(file_system: FileSystem, directory: str, names: Collection[
     )
 
 
+class ListedSegments:
+    """What the list of closed segments says, while a log is loaded. Methods raise OSError."""
+
+    def __init__(
+        self, file_system: FileSystem, directory: str, *, counts: bool, safe_end: int
+    ) -> None:
+        """`counts`: else the list is removed, and says nothing. `safe_end`: where what was on the
+        disk for certain ends.
+        """
+        self._file_system = file_system
+        self._directory = directory
+        self._counts = counts
+        self._safe_end = safe_end
+        self._lines = read_closed_segments(file_system, directory) if counts else {}
+        if not counts:
+            remove_list(file_system, directory)
+
+    def missing(self, names: Collection[str], start: int) -> list[int]:
+        """The base offsets of those that are listed and gone."""
+        return missing_of(
+            self._lines.values(),
+            present=_bases(names, LOG_SUFFIX),
+            waiting=_bases(names, *(LOG_SUFFIX + suffix for suffix in WAITING_SUFFIXES)),
+            start=start,
+            safe_end=self._safe_end,
+        )
+
+    def forget_leftovers(self, names: Collection[str]) -> None:
+        """A start is about to finish deletions and swaps: what these replace is listed no more."""
+        replaced = _bases(names, *(LOG_SUFFIX + suffix for suffix in WAITING_SUFFIXES))
+        swapped = min(_bases(names, LOG_SUFFIX + SWAP_SUFFIX), default=None)
+        present = _bases(names, LOG_SUFFIX) - replaced
+        self._withdraw(
+            base
+            for base in self._lines
+            if base not in present or (swapped is not None and base >= swapped)
+        )
+
+    def forget_from(self, offset: int) -> None:
+        """Segments from `offset` on are about to be removed."""
+        self._withdraw(base for base in self._lines if base >= offset)
+
+    def _withdraw(self, bases: Iterable[int]) -> None:
+        """Before their files are unlinked. A list that speaks of others only is written later."""
+        withdrawn = list(bases)
+        if withdrawn:
+            remove_list(self._file_system, self._directory)
+        for base in withdrawn:
+            del self._lines[base]
+
+    def line(self, base_offset: int, next_offset: int | None) -> ClosedSegment | None:
+        """What is known of one that ends at `next_offset`."""
+        line = self._lines.get(base_offset)
+        if line is None or line.next_offset != next_offset or line.next_offset > self._safe_end:
+            return None
+        return line
+
+    def has_other_transactions(self, segment: LogSegment) -> bool:
+        """Whether its transaction index is not the one that it was closed with."""
+        line = self.line(segment.base_offset, segment.next_offset)
+        if line is None:
+            return False
+        content = read_transactions(self._file_system, segment)
+        return (len(content), int(crc32c(content))) != line[3:5]
+
+    def closed(
+        self, segments: Sequence[LogSegment], made_again: Collection[LogSegment]
+    ) -> ClosedSegments:
+        """The list of the log that was loaded; `made_again`: their transaction indexes. A segment
+        that is shorter than it was knows that from now on.
+        """
+        known: dict[LogSegment, ClosedSegment] = {}
+        for segment, following in pairwise(segments):
+            line = self.line(segment.base_offset, following.base_offset)
+            if line is not None and segment not in made_again:
+                known[segment] = line
+            if line is not None and segment.size < line.size:
+                segment.noted_size = line.size
+        path = f"{self._directory}/{CLOSED_SEGMENTS}"
+        closed = ClosedSegments(self._file_system, known, is_listed=self._file_system.exists(path))
+        if self._counts and len(known) < len(segments) - 1:
+            closed.maybe_write(self._directory, segments)
+        return closed
+
+
+def _bases(names: Iterable[str], *suffixes: str) -> set[int]:
+    return {offset_of(name) for name in names if name.endswith(suffixes)} - {-1}
+
+
 def first_segment(names: Iterable[str]) -> int | None:
     """Where the log's files begin, after what a start finishes."""
     ends = (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)
     return min((offset_of(name) for name in names if name.endswith(ends)), default=None)
 
 
-def deleted_between(names: Iterable[str], start: int, end: int) -> list[str]:
-    """Files in [start, end) that are deleted, and not yet unlinked."""
+def deleted_between(
+    file_system: FileSystem, directory: str, names: Collection[str], start: int, end: int
+) -> list[str]:
+    """Files of segments with offsets in [start, end) that are deleted, and not yet unlinked. The
+    log may have begun in the midst of one. Raises OSError.
+    """
+    deleted = _bases(names, LOG_SUFFIX + DELETED_SUFFIX)
+    first = max((base for base in deleted if base < start), default=start)
+    if first < start:
+        path = f"{directory}/{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}"
+        size = file_system.size(path)
+        with closing(file_system.open(path)) as file:
+            following = [header.next_offset for _, header in walk_headers(file, 0, size)]
+        first = first if following and following[-1] > start else start
     return [
-        name for name in names if name.endswith(DELETED_SUFFIX) and start <= offset_of(name) < end
+        name for name in names if name.endswith(DELETED_SUFFIX) and first <= offset_of(name) < end
     ]
 
 

@@ -8,7 +8,7 @@
 Its parts, each with its own state:
     local       the files: segments, epochs, producer snapshots (local_log)
     flushing    the recovery point, and fsync (log_flush)
-    compaction  how far it was compacted, and its next compaction (log_compaction)
+    compaction  how far it was compacted (log_compaction)
     damage      what of it cannot be read (log_damage)
 
 What always holds:
@@ -113,6 +113,7 @@ class PartitionLog:
         self.recovery = recovery
         """What opening it took, for the broker's log."""
         self.log_start_offset = log_start_offset
+        self.damage.forget_below(log_start_offset)
         # A checkpoint may be older or newer than the log it is about.
         self._high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
 
@@ -145,10 +146,9 @@ class PartitionLog:
             clean: the directory was closed cleanly, so nothing needs to be scanned.
             now_ms: the time now.
             log_start_offset: from the checkpoint, or None; records below are not served.
-            high_watermark: from the checkpoint; clamped to the log.
+            high_watermark, cleaner_offset: from the checkpoints, see there.
             health: shared by the logs of one data directory.
             producer_id_expiration_ms: how long an idle producer's sequences are remembered.
-            cleaner_offset: from the checkpoint; None if the log never was compacted.
             keeps_places: see LogLoader; and what was not read whole is doubted: see log_damage.
 
         Raises:
@@ -184,6 +184,7 @@ class PartitionLog:
             segments=loaded.segments,
             epochs=loaded.epochs,
             producers=loaded.producers,
+            closed=loaded.closed,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
         local.expire_producers(now_ms)
@@ -260,7 +261,6 @@ class PartitionLog:
             batch: exactly one batch of magic 2, writable. It must not change until the call
                 returns; then it may be reused.
             leader_epoch: the epoch in which this replica leads.
-            now_ms: the time now.
             opened: the records are known to be what the topic wants (validate_records, or they are
                 the broker's own).
             is_own: a coordinator's; it may be a marker, or have a producer and no sequence. A

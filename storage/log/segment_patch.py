@@ -66,7 +66,9 @@ class SegmentPatch:
         if not self._missing:
             return None
         start, end = self._missing[0]
-        return max(start, self.segment.next_offset), end
+        start = max(start, self.segment.next_offset)
+        # Below the log start nobody has it any more.
+        return min(max(start, self._log.log_start_offset), end - 1), end
 
     def prepare(self) -> None:
         """Make the file, and copy what comes before the first gap. Raises OSError."""
@@ -109,7 +111,10 @@ class SegmentPatch:
         epoch = self._log.epochs.epoch_at(header.base_offset)
         if header.crc != compute_crc(batch):
             raise CorruptMessage(f"it sent a damaged batch at offset {header.base_offset}")
-        if header.base_offset < expected or header.last_offset >= end:
+        # Where records were deleted up to the middle of a batch, its first ones come along.
+        is_start = expected == self._log.log_start_offset
+        least = self.segment.next_offset if is_start else expected
+        if header.base_offset < least or header.last_offset >= end:
             raise CorruptMessage(
                 f"it sent offsets {header.base_offset} to {header.last_offset}, "
                 f"where {expected} to {end - 1} are missing"

@@ -68,6 +68,7 @@ class LogSegment:
         "files",
         "is_proven",
         "next_offset",
+        "noted_size",
         "offset_index",
         "size",
         "time_index",
@@ -103,6 +104,8 @@ class LogSegment:
         self.size = size
         self.next_offset = next_offset
         self.created_ms = now_ms
+        self.noted_size = 0
+        """That of its file when it was closed, if it is listed so, and the file was longer then."""
         self.is_proven = True
         """False: it was there when the process began, and was not read whole since."""
         self.unproven = 0

@@ -21,11 +21,13 @@ from .segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
 class SegmentList:
     """A log's segments, oldest first, and those of its deleted files that are still there."""
 
-    __slots__ = ("_base_offsets", "_deleted", "_file_system", "active", "segments")
+    __slots__ = ("_base_offsets", "_deleted", "_file_system", "active", "removals", "segments")
 
     def __init__(self, file_system: FileSystem, segments: Iterable[LogSegment]) -> None:
         self._file_system = file_system
         self._deleted: list[tuple[int, str]] = []
+        self.removals = 0
+        """How often segments were taken out of the log."""
         self._replace(tuple(segments))
 
     def _replace(self, segments: tuple[LogSegment, ...]) -> None:
@@ -125,6 +127,7 @@ class SegmentList:
         In the order given, by which a crash in between must leave no hole in the log. The snapshot
         at offset `keep_snapshot` stays what it is.
         """
+        self.removals += 1
         for segment in removed:
             segment.files.release()
             paths = segment.files.rename(DELETED_SUFFIX)
@@ -139,6 +142,10 @@ class SegmentList:
     def unlink_later(self, paths: Iterable[str]) -> None:
         """Have files of segments that were deleted in an earlier run unlinked, soon."""
         self._deleted += [(0, path) for path in paths]
+
+    def has_due(self, now_ms: int) -> bool:
+        """Whether unlink_deleted would find something."""
+        return any(due_ms <= now_ms for due_ms, _ in self._deleted)
 
     def unlink_deleted(self, now_ms: int) -> int:
         """Unlink what is due; returns the number of files. Raises OSError."""

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 import bradbury
 from bradbury.launch.local import LocalCluster
-from bradbury.tests.support.storage.doomed_cluster import CONFIG, TOPIC, value_of
+from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS
+from bradbury.tests.support.storage.doomed_cluster import ABORTED, CONFIG, TOPIC, value_of
 
 RECORDS = 100
 
@@ -64,9 +65,12 @@ NOTHING_IS_LOST = (
     "snapshot",
     "leader-epoch-checkpoint",
     "partition.metadata",
+    "txnindex",
+    CLOSED_SEGMENTS,
 )
 WITHOUT_INDEXES = "first log without indexes"
-KINDS = ("first log", WITHOUT_INDEXES, "middle log", "active log", *NOTHING_IS_LOST)
+ALONE = "middle log without anything"
+KINDS = ("first log", WITHOUT_INDEXES, "middle log", ALONE, "active log", *NOTHING_IS_LOST)
 ROWS = [(kind, damage) for kind in KINDS for damage in DAMAGES]
 
 
@@ -78,6 +82,9 @@ def file_of(folder: Path, kind: str) -> Path | None:
         return {"first": logs[0], "middle": middle, "active": logs[-1]}[kind.split()[0]]
     if kind in ("index", "timeindex", "snapshot"):
         return middle.with_suffix(f".{kind}")
+    if kind == "txnindex":
+        [index] = folder.glob("*.txnindex")
+        return index
     return folder / kind
 
 
@@ -90,6 +97,10 @@ def damage_all(node_folder: Path) -> None:
             if kind == WITHOUT_INDEXES:
                 for suffix in (".index", ".timeindex"):
                     path.with_suffix(suffix).unlink()
+            if kind == ALONE:
+                for other in folder.glob(f"{path.stem}.*"):
+                    if other != path:
+                        other.unlink()
 
 
 @dataclass
@@ -123,6 +134,7 @@ def read_all(servers: str, *, until_told: bool, seconds: float = 25.0) -> list[R
                 error = message.error()
                 if error is None:
                     one.values.add(message.value())
+                    assert message.value() != ABORTED, ROWS[message.partition()]
                 elif error.code() == KafkaError._PARTITION_EOF:
                     one.is_at_end = True
                 else:

@@ -164,7 +164,7 @@ def heal(log: PartitionLog, content: bytes) -> None:
 
 def batches_from(content: bytes, offset: int) -> bytes:
     """Three batches, as an answer that is not long enough for all."""
-    starts = [at for at, header in walk_batches(content) if header.base_offset >= offset]
+    starts = [at for at, header in walk_batches(content) if header.last_offset >= offset]
     return content[starts[0] : starts[3] if len(starts) > 3 else len(content)]
 
 

@@ -4,6 +4,7 @@ The log: a plain record, a transaction that is aborted, one that is committed, o
 Each batch is damaged in turn, alone and together with the file that would have made up for it.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,3 +166,75 @@ def test_aborted_records_are_not_shown_while_it_is_damaged(tmp_path: Path) -> No
     index = log.segments[0].transaction_index
     assert [each.producer_id for each in index.all()] == [ABORTED]
     assert committed
+
+
+def flip(byte: int) -> Callable[[Path], None]:
+    def damage(index: Path) -> None:
+        content = bytearray(index.read_bytes())
+        content[byte] ^= 1
+        index.write_bytes(content)
+
+    return damage
+
+
+def replace_by_directory(index: Path) -> None:
+    index.unlink()
+    index.mkdir()
+
+
+def make_unreadable(index: Path) -> None:
+    """Not even root can open a link to itself."""
+    index.unlink()
+    index.symlink_to(index.name)
+
+
+ALONE: dict[str, Callable[[Path], None]] = {
+    "deleted": Path.unlink,
+    "emptied": lambda index: os.truncate(index, 0),
+    "cut": lambda index: os.truncate(index, 17),
+    "without its last entry": lambda index: os.truncate(index, 34),
+    "with one too many": lambda index: index.write_bytes(index.read_bytes() * 2) and None,
+    "flipped in its version": flip(0),
+    "flipped in its producer": flip(9),
+    "flipped in its offset": flip(17),
+    "flipped at its end": flip(-1),
+    "a directory": replace_by_directory,
+    "unreadable": make_unreadable,
+}
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("is_closed", [False, True], ids=["the last segment", "a closed one"])
+@pytest.mark.parametrize("damage", ALONE)
+def test_a_transaction_index_that_is_damaged_alone_is_made_again(
+    tmp_path: Path, damage: str, is_closed: bool, is_clean: bool
+) -> None:
+    log = open_log(tmp_path, config=LogConfig())
+    write(log)
+    send(log, 0, producer_id=4)
+    end(log, is_commit=False, producer_id=4)
+    if is_closed:
+        log.local.roll(now_ms=1000)
+    end(log, is_commit=True, producer_id=OPEN)
+    commit_all(log)
+    end_offset, committed = log.log_end_offset, read_committed(log)
+    log.flushing.flush()
+    log.close(clean=is_clean)
+    [index] = tmp_path.glob("*.txnindex")
+    content = index.read_bytes()
+    assert len(content) == 2 * 34
+    ALONE[damage](index)
+    log = open_log(
+        tmp_path,
+        clean=is_clean,
+        recovery_point=end_offset,
+        high_watermark=end_offset,
+        log_start_offset=0,
+        keeps_places=True,
+    )
+    assert any(str(index) in reason for reason in log.recovery.reasons) or not (
+        is_clean or is_closed  # scanned, and made again with all that is
+    )
+    assert read_committed(log) == committed
+    log.close(clean=True)
+    assert index.read_bytes() == content

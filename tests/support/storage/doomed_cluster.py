@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import bradbury
 
 TOPIC = "damaged"
+ABORTED = b"aborted"
 SEGMENT_BYTES = 3000
 BATCH_RECORDS = 4
 CONFIG = {
@@ -41,6 +42,19 @@ def write(servers: str, nodes: int, partitions: int, records: int) -> None:
             for partition in range(partitions):
                 producer.produce(TOPIC, value_of(partition, number), partition=partition)
         assert producer.flush(60) == 0
+        if start <= records // 2 < start + BATCH_RECORDS:
+            write_aborted(servers, partitions)
+
+
+def write_aborted(servers: str, partitions: int) -> None:
+    """Records that no reader of committed ones may see: each partition gets a transaction index."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "aborted"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for partition in range(partitions):
+        producer.produce(TOPIC, ABORTED, partition=partition)
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,212 @@
+"""Which segments a log has closed, in a file next to them: what is gone is missed, whatever it was.
+
+    closed-segments-checkpoint     0 / count / one line per closed segment, oldest first:
+        base_offset next_offset size transaction_index_size transaction_index_crc time_index_entries
+        # 0 <checksum of the lines>
+
+The names of the files that are there do not say which were: in a compacted log offsets have gaps by
+right, a log begins where retention has left it, and most segments have no .txnindex. A clean stop
+lists the active segment, too. Kafka's readers pass over a file of this name.
+
+What always holds: nothing is listed, in any text that a power loss may bring back, whose files were
+unlinked by right. So a segment is added without waiting for the disk (the flush that makes its
+records safe makes this safe, too); but before deleted files are unlinked the text without them is
+on the disk (ListSync), or there is none.
+A line counts only below the recovery point, and only where nothing on the disk speaks against it: a
+file that waits for its unlinking, another segment in the midst of its offsets.
+
+Unlike Kafka: it has no such file, and goes on without what is missing.
+
+Not here: what is made of a missing file (storage/log/lost_segments, log_loader).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ..disk.checkpoint_file import read_checked_checkpoint, write_checked_checkpoint
+from ..disk.file_system import FileSystem, read_file, sync_directory
+from .log_segment import LogSegment
+from .segment_list import SegmentList
+
+CLOSED_SEGMENTS = "closed-segments-checkpoint"
+
+
+class ClosedSegment(NamedTuple):
+    """A segment as it was when it was closed. `next_offset`: what follows it begins there."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    transactions_size: int
+    transactions_crc: int
+    times: int
+    """Entries of the time index: without its last ones retention would take it for older."""
+
+
+def read_closed_segments(file_system: FileSystem, directory: str) -> dict[int, ClosedSegment]:
+    """By base offset; none if the file is absent, damaged or not readable."""
+    try:
+        entries = read_checked_checkpoint(file_system, f"{directory}/{CLOSED_SEGMENTS}")
+        lines = [ClosedSegment(*map(int, entry)) for entry in entries or ()]
+    except (OSError, ValueError, TypeError):
+        return {}
+    return {line.base_offset: line for line in lines}
+
+
+def remove_list(file_system: FileSystem, directory: str) -> None:
+    """Nothing is known of what was closed, durably. Raises OSError."""
+    path = f"{directory}/{CLOSED_SEGMENTS}"
+    if file_system.exists(path) and not file_system.is_directory(path):
+        file_system.unlink(path)
+        sync_directory(file_system, directory)
+
+
+def missing_of(
+    listed: Iterable[ClosedSegment],
+    *,
+    present: Collection[int],
+    waiting: Collection[int],
+    start: int,
+    safe_end: int,
+) -> list[int]:
+    """The base offsets of those that should be there.
+
+    Args:
+        listed: from the file.
+        present: base offsets of the log's files.
+        waiting: of those that wait to be unlinked, or to be swapped in.
+        start: the log start; what ends below may be gone.
+        safe_end: what ends above may have been lost in a crash.
+    """
+    return [
+        line.base_offset
+        for line in listed
+        if line.base_offset not in present
+        and line.base_offset not in waiting
+        and start < line.next_offset <= safe_end
+        and not any(line.base_offset < other < line.next_offset for other in present)
+    ]
+
+
+class ListSync:
+    """Makes the list as it is now safe; `run` in any thread."""
+
+    __slots__ = ("_directory", "_file_system", "_owner", "_removals")
+
+    def __init__(
+        self, owner: ClosedSegments, file_system: FileSystem, directory: str, removals: int
+    ) -> None:
+        self._owner = owner
+        self._file_system = file_system
+        self._directory = directory
+        self._removals = removals
+
+    def run(self) -> None:
+        """Two fsyncs. If it fails the files stay, and it is done again before they go."""
+        path = f"{self._directory}/{CLOSED_SEGMENTS}"
+        with contextlib.suppress(OSError):
+            self.sync(path)
+
+    def sync(self, path: str) -> None:
+        """Raises OSError."""
+        if self._file_system.exists(path) and not self._file_system.is_directory(path):
+            file = self._file_system.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        sync_directory(self._file_system, self._directory)
+        self._owner.synced_removals = max(self._owner.synced_removals, self._removals)
+
+
+class ClosedSegments:
+    """The list of one log, on the loop of its owner."""
+
+    __slots__ = ("_file_system", "_lines", "is_listed", "is_unsynced", "synced_removals")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        known: Mapping[LogSegment, ClosedSegment],
+        *,
+        is_listed: bool,
+    ) -> None:
+        """`known`: what was listed of segments of this log. `is_listed`: a file may be there."""
+        self._file_system = file_system
+        self._lines = {segment: (line.next_offset, _text(line)) for segment, line in known.items()}
+        self.is_listed = is_listed
+        self.is_unsynced = False
+        """It was written since it was synced; the one that syncs it clears this."""
+        self.synced_removals = 0
+        """The list on the disk is without what was taken out of the log so often."""
+
+    def write(
+        self, directory: str, segments: Sequence[LogSegment], *, with_active: bool = False
+    ) -> None:
+        """List the closed ones of `segments`, without waiting for the disk. Raises OSError.
+
+        Cost: a file of 50 bytes per segment; below a millisecond with a thousand of them.
+        """
+        lines: dict[LogSegment, tuple[int, str]] = {}
+        for segment, following in pairwise(segments):
+            line = self._lines.get(segment)
+            if line is None or line[0] != following.base_offset:
+                line = self._describe(segment, following.base_offset)
+            lines[segment] = line
+        self._lines = lines
+        entries = [text for _, text in lines.values()]
+        if with_active:
+            entries.append(self._describe(segments[-1], segments[-1].next_offset)[1])
+        self.is_listed = True
+        write_checked_checkpoint(
+            self._file_system,
+            f"{directory}/{CLOSED_SEGMENTS}",
+            entries,
+            waits=False,
+        )
+        self.is_unsynced = True
+
+    def _describe(self, segment: LogSegment, next_offset: int) -> tuple[int, str]:
+        content = read_transactions(self._file_system, segment)
+        size = max(segment.size, segment.noted_size)
+        crc = int(crc32c(content))
+        times = len(segment.time_index)
+        line = ClosedSegment(segment.base_offset, next_offset, size, len(content), crc, times)
+        return next_offset, _text(line)
+
+    def maybe_write(self, directory: str, segments: Sequence[LogSegment]) -> None:
+        """As write. Where the disk refuses, the list lacks the newest until it is written again."""
+        with contextlib.suppress(OSError):
+            self.write(directory, segments)
+
+    def begin_deletion(self, directory: str, segments: SegmentList, now_ms: int) -> ListSync | None:
+        """Bring the list up to date, so that deleted files that are due may be unlinked after
+        ListSync.run; None: they may at once. Raises OSError.
+        """
+        removals = segments.removals
+        if not segments.has_due(now_ms):
+            return None
+        if not self.is_listed or self.synced_removals == removals:
+            return None
+        try:
+            self.write(directory, segments.segments)
+        except OSError:  # there may be no room; what is deleted is to make some
+            remove_list(self._file_system, directory)
+        return ListSync(self, self._file_system, directory, removals)
+
+
+def _text(line: ClosedSegment) -> str:
+    return " ".join(map(str, line))
+
+
+def read_transactions(file_system: FileSystem, segment: LogSegment) -> bytes:
+    """What the file of its transaction index says. Raises OSError."""
+    path = segment.transaction_index.path
+    is_there = len(segment.transaction_index) and file_system.exists(path)
+    return read_file(file_system, path) if is_there else b""
