@@ -92,6 +92,7 @@ class ClusterClient:
         namespace = namespace or default_namespace()
         servers = find_servers(bootstrap, namespace)
         self.bootstrap = parse_servers(servers)
+        self._is_named = bool(bootstrap)
         self._security = ConnectionSecurity(
             self.config.security or default_security(servers, namespace)
         )
@@ -237,9 +238,9 @@ class ClusterClient:
                     raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
                 failure = error
         servers = ",".join(str(address) for address in self.bootstrap)
+        look = "is the address right?" if self._is_named else "`bradbury status` says"
         raise ConnectionFailed(
-            f"no broker of {servers} answers; is the cluster up? `bradbury status` says "
-            f"(last try: {failure})"
+            f"no broker of {servers} answers; is the cluster up? {look} (last try: {failure})"
         )
 
     def feature_level(self, name: str) -> int:
