@@ -26,6 +26,7 @@ from .log_steps import TOPIC
 
 CARRIERS: Final = "carriers"
 WORKERS: Final = 2
+RAY_DATA: Final = "ray.data"
 QUIET_S: Final = 0.5
 """A queue that has had nothing for so long is done with."""
 
@@ -44,7 +45,7 @@ def _quiet_ray_data() -> None:
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     # Importing it has set it to INFO; that there are no bars is said as a warning.
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger(RAY_DATA).setLevel(logging.ERROR)
 
 
 def sums_of(batch: pa.Table) -> pa.Table:
