@@ -43,6 +43,7 @@ from .topics.offsets_command import offsets
 from .topics.produce_command import produce
 from .topics.topic_commands import topics
 from .transactions.transactions_command import transactions
+from .users.delegation_tokens_command import delegation_tokens
 from .users.users_command import users
 
 INTERRUPTED = 130
@@ -126,6 +127,7 @@ app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.add_typer(users, name="users")
+app.add_typer(delegation_tokens, name="delegation-tokens")
 app.add_typer(acls, name="acls")
 app.command()(rebalance)
 app.command()(drain)

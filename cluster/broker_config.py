@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..protocol.config_key import (
+    HOUR_MS,
     INT_MAX,
     LONG_MAX,
     MINUTE_MS,
@@ -31,9 +32,6 @@ from .security.authorizer import parse_super_users
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
 NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says what is"
-TOKENS_GO_BY_THEMSELVES = (
-    "nobody logs in with an expired delegation token; the next change of any removes it"
-)
 QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
@@ -92,7 +90,6 @@ class BrokerConfig(Config):
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,
         "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
-        "delegation.token.expiry.check.interval.ms": TOKENS_GO_BY_THEMSELVES,
         "quota.*": QUOTAS_ARE_METADATA,
         "client.quota.callback.class": "quotas are the cluster's; a callback is a Java class",
         "metric.reporters": NO_METRICS_REPORTERS,
@@ -116,6 +113,9 @@ class BrokerConfig(Config):
     )
     leader_imbalance_check_interval_seconds: int = integer(
         300, 1, "How often partitions that another replica leads are looked for."
+    )
+    delegation_token_expiry_check_interval_ms: int = long(
+        HOUR_MS, 1, "How often expired delegation tokens are removed."
     )
     delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
     socket_request_max_bytes: int = integer(

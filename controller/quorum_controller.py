@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.broker_config import BrokerConfig
 from ..cluster.control import controller_state
+from ..cluster.control.access.token_control import RemoveExpiredTokens
 from ..cluster.control.automatic_rebalance import AutomaticRebalance
 from ..cluster.control.controller_request import ConfigRules
 from ..cluster.control.controller_state import Sessions
@@ -125,6 +126,7 @@ class QuorumController:
         self._tick_at_ms: int | None = None
         self._unclean_at_ms = 0
         self._balance_at_ms = 0
+        self._tokens_at_ms = 0
         self._rebalance = AutomaticRebalance(config)
         self._metered = MeteredChanges(config)
         self._ticking = 0
@@ -262,6 +264,7 @@ class QuorumController:
         self._tick_at_ms = now.now_ms + self._times.tick_ms
         self._unclean_at_ms = now.now_ms + self._times.unclean_ms
         self._balance_at_ms = now.now_ms + self._balance_ms
+        self._tokens_at_ms = now.now_ms  # at once, or one that changes often would never look
         logger.info(
             "Becoming the active controller of cluster %s at epoch %d, next write offset %d, "
             "%d topics.",
@@ -537,7 +540,7 @@ class QuorumController:
         return self._config.leader_imbalance_check_interval_seconds * 1000
 
     def _look_after(self, now: Instant) -> None:
-        """Fence nodes that have been silent for a session; see to partitions without leaders."""
+        """Fence silent nodes, see to partitions without leaders, remove expired tokens."""
         for node_id in self._sessions.expired(self._image, now_ms=now.now_ms):
             logger.warning("no heartbeat of node %d for a session: fencing it", node_id)
             self._ticking += 1
@@ -549,6 +552,9 @@ class QuorumController:
             self._balance_at_ms = now.now_ms + self._balance_ms
             if self._config.auto_leader_rebalance_enable:
                 self._settle_leaders(now, is_balancing=True)
+        if now.now_ms >= self._tokens_at_ms:
+            self._tokens_at_ms = now.now_ms + self._config.delegation_token_expiry_check_interval_ms
+            self._remove_expired_tokens(now)
         if step := self._rebalance.next_step(self._image, now.now_ms):
             self.submit(partial(step.decide, rules=self._rules), self._rebalance.on_done, now)
 
@@ -560,6 +566,17 @@ class QuorumController:
                 how = "preferred replicas lead" if is_balancing else "unclean leader election"
                 logger.warning("%d partitions: %s", changed, how)
             self._on_looked_after(changed, now)
+
+        self._ticking += 1
+        self.submit(lambda image: request.decide(image, self._rules), then, now)
+
+    def _remove_expired_tokens(self, now: Instant) -> None:
+        request = RemoveExpiredTokens(now_ms=now.wall_ms)
+
+        def then(removed: int | Exception, now: Instant) -> None:
+            if removed and not isinstance(removed, Exception):
+                logger.info("%d delegation tokens have expired and are removed", removed)
+            self._on_looked_after(removed, now)
 
         self._ticking += 1
         self.submit(lambda image: request.decide(image, self._rules), then, now)

@@ -65,13 +65,25 @@ def _from_environment(namespace: str, state: ClusterState | None) -> str | None:
 
 
 def _from_controller(namespace: str) -> str | None:
-    """What the controller actor says; None if there is none in this Ray cluster."""
+    """What the controller actor says; None if there is none in this Ray cluster.
+
+    Raises:
+        ConnectionFailed: it does not answer, or is waiting for its voters.
+    """
     ray: Any = sys.modules["ray"]
     try:
         controller = ray.get_actor(CONTROLLER, namespace=namespace)
     except ValueError:
         return None
-    servers: str = ray.get(controller.bootstrap_servers.remote(), timeout=ASK_SECONDS)
+    try:
+        servers: str = ray.get(controller.bootstrap_servers.remote(), timeout=ASK_SECONDS)
+    except ray.exceptions.RayTaskError as error:
+        raise ConnectionFailed(f"{error.cause}; `bradbury status` says more") from None
+    except ray.exceptions.RayError as error:
+        raise ConnectionFailed(
+            f"the cluster's controller does not answer ({type(error).__name__}); "
+            "`bradbury status` says more"
+        ) from None
     return servers
 
 

@@ -38,6 +38,11 @@ AUTH_MODE = "RAY_AUTH_MODE"
 INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
 """Set by a user who means a Ray cluster, by Ray for its jobs, and by Ray in its workers."""
 
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client begins with: the magic, and settings of which there are none."""
+FRAME_HEADER = 9
+SETTINGS_FRAME = 4
+
 # A made-up id of a Ray cluster: Ray asks for the token first, and then answers that
 # the id is another one. Ray's client logs nothing about either.
 NO_CLUSTER = "ab" * 28
@@ -128,7 +133,9 @@ def connect_ray(address: str, namespace: str) -> None:
     if is_connected():
         return
     found = resolve_address(address)
-    _check_reachable(found)
+    shown = found if address == AUTO else address  # Ray makes this machine's IP of 127.0.0.1
+    _check_reachable(found, shown)
+    _check_ray(found, shown)
     _match_authentication(found)
     _init_ray(found, namespace)
 
@@ -192,10 +199,9 @@ def resolve_address(address: str) -> str:
         raise UpError(NO_RAY_CLIENT)
     try:
         found = services.canonicalize_bootstrap_address(address)
-    except (ConnectionError, ValueError, OSError) as error:
+    except (ValueError, OSError):  # in words of Ray's, about other options than ours
         raise UpError(
-            f"{address!r} is not the address of a Ray cluster ({error}); use host:port, 'auto' or "
-            "'local'"
+            f"{address!r} is not the address of a Ray cluster; use host:port, 'auto' or 'local'"
         ) from None
     if found is None:  # RAY_ADDRESS=local
         raise RayUnreachable(NO_RAY_HERE)
@@ -236,16 +242,45 @@ def is_reachable(address: str) -> bool:
     return True
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes, and write about it. Raises RayUnreachable."""
-    host, _, port = address.rpartition(":")
+def _check_reachable(address: str, shown: str | None = None) -> None:
+    """Ray itself would try for minutes, and write about it. Raises RayUnreachable.
+
+    shown: the address as the user has it.
+    """
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        _connect(address).close()
     except (OSError, OverflowError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise RayUnreachable(
-            f"no Ray cluster answers at {address!r} ({error}); "
+            f"no Ray cluster answers at {shown or address!r} ({why}); "
             "start one with `ray start --head`, or omit the address"
         ) from None
+
+
+def _check_ray(address: str, shown: str) -> None:
+    """Ray would try a port of another program for a quarter of an hour. Raises RayUnreachable.
+
+    Ray's own port speaks gRPC, so its first frame is that of HTTP/2's settings (RFC 9113, 3.4).
+    """
+    if os.environ.get("RAY_USE_TLS", "0") == "1":
+        return
+    try:
+        with _connect(address) as probe:
+            probe.settimeout(PROBE_SECONDS)
+            probe.sendall(HTTP2_PREFACE)
+            head = probe.recv(FRAME_HEADER, socket.MSG_WAITALL)
+    except OSError:
+        head = b""
+    if len(head) < FRAME_HEADER or head[3] != SETTINGS_FRAME:
+        raise RayUnreachable(
+            f"what listens at {shown!r} is not Ray; name the port of `ray start --head` (by "
+            "default 6379, and never a broker's), or omit the address"
+        )
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS)
 
 
 # --- tokens --------------------------------------------------------------------------------------

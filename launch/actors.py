@@ -14,7 +14,12 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayTaskError,
+)
 
 from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
 from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
@@ -25,6 +30,7 @@ from ..actors.ray.ray_actors import (
     PartitionActor,
 )
 from ..discovery.ray_connection import UpError
+from ..protocol.errors import NotController
 
 READY_SECONDS = 120.0
 # A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
@@ -82,6 +88,7 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
 
     Raises:
         UpError: no answer in time, or the actor is gone for good.
+        Exception: what the actor raised, without Ray's stack of it.
     """
     began = time.monotonic()
     deadline = began + timeout
@@ -91,6 +98,11 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
         except ActorUnavailableError:
             if time.monotonic() > deadline:
                 raise UpError("an actor of the cluster does not come back; see its log") from None
+            time.sleep(0.1)
+        except RayTaskError as error:
+            restarted = isinstance(error.cause, NotController)  # and its voters are not back yet
+            if not restarted or time.monotonic() > began + DEAD_SECONDS:
+                raise error.cause from None
             time.sleep(0.1)
         except (RayActorError, GetTimeoutError) as error:
             if isinstance(error, RayActorError) and time.monotonic() < began + DEAD_SECONDS:

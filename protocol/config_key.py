@@ -12,7 +12,7 @@ Source: apache/kafka clients/.../common/config/ConfigDef.java.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import IntEnum
@@ -22,6 +22,7 @@ from .errors import InvalidConfig
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+WHERE_SETTINGS_ARE = "docs/configs.md lists those there are"
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -356,13 +357,16 @@ class Config:
         return cls.from_kafka(ours), rest
 
     @classmethod
-    def why_refused(cls, name: str) -> str:
-        """The text for users when `name` is not a setting of this class."""
+    def why_refused(cls, name: str, others: Iterable[str] = ()) -> str:
+        """The text for users when `name` is not a setting of this class.
+
+        others: names that could be meant, too.
+        """
         for prefix, reason in cls.refused.items():
             if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):
                 return f"{cls.kind} config {name} is not available: {reason}"
-        closest = get_close_matches(name, keys_of(cls), 1)
-        hint = f" (did you mean {closest[0]}?)" if closest else ""
+        closest = get_close_matches(name, {*keys_of(cls), *others}, 1)
+        hint = f" (did you mean {closest[0]}?)" if closest else f"; {WHERE_SETTINGS_ARE}"
         return f"unknown {cls.kind} config {name!r}{hint}"
 
     def to_kafka(self) -> dict[str, str]:

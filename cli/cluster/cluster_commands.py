@@ -106,6 +106,10 @@ def up(
         "insecure": insecure,
         "namespace": namespace,
     }
+    if config:  # before Ray is started for nothing
+        from ...handlers.ports.server_config import check_names
+
+        check_names(settings["config"])
     running = read_state(namespace)
     if running is not None and running.is_stale:
         _clear_away(running)

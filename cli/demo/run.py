@@ -250,14 +250,18 @@ def _datasets(demo: _Demo, cluster: Any, check: Any) -> None:
     with cluster.admin() as admin:
         _create(demo, admin, CARRIERS)
     rows = check.record_count
-    with demo.step("4 Dataset to topic", rows), demo.screen.waiting("4 topic, Dataset, topic"):
+    with (
+        demo.step("4 Dataset to topic", rows),
+        demo.screen.waiting("4 a Ray Dataset reads the topic, writes sums"),
+    ):
         write_carriers(servers)
-    with demo.step("4 queue"), demo.screen.waiting("4 two tasks share a queue"):
+    with demo.step("4 tasks and a queue"), demo.screen.waiting("4 two Ray tasks add up the sums"):
         found = add_up_carriers(servers)
     compare_carriers(found, check.by_carrier)
     demo.screen.say(
-        f"4 a Dataset wrote the sums of {len(found)} carriers to topic {CARRIERS!r}; two tasks "
-        "that share a queue added them up: as the actors' table"
+        f"4 a Ray Dataset summed up each batch of flights by carrier into topic {CARRIERS!r}; two "
+        f"Ray tasks, each taking carriers from one queue, added up {len(found)} totals: the same "
+        "as the table above"
     )
 
 

@@ -31,7 +31,10 @@ def exit_code(error: BaseException) -> int:
 
 def explain(error: BaseException) -> str:
     """One line for `error`, whatever it is."""
-    if _is_ours(error):
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception) and _is_of(error, ("ray.exceptions",)):
+        return explain(cause)  # an actor of ours raised it; Ray's text is a traceback
+    if _is_of(error, OWN_PACKAGES):
         return _one_line(str(error))
     if isinstance(error, OSError) and error.strerror:
         about = f"{error.filename}: " if error.filename else ""
@@ -41,9 +44,9 @@ def explain(error: BaseException) -> str:
     )
 
 
-def _is_ours(error: BaseException) -> bool:
+def _is_of(error: BaseException, packages: tuple[str, ...]) -> bool:
     # By module, so that no floor (and with it Ray or pyarrow) is imported to ask.
-    return any(kind.__module__.startswith(OWN_PACKAGES) for kind in type(error).__mro__)
+    return any(kind.__module__.startswith(packages) for kind in type(error).__mro__)
 
 
 def _one_line(text: str) -> str:

@@ -6,7 +6,6 @@ for, or the first line of a file or of the input. It does not leave this process
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,9 +14,10 @@ import typer
 from ..terminal.app import App
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.confirmation import confirm
-from ..terminal.failure import CommandFailed, UsageError
+from ..terminal.failure import UsageError
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import note, print_json, print_table
+from ..terminal.secret_input import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,6 @@ users = App(help="Who may log in with SCRAM: list, add, remove.", no_args_is_hel
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS = "SCRAM-SHA-256 or SCRAM-SHA-512"
 LEAST, MOST = 4096, 16384
-STDIN = Path("-")
 User = Annotated[str, typer.Argument(metavar="USER", help="Its name.")]
 Users = Annotated[list[str], typer.Argument(metavar="USER", help="Their names.")]
 
@@ -78,7 +77,7 @@ def add(
     if not user or not user.isascii():
         raise UsageError(f"{user!r}: names of users of SCRAM are ASCII; Kafka reads no others")
     servers = bootstrap_servers(bootstrap)
-    password = _password(user, password_file)
+    password = read_secret("password", f"Password of {user}", password_file, twice=True)
     change = UserScramCredentialUpsertion(user, password, mechanism, iterations)
     with Admin(servers) as admin:
         admin.alter_user_scram_credentials([change])
@@ -132,24 +131,3 @@ def _describe(names: Sequence[str], bootstrap: str | None, *, as_json: bool) -> 
 def _as_json(described: UserScramCredentialsDescription) -> dict[str, object]:
     credentials = [info._asdict() for info in described.credential_infos]
     return {"user": described.name, "credentials": credentials}
-
-
-def _password(user: str, file: Path | None) -> str:
-    if file is None and sys.stdin.isatty():
-        answer: str = typer.prompt(
-            f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True
-        )
-        return answer
-    if file is None or file == STDIN:
-        where, line = "the input", sys.stdin.readline()
-    else:
-        where = str(file)
-        try:
-            with file.open(encoding="utf-8") as lines:
-                line = lines.readline()
-        except UnicodeDecodeError:
-            raise CommandFailed(f"{file}: a password has to be UTF-8") from None
-    password = line.rstrip("\r\n")
-    if not password:
-        raise UsageError(f"{where}: its first line has to be the password, and is empty")
-    return password

@@ -4,8 +4,9 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs, quotas, transactions and users (acls_calls, quotas_calls, transactions_calls,
-users_calls); how each thing is asked for (its own module where it is long).
+Not here: ACLs, quotas, delegation tokens, transactions and users (acls_calls, quotas_calls,
+tokens_calls, transactions_calls, users_calls); how each thing is asked for (its own module where it
+is long).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .access.acls_calls import AclsCalls
+from .access.tokens_calls import TokensCalls
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .group_admin import (
     GroupDescription,
@@ -88,7 +90,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin(AclsCalls, QuotasCalls, TransactionsCalls, UsersCalls):
+class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not

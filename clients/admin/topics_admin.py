@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from ...protocol.errors import error_for
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import TopicAlreadyExists, error_for
 from ...protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -28,6 +30,10 @@ from ...protocol.messages.delete_topics import (
 )
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
+
+EXISTS_REMEDY: Final = (
+    "catch TopicAlreadyExists to use it as it is; Admin.delete_topic removes it with its records"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ def create_topics(
     )
     response = yield from client.send_to_any(request, CreateTopicsResponse, repeatable=False)
     for result in response.topics:
+        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise TopicAlreadyExists(f"topic {result.name!r} already exists; {EXISTS_REMEDY}")
         if result.error_code:
             raise error_for(result.error_code, _text(result.name, result.error_message))
 

@@ -20,9 +20,15 @@ from typing import Any, Final, TypedDict
 
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
-from ...protocol.security.sasl_client import MECHANISMS, NONCE_BYTES, SaslExchange
+from ...protocol.security.sasl_client import (
+    MECHANISMS,
+    NONCE_BYTES,
+    OAUTHBEARER,
+    SaslExchange,
+)
 from ...protocol.security.scram_messages import TOKEN_AUTH
 from ...protocol.security.secret_reference import is_reference, resolve
+from .oauth_tokens import SCHEMES, TokenProvider, TokenSource
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -30,6 +36,15 @@ JAAS_MODULES: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule",
     "org.apache.kafka.common.security.scram.ScramLoginModule",
 )
+OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+PROVIDER: Final = "sasl_oauth_token_provider"
+ENDPOINT_URL: Final = "sasl_oauthbearer_token_endpoint_url"
+CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
+CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105 -- a name
+SCOPE: Final = "sasl_oauthbearer_scope"
+OAUTH_NAMES: Final = (PROVIDER, ENDPOINT_URL, CLIENT_ID, CLIENT_SECRET, SCOPE)
+JAAS_NAMES: Final = {"clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET, "scope": SCOPE}
+"""What the options of OAuthBearerLoginModule are called since Kafka 4.1."""
 
 
 class SecurityOptions(TypedDict, total=False):
@@ -43,11 +58,19 @@ class SecurityOptions(TypedDict, total=False):
     ssl_key_password: of the private key.
     ssl_endpoint_identification_algorithm: "https", or "" to trust any host with such a certificate.
     ssl_truststore_type, ssl_keystore_type: PEM.
-    sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+    sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
     sasl_username, sasl_password, or sasl_jaas_config: who this client is.
 
-    All but the protocol, the types and the mechanism may be references, `${file:PATH:KEY}`,
-    `${dir:PATH:FILE}` or `${env:NAME}`.
+    Of OAUTHBEARER, one of these:
+    sasl_oauth_token_provider: a function without arguments that gives a token, or an object with
+        such a method `token`, as kafka-python's; called whenever the client authenticates.
+    sasl_oauthbearer_token_endpoint_url: a file: URL of a file that holds a token, read each time;
+        or an http: or https: URL that gives one for
+        sasl_oauthbearer_client_credentials_client_id and ..._client_secret (and
+        sasl_oauthbearer_scope), or for clientId, clientSecret and scope in sasl_jaas_config.
+
+    All but the protocol, the types, the mechanism and the function may be references,
+    `${file:PATH:KEY}`, `${dir:PATH:FILE}` or `${env:NAME}`.
     """
 
     security_protocol: str
@@ -64,10 +87,21 @@ class SecurityOptions(TypedDict, total=False):
     sasl_username: str
     sasl_password: str
     sasl_jaas_config: str
+    sasl_oauth_token_provider: TokenProvider
+    sasl_oauthbearer_token_endpoint_url: str
+    sasl_oauthbearer_client_credentials_client_id: str
+    sasl_oauthbearer_client_credentials_client_secret: str
+    sasl_oauthbearer_scope: str
 
 
 NAMES: Final = frozenset(SecurityOptions.__annotations__)
-SECRETS: Final = ("sasl_password", "sasl_jaas_config", "ssl_key_password", "ssl_keystore_key")
+SECRETS: Final = (
+    "sasl_password",
+    "sasl_jaas_config",
+    "ssl_key_password",
+    "ssl_keystore_key",
+    CLIENT_SECRET,
+)
 """What must not be shown."""
 
 
@@ -78,19 +112,28 @@ class ClientSecurity:
     dashboard reads.
     """
 
-    __slots__ = ("options", "protocol")
+    __slots__ = ("options", "protocol", "token_provider")
 
-    def __init__(self, protocol: str = PLAINTEXT, options: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        protocol: str = PLAINTEXT,
+        options: Iterable[tuple[str, str]] = (),
+        token_provider: TokenProvider | None = None,
+    ) -> None:
         self.protocol: Final = protocol
         self.options: Final = tuple(options)
+        self.token_provider: Final = token_provider
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ClientSecurity):
             return NotImplemented
-        return (self.protocol, self.options) == (other.protocol, other.options)
+        return self._value() == other._value()
 
     def __hash__(self) -> int:
-        return hash((self.protocol, self.options))
+        return hash(self._value())
+
+    def _value(self) -> tuple[Any, ...]:
+        return self.protocol, self.options, self.token_provider
 
     def __repr__(self) -> str:
         return f"ClientSecurity(protocol={self.protocol!r})"
@@ -102,20 +145,31 @@ class ClientSecurity:
         InvalidConfig: a value that cannot be, or settings that have no effect together.
         """
         check_names(options)
-        given = {name: str(value) for name, value in options.items() if value is not None}
+        provider = options.get(PROVIDER)
+        if not (provider is None or callable(provider) or hasattr(provider, "token")):
+            raise InvalidConfig(
+                f"{PROVIDER}: use a function that gives a token, or an object with a method `token`"
+            )
+        given = {
+            name: str(value)
+            for name, value in options.items()
+            if value is not None and name != PROVIDER
+        }
         protocol = given.pop("security_protocol", PLAINTEXT).upper()
         if protocol not in PROTOCOLS:
             raise InvalidConfig(
                 f"security_protocol={protocol!r}: use one of {', '.join(PROTOCOLS)}"
             )
-        security = cls(protocol, sorted(given.items()))
+        security = cls(protocol, sorted(given.items()), provider)
         security._check_ssl(given)
-        security._check_sasl(given)
+        security._check_sasl(given | ({} if provider is None else {PROVIDER: "given"}))
         return security
 
     def as_options(self) -> SecurityOptions:
         """What it was made of."""
         options: Any = {"security_protocol": self.protocol, **dict(self.options)}
+        if self.token_provider is not None:
+            options[PROVIDER] = self.token_provider
         typed: SecurityOptions = options
         return typed
 
@@ -131,8 +185,32 @@ class ClientSecurity:
     def mechanism(self) -> str:
         return self._get("sasl_mechanism")
 
+    def oauth(self) -> TokenSource | None:
+        """Where tokens come from; None: the mechanism has none.
+
+        Raises:
+            InvalidConfig: what the settings refer to is not there.
+        """
+        if self.mechanism != OAUTHBEARER:
+            return None
+        jaas = dict(self.options).get("sasl_jaas_config", "")
+        found = _oauth_options(_looked_up(jaas) if is_reference(jaas) else jaas) if jaas else {}
+        own = {name: self._get(name) for name in OAUTH_NAMES if name != PROVIDER}
+        values = {
+            name: own[name] or _looked_up(found.get(name, ""))
+            for name in OAUTH_NAMES
+            if name in own
+        }
+        return TokenSource(
+            self.token_provider,
+            values[ENDPOINT_URL],
+            values[CLIENT_ID],
+            values[CLIENT_SECRET],
+            values[SCOPE],
+        )
+
     def exchange(self) -> SaslExchange:
-        """Raises InvalidConfig: what the settings refer to is not there."""
+        """By name and password. Raises InvalidConfig: what the settings refer to is not there."""
         username, password, is_token = self._credentials()
         return SaslExchange(
             self.mechanism,
@@ -223,7 +301,37 @@ class ClientSecurity:
             raise InvalidConfig(
                 f"sasl_mechanism={self.mechanism!r}: use one of {', '.join(MECHANISMS)}"
             )
+        if self.mechanism == OAUTHBEARER:
+            self._check_oauth(given)
+            return
+        foreign = sorted(name for name in given if name in OAUTH_NAMES)
+        if foreign:
+            raise InvalidConfig(
+                f"{foreign[0]} has no effect with sasl_mechanism={self.mechanism}: use OAUTHBEARER"
+            )
         self._check_credentials(given)
+
+    def _check_oauth(self, given: Mapping[str, str]) -> None:
+        for name in ("sasl_username", "sasl_password"):
+            if name in given:
+                raise InvalidConfig(f"{name} has no effect with sasl_mechanism={OAUTHBEARER}")
+        url, jaas = given.get(ENDPOINT_URL, ""), given.get("sasl_jaas_config", "")
+        if (PROVIDER in given) == bool(url):
+            raise InvalidConfig(f"{OAUTHBEARER} needs {PROVIDER} or {ENDPOINT_URL}, one of them")
+        is_known = not jaas or not is_reference(jaas)
+        names = {**given, **(_oauth_options(jaas) if jaas and is_known else {})}
+        if is_reference(url):
+            return
+        scheme = url.partition(":")[0].lower()
+        if url and scheme not in SCHEMES:
+            raise InvalidConfig(f"{ENDPOINT_URL}: use a file:, http: or https: URL")
+        if scheme in ("http", "https"):
+            if is_known and not (names.get(CLIENT_ID) and names.get(CLIENT_SECRET)):
+                raise InvalidConfig(f"{ENDPOINT_URL}: an endpoint needs {CLIENT_ID} and its secret")
+            return
+        unused = next((name for name in (CLIENT_ID, CLIENT_SECRET, SCOPE) if name in names), None)
+        if unused:
+            raise InvalidConfig(f"{unused} has no effect without an http: or https: {ENDPOINT_URL}")
 
     def _check_credentials(self, given: Mapping[str, str]) -> None:
         """As far as that can be said without what is referred to, which may be elsewhere."""
@@ -280,7 +388,8 @@ def secrets_in_clear(options: Mapping[str, Any]) -> list[str]:
     for name in SECRETS:
         text = str(options.get(name) or "")
         if name == "sasl_jaas_config" and text and not is_reference(text):
-            text = _jaas_options(text).get("password", "")
+            values = parse_jaas(text).options
+            text = values.get("password") or values.get("clientSecret") or ""
         if text and not is_reference(text):
             found.append(name)
     return found
@@ -308,6 +417,18 @@ def _jaas_options(text: str) -> Mapping[str, str]:
             'required username="..." password="...";'
         )
     return entry.options
+
+
+def _oauth_options(text: str) -> dict[str, str]:
+    """By the names that they have as settings. Raises InvalidConfig: another module, or option."""
+    entry = parse_jaas(text)
+    unknown = sorted(name for name in entry.options if name not in JAAS_NAMES)
+    if entry.login_module != OAUTH_MODULE or unknown:
+        raise InvalidConfig(
+            f"sasl_jaas_config: use {OAUTH_MODULE} required, with no options or "
+            'clientId="..." clientSecret="..." scope="...";'
+        )
+    return {JAAS_NAMES[name]: value for name, value in entry.options.items()}
 
 
 def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:

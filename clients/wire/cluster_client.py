@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...discovery.bootstrap import find_servers
-from ...discovery.state_file import default_namespace
+from ...discovery.state_file import default_namespace, live_state
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     AuthenticationFailed,
@@ -92,6 +92,7 @@ class ClusterClient:
         namespace = namespace or default_namespace()
         servers = find_servers(bootstrap, namespace)
         self.bootstrap = parse_servers(servers)
+        self._namespace = namespace
         self._security = ConnectionSecurity(
             self.config.security or default_security(servers, namespace)
         )
@@ -237,9 +238,11 @@ class ClusterClient:
                     raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
                 failure = error
         servers = ",".join(str(address) for address in self.bootstrap)
+        state = live_state(self._namespace)  # commands name what they have found there, too
+        is_here = state is not None and state.bootstrap == servers
+        look = "`bradbury status` says" if is_here else "is the address right?"
         raise ConnectionFailed(
-            f"no broker of {servers} answers; is the cluster up? `bradbury status` says "
-            f"(last try: {failure})"
+            f"no broker of {servers} answers; is the cluster up? {look} (last try: {failure})"
         )
 
     def feature_level(self, name: str) -> int:

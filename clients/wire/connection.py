@@ -39,17 +39,11 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     AuthenticationFailed,
     ConnectionFailed,
-    InvalidConfig,
     MalformedRequest,
     UnsupportedVersion,
     error_for,
 )
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ...protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...protocol.request_frame import (
     MAX_CORRELATION_ID,
     correlation_id_of,
@@ -57,19 +51,17 @@ from ...protocol.request_frame import (
     write_request_start,
 )
 from ...protocol.schema import Message
-from ...protocol.security.sasl_client import SaslExchange
 from ..security.tls_transport import TlsTransport
 from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics
 from .connection_security import NO_SECURITY, ConnectionSecurity, handshake_failure
+from .sasl_login import SaslLogin
 
 R = TypeVar("R", bound=Message)
 
 SOFTWARE_NAME: Final = "bradbury"
 SOFTWARE_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 512 * 1024 * 1024
-SESSION_PART: Final = 0.85
-"""Of a session's lifetime, after which we authenticate again: SaslClientAuthenticator's least."""
 PRODUCE_KEY: Final = 0
 FIRST_HELD_BY_CLIENTS: Final = 6
 """From this version of Produce on brokers answer at once: those of Kafka 2.0 and later."""
@@ -142,7 +134,6 @@ class Connection:
         self._socket: socket.socket | TlsTransport | None = None
         self._tls: TlsTransport | None = None
         self._is_secured = not security.is_tls
-        self._exchange: SaslExchange | None = None
         self._connected = False
         self._metrics = metrics or ConnectionMetrics()
         self._connect_timeout_ms = connect_timeout_ms
@@ -318,11 +309,15 @@ class Connection:
             {feature.name: feature.max_version_level for feature in response.finalized_features},
         )
         if self._security.is_sasl:
-            self._authenticate()
+            SaslLogin(self, self._security, self._io).begin()
         else:
-            self._open()
+            self.open()
 
-    def _open(self) -> None:
+    def suspend(self) -> None:
+        """Requests wait until `open`."""
+        self._is_open = False
+
+    def open(self) -> None:
         """Requests go from here on."""
         self._connect_timer.cancel()
         self._is_open = True
@@ -354,60 +349,7 @@ class Connection:
         if self._is_open:
             self._send_early()
 
-    # --- authentication (KIP-43, KIP-152) ----------------------------------------------------
-
-    def _authenticate(self) -> None:
-        """Say who we are; requests wait meanwhile. Again before a session ends (KIP-368)."""
-        if self.failure is not None:
-            return
-        self._is_open = False
-        try:
-            self._exchange = self._security.exchange()
-        except InvalidConfig as error:
-            self.close(f"not authenticated: {error}", AuthenticationFailed)
-            return
-        mechanism = self._security.mechanism
-        request = SaslHandshakeRequest(mechanism=mechanism)
-        # After one of version 0 come tokens without headers (Kafka 0.10): not spoken here.
-        self._ask(request, SaslHandshakeResponse, self._on_mechanisms, min_version=1)
-
-    def _on_mechanisms(self, response: SaslHandshakeResponse) -> None:
-        assert self._exchange is not None
-        if response.error_code:
-            offered = ", ".join(response.mechanisms) or "no mechanism"
-            error = error_for(response.error_code)
-            text = (
-                f"{error}: sasl_mechanism={self._security.mechanism}, the broker offers {offered}"
-            )
-            self.close(text, AuthenticationFailed)
-            return
-        self._say(self._exchange.first())
-
-    def _say(self, token: bytes) -> None:
-        request = SaslAuthenticateRequest(auth_bytes=token)
-        self._ask(request, SaslAuthenticateResponse, self._on_challenge)
-
-    def _on_challenge(self, response: SaslAuthenticateResponse) -> None:
-        assert self._exchange is not None
-        if response.error_code:
-            text = response.error_message or str(error_for(response.error_code))
-            self.close(f"not authenticated: {text}", AuthenticationFailed)
-            return
-        try:
-            token = self._exchange.on_challenge(bytes(response.auth_bytes))
-        except AuthenticationFailed as error:
-            self.close(f"not authenticated: {error}", AuthenticationFailed)
-            return
-        if token is not None:
-            self._say(token)
-            return
-        self._exchange = None
-        if response.session_lifetime_ms > 0:
-            again_s = response.session_lifetime_ms * SESSION_PART / 1000
-            self._io.call_later(again_s, self._authenticate)
-        self._open()
-
-    def _ask(
+    def ask(
         self,
         message: Message,
         response: type[R],

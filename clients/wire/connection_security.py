@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+from concurrent.futures import Future
 from typing import Final
 
 from ...protocol.errors import AuthenticationFailed, ConnectionFailed
-from ...protocol.security.sasl_client import SaslExchange
+from ...protocol.security.sasl_client import ClientExchange, OauthBearerExchange
+from ..security.oauth_tokens import OauthTokens
 from ..security.security_options import ClientSecurity
 from ..security.tls_transport import TlsTransport
 
@@ -18,8 +21,13 @@ class ConnectionSecurity:
     def __init__(self, settings: ClientSecurity) -> None:
         self._settings = settings
         self._context = settings.tls_context()
-        if settings.is_sasl:
-            settings.exchange()  # what it refers to is missed here, not while connecting
+        oauth = settings.oauth() if settings.is_sasl else None
+        self._tokens = None if oauth is None else OauthTokens(oauth)
+        # What the settings refer to is missed here, not while connecting.
+        if self._tokens is not None:
+            self._tokens.check()
+        elif settings.is_sasl:
+            settings.exchange()
 
     @property
     def is_tls(self) -> bool:
@@ -33,9 +41,28 @@ class ConnectionSecurity:
     def mechanism(self) -> str:
         return self._settings.mechanism
 
-    def exchange(self) -> SaslExchange:
-        """Raises InvalidConfig, as the constructor does, if it has gone meanwhile."""
-        return self._settings.exchange()
+    def exchange(self) -> Future[ClientExchange]:
+        """Done at once, or by a thread that asks for a token.
+
+        Failures of the future: InvalidConfig, as the constructor's, if something has gone
+        meanwhile; those of OauthTokens.get.
+        """
+        made: Future[ClientExchange] = Future()
+        if self._tokens is None:
+            self._make(made)
+        else:  # a daemon: a function that does not end holds up no exit
+            threading.Thread(target=self._make, args=(made,), name="oauth", daemon=True).start()
+        return made
+
+    def _make(self, made: Future[ClientExchange]) -> None:
+        try:
+            made.set_result(
+                self._settings.exchange()
+                if self._tokens is None
+                else OauthBearerExchange(self._tokens.get())
+            )
+        except Exception as error:  # noqa: BLE001 -- a user's function: it is the connection's end
+            made.set_exception(error)
 
     def secure(self, sock: socket.socket, host: str) -> TlsTransport:
         """`sock` belongs to what is returned. Only with `is_tls`."""

@@ -55,7 +55,7 @@ class ServerConfigRules:
         for each, value in configs.items():
             key = server_keys().get(each)
             if key is None:
-                raise InvalidConfig(BrokerConfig.why_refused(each))
+                raise InvalidConfig(BrokerConfig.why_refused(each, server_keys()))
             _check_dynamic(key, value)
         default = image.broker_configs.get("", EMPTY)
         try:

@@ -15,7 +15,7 @@ which do not know each other. Immutable: a change makes another one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -52,6 +52,13 @@ def synonyms_of(name: str) -> tuple[str, ...]:
         if name in key.broker_names:
             return key.broker_names
     return (name,)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises InvalidConfig for the first that is no setting of a broker."""
+    for name in names:
+        if name not in server_keys() and not is_of_a_listener(name):
+            raise InvalidConfig(BrokerConfig.why_refused(name, server_keys()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,7 @@ class ServerConfig:
                 if is_of_a_listener(name) and layer is layers[0]:
                     continue  # SecurityConfig looks at them
                 if name not in keys:
-                    raise InvalidConfig(BrokerConfig.why_refused(name))
+                    raise InvalidConfig(BrokerConfig.why_refused(name, keys))
                 keys[name].parse(layer[name])  # also those that another name covers
             values |= layer
         groups, rest = GroupCoordinatorConfig.split(values)

@@ -248,7 +248,7 @@ class _Mirror:
             **target_security,
         )
         try:
-            self._cluster = self._from.describe_cluster().cluster_id
+            self._cluster = self._cluster_to_read()
             self._target_cluster = self._to.describe_cluster().cluster_id
             mirror_positions.make_positions_topic(
                 self._to, self._positions_topic, self._replication_factor
@@ -309,6 +309,13 @@ class _Mirror:
         worked_at = self._worked_at
         is_recent = worked_at is not None and time.monotonic() - worked_at < patience_s
         return is_recent and is_retriable(error)
+
+    def _cluster_to_read(self) -> str:
+        """Its id. Raises ConnectionFailed, and says that of the two clusters it is the source."""
+        try:
+            return self._from.describe_cluster().cluster_id
+        except ConnectionFailed as error:
+            raise type(error)(f"the cluster to read from: {error}") from None
 
     # --- topics ------------------------------------------------------------------------------
 

@@ -1,23 +1,58 @@
-"""What a client says to authenticate, and what it makes of the answers: PLAIN and SCRAM. Pure.
+"""What a client says to authenticate, and what it makes of the answers. Pure.
 
 A client of ours, or a node that connects to another one.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, Protocol
 
-from ..errors import AuthenticationFailed
+from ..errors import AuthenticationFailed, InvalidConfig
 from .scram import HASHES
 from .scram_client import ScramClient
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *HASHES)
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 NONCE_BYTES: Final = 24
+_BEARER: Final = re.compile(r"[-_.~+/a-zA-Z0-9]+=*")
+_SEEN: Final = b"\x01"
+
+
+class ClientExchange(Protocol):
+    """One authentication: `first`, then `on_challenge` with every answer, until it is None."""
+
+    def first(self) -> bytes: ...
+
+    def on_challenge(self, challenge: bytes) -> bytes | None:
+        """What to say next; None: the broker has said all, and is believed.
+
+        Raises:
+            AuthenticationFailed: it is not the one that it should be, or does not know SASL.
+        """
+
+
+class OauthBearerExchange:
+    """OAUTHBEARER (RFC 7628): the token; where it is refused, the broker waits for one byte more.
+
+    Source: OAuthBearerSaslClient in apache/kafka. Raises InvalidConfig: what is given is no token.
+    """
+
+    def __init__(self, token: str) -> None:
+        if not _BEARER.fullmatch(token):
+            raise InvalidConfig("what is given as a token of OAUTHBEARER is none")
+        self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+    def first(self) -> bytes:
+        return self._first
+
+    def on_challenge(self, challenge: bytes) -> bytes | None:
+        return _SEEN if challenge else None
 
 
 class SaslExchange:
-    """One authentication: `first`, then `on_challenge` with every answer, until it is None.
+    """A ClientExchange by name and password: PLAIN and SCRAM.
 
     nonce: random printable text without commas, of NONCE_BYTES, anew for each exchange.
     """
@@ -43,11 +78,6 @@ class SaslExchange:
         return self._first
 
     def on_challenge(self, challenge: bytes) -> bytes | None:
-        """What to say next; None: the broker has said all, and is believed.
-
-        Raises:
-            AuthenticationFailed: it is not the one that it should be, or does not know SASL.
-        """
         self._steps += 1
         if self._scram is None:
             return None

@@ -1,5 +1,6 @@
 """Bradbury's own clients against Apache Kafka's listeners with TLS and SASL."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,11 @@ import pytest
 
 import bradbury
 from bradbury.benchmarks.support.kafka_broker import KafkaBroker
-from bradbury.protocol.errors import AuthenticationFailed
+from bradbury.protocol.errors import (
+    AuthenticationFailed,
+    DelegationTokenNotFound,
+    DelegationTokenRequestNotAllowed,
+)
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
 from bradbury.tests.support.certificates import CertificateAuthority
 
@@ -47,6 +52,7 @@ class SecuredKafka:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": keystore,
             "connections.max.reauth.ms": str(SESSION_MS),
+            "delegation.token.secret.key": "between brokers",
             f"{prefix}.plain.sasl.jaas.config": jaas,
             f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM_LOGIN} required;",
             f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM_LOGIN} required;",
@@ -127,3 +133,34 @@ def test_kafkas_own_way_to_say_who_one_is(kafka: SecuredKafka) -> None:
     del security["sasl_username"], security["sasl_password"]
     with bradbury.Admin(kafka.broker.bootstrap_servers, **security, sasl_jaas_config=jaas) as admin:
         assert isinstance(admin.list_topics(), list)
+
+
+def test_delegation_tokens_are_made_used_and_ended(kafka: SecuredKafka) -> None:
+    servers, security = kafka.broker.bootstrap_servers, kafka.security("SCRAM-SHA-256")
+    with bradbury.Admin(servers, **security) as admin:
+        made = admin.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
+        information = made.token_info
+        assert (information.owner, information.renewers) == ("User:alice", ("User:bob",))
+        until = time.monotonic() + 30
+        while admin.describe_delegation_token(["User:alice"]) != [made]:
+            assert time.monotonic() < until  # Kafka answers before its broker knows
+            time.sleep(0.1)
+        jaas = (
+            f'{SCRAM_LOGIN} required username="{information.token_id}" '
+            f'password="{made.hmac_as_base64_string}" tokenauth="true";'
+        )
+        by_token = {**security, "sasl_jaas_config": jaas}
+        del by_token["sasl_username"], by_token["sasl_password"]
+        with bradbury.Admin(servers, **by_token) as guest:
+            assert isinstance(guest.list_topics(), list)
+            with pytest.raises(DelegationTokenRequestNotAllowed):
+                guest.create_delegation_token()
+        renewed = admin.renew_delegation_token(made.hmac, renew_time_period_ms=60_000)
+        assert renewed < information.expiry_timestamp
+        admin.expire_delegation_token(made.hmac)
+        until = time.monotonic() + 30
+        while admin.describe_delegation_token(["User:alice"]):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        with pytest.raises(DelegationTokenNotFound):
+            admin.expire_delegation_token(b"none of its own")

@@ -70,7 +70,7 @@ def test_every_setting_has_a_sentence_and_a_brokers_setting_for_its_default() ->
         ({"segment.size": "1"}, "unknown topic config 'segment.size'"),
         ({"segment_bytes": "4096"}, "unknown topic config 'segment_bytes' .did you mean segment"),
         ({"retension.ms": "1"}, "did you mean retention.ms"),
-        ({"foo": "bar"}, "unknown topic config 'foo'$"),
+        ({"foo": "bar"}, "unknown topic config 'foo'; docs/configs.md lists those there are$"),
         ({"segment.bytes": "big"}, "segment.bytes must be an integer, got 'big'"),
         ({"segment.bytes": "1.5"}, "must be an integer"),
         ({"segment.bytes": None}, "segment.bytes needs a value"),

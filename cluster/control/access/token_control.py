@@ -1,7 +1,7 @@
 """How delegation tokens come, are renewed and go (KIP-48).
 
 Whoever asks has been found out before, and so has the token, by its HMAC: requests name it by its
-id. Every change takes those out that have expired, so that they do not gather.
+id. Those that have expired are taken out by every change, and by the controller from time to time.
 Source: apache/kafka metadata/.../controller/DelegationTokenControlManager.java.
 """
 
@@ -66,6 +66,18 @@ class ExtendDelegationToken(ControllerRequest[int]):
         expiry_timestamp = min(token.max_timestamp, self.now_ms + self.period_ms)
         records.append(replace(token, expiry_timestamp=expiry_timestamp))
         return records, expiry_timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveExpiredTokens(ControllerRequest[int]):
+    """Answered with how many have gone. now_ms: by the wall clock, as their times are."""
+
+    now_ms: int
+
+    def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], int]:
+        del rules
+        gone = _expired(image, self.now_ms)
+        return [*gone], len(gone)
 
 
 def _expired(image: MetadataImage, now_ms: int) -> list[RemoveDelegationTokenRecord]:

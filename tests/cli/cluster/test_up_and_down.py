@@ -10,7 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -232,7 +234,19 @@ def test_a_data_directory_of_another_cluster_is_refused_and_untouched(up_fails, 
 def test_a_ray_that_is_not_there_and_nodes_that_do_not_fit_are_named(
     process: Command, up_fails
 ) -> None:
-    assert "ray start --head" in process("up", "--address", "127.0.0.1:1").error
+    away = process("status", "--address", "127.0.0.1:1").error  # as it was given
+    assert away.startswith("no Ray cluster answers at '127.0.0.1:1' (Connection refused)")
+    assert "ray start --head" in away
+    with ThreadingHTTPServer(("", 0), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{other.server_port}"
+        error = process("status", "--address", address, timeout=60).error
+        other.shutdown()
+    assert error.startswith(f"what listens at '{address}' is not Ray")
+    assert "'nonsense' is not the address" in process("status", "--address", "nonsense").error
     assert "label" in up_fails("--node-label", "zone=moon", "--port", "0")
     line = ("up", "--detach", "--address", "local", "--config", "no.such.setting=1")
-    assert "no.such.setting" in process(*line).usage
+    refused = process(*line).usage
+    assert (
+        refused == "unknown broker config 'no.such.setting'; docs/configs.md lists those there are"
+    )

@@ -58,6 +58,7 @@ def test_without_java_spark_is_skipped_in_one_line_and_what_is_kept_can_be_broug
         assert [step["step"][0] for step in summary["steps"]] == ["1", "2", "3", "4", "4", "6"]
         assert sum("Spark is skipped" in line for line in outcome.err.splitlines()) == 1
         assert "each exactly once, in order per key" in outcome.err
+        assert "Starting execution of Dataset" not in outcome.err  # Ray Data's own words
         assert plot.read_bytes().startswith(b"\x89PNG")
 
         assert f"--data-dir {kept / 'data'}" in outcome.err

@@ -61,6 +61,9 @@ def test_what_cannot_be_is_said_in_one_line(
     assert "alias is 'a.b'" in command(*line, "--alias", "a.b").usage
     absent = command("mirror", "nowhere", "--from", source.bootstrap_servers, "--alias", "east")
     assert absent.error.startswith(f"no topic of {source.bootstrap_servers} matches")
+    away = command("mirror", topic, "--from", "127.0.0.1:1", "--alias", "east").error
+    assert away.startswith("the cluster to read from: no broker of 127.0.0.1:1 answers")
+    assert "bradbury status" not in away  # which knows of the cluster here
     command(*line, "--alias", "north", "--policy", "identity")
     back = ("mirror", topic, "--from", servers, "--bootstrap", source.bootstrap_servers)
     assert "circle" in command(*back, "--alias", "south", "--policy", "identity").error

@@ -7,7 +7,7 @@ import pytest
 
 import bradbury
 from bradbury.clients.security.client_config_file import read_client_config
-from bradbury.clients.security.security_options import ClientSecurity
+from bradbury.clients.security.security_options import ClientSecurity, secrets_in_clear
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.tests.support.certificates import CertificateAuthority
 
@@ -196,3 +196,64 @@ def test_a_client_is_not_made_where_a_reference_leads_nowhere() -> None:
     options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", **REFERENCES}
     with pytest.raises(InvalidConfig, match="there is no such environment variable"):
         bradbury.Producer("localhost:1", **options)  # type: ignore[arg-type]
+
+
+OAUTH = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+OAUTH_JAAS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'clientId="etl" clientSecret="s3cret";'
+)
+
+
+def a_token() -> str:
+    return "token"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "needs sasl_oauth_token_provider or"),
+        (
+            {
+                "sasl_oauth_token_provider": a_token,
+                "sasl_oauthbearer_token_endpoint_url": "file:/t",
+            },
+            "one of them",
+        ),
+        ({"sasl_oauth_token_provider": "a.b"}, "use a function that gives a token"),
+        ({"sasl_oauth_token_provider": a_token, "sasl_username": "a"}, "has no effect"),
+        ({"sasl_oauth_token_provider": a_token, "sasl_oauthbearer_scope": "a"}, "has no effect"),
+        ({"sasl_oauthbearer_token_endpoint_url": "ftp://a"}, "use a file:, http: or https: URL"),
+        ({"sasl_oauthbearer_token_endpoint_url": "https://a"}, "needs .*client_id and its secret"),
+        (
+            {"sasl_oauthbearer_token_endpoint_url": "https://a", "sasl_jaas_config": JAAS},
+            "OAuthBearerLoginModule required",
+        ),
+    ],
+)
+def test_settings_of_tokens_that_make_no_sense_are_refused(
+    given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        ClientSecurity.from_options(OAUTH | given)
+
+
+def test_settings_of_tokens_are_of_that_mechanism() -> None:
+    with pytest.raises(InvalidConfig, match="use OAUTHBEARER"):
+        ClientSecurity.from_options(SCRAM | ALICE | {"sasl_oauth_token_provider": a_token})
+
+
+def test_a_function_goes_with_the_settings_and_no_secret_is_shown() -> None:
+    security = ClientSecurity.from_options(OAUTH | {"sasl_oauth_token_provider": a_token})
+    assert pickle.loads(pickle.dumps(security)) == security
+    assert ClientSecurity.from_options(security.as_options()) == security
+    endpoint = {
+        "sasl_oauthbearer_token_endpoint_url": "https://a",
+        "sasl_jaas_config": OAUTH_JAAS,
+    }
+    asked = ClientSecurity.from_options(OAUTH | endpoint)
+    oauth = asked.oauth()
+    assert oauth is not None
+    assert (oauth.client_id, oauth.client_secret) == ("etl", "s3cret")
+    assert "s3cret" not in repr(oauth) + repr(asked)
+    assert secrets_in_clear(endpoint) == ["sasl_jaas_config"]

@@ -7,6 +7,7 @@ import pytest
 from bradbury.cluster.control.access.token_control import (
     CreateDelegationToken,
     ExtendDelegationToken,
+    RemoveExpiredTokens,
 )
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.user_records import DelegationTokenRecord
@@ -76,6 +77,16 @@ def test_expired_ones_go_with_the_next_change() -> None:
     image = created(cluster())
     image = created(image, replace(TOKEN, token_id="two", issue_timestamp=3_001))
     assert set(image.delegation_tokens) == {"two"}
+
+
+def test_expired_ones_are_taken_out_when_somebody_looks() -> None:
+    image = created(cluster())
+    image = created(image, replace(TOKEN, token_id="two", expiry_timestamp=3_500))
+    for now_ms, left in ((3_000, {"one", "two"}), (3_001, {"two"}), (3_501, set())):
+        records, count = decide(image, RemoveExpiredTokens(now_ms=now_ms))
+        assert count == len(records)
+        image = applied(image, records)
+        assert set(image.delegation_tokens) == left
 
 
 def test_tokens_are_in_a_snapshot() -> None:

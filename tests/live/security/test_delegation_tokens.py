@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -206,6 +207,20 @@ def test_with_an_authorizer_those_of_others_need_rights(guarded: bradbury.LocalC
     allow(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, made.token_id)
     assert made.token_id in described(guarded, ALICE)
     assert described(guarded, CAROL) == set()
+
+
+def test_one_that_has_expired_goes_although_nothing_else_changes() -> None:
+    often = {"delegation.token.expiry.check.interval.ms": "100"}
+    with bradbury.local(config=CONFIG | often) as cluster:
+        made = create(cluster, max_lifetime_ms=1_500)
+        stays = create(cluster)
+        tokens = cluster.nodes[0].image.delegation_tokens
+        assert {made.token_id, stays.token_id} <= set(tokens)
+        until = time.monotonic() + 60
+        while made.token_id in cluster.nodes[0].image.delegation_tokens:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert stays.token_id in cluster.nodes[0].image.delegation_tokens
 
 
 def test_tokens_and_users_do_not_mix(cluster: bradbury.LocalCluster) -> None:
