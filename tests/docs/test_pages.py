@@ -104,6 +104,9 @@ def test_what_a_page_that_is_not_always_followed_says_makes_sense(page: str) -> 
             for words in commands(block):
                 command = typer.main.get_command(app)
                 while subcommands := getattr(command, "commands", None):
+                    while words[0].startswith("--"):  # an option of all commands, and its value
+                        assert any(words[0] in each.opts for each in command.params)
+                        del words[:2]
                     command = subcommands[words.pop(0)]
                 command.make_context("bradbury", words)  # exits where there is no such option
                 seen += 1
