@@ -43,6 +43,7 @@ from ..quotas.timed_request import maybe_timed
 from .page_cache import bring_in, is_resident
 from .response_slot import ResponseSlot
 from .shared import Shared
+from .tls_socket import ConnectedSocket
 
 MAX_PIPELINED = 128
 MAX_UNSENT = 1024**2
@@ -67,7 +68,7 @@ class ClientConnection:
     """Owns its socket from `open` to `close`."""
 
     def __init__(
-        self, sock: socket.socket, session: ClientSession, peer: str, shared: Shared
+        self, sock: ConnectedSocket, session: ClientSession, peer: str, shared: Shared
     ) -> None:
         self.session = session
         self.peer = peer

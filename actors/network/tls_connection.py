@@ -11,7 +11,6 @@ import asyncio
 import os
 import socket
 import ssl
-from typing import cast
 
 from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMapping
 from ...handlers.ports.client_session import ClientSession
@@ -39,7 +38,7 @@ class TlsConnection(ClientConnection):
     ) -> None:
         self._tls = TlsSocket(sock, context)
         self._mapping = mapping
-        super().__init__(cast("socket.socket", self._tls), session, peer, shared)
+        super().__init__(self._tls, session, peer, shared)
         self._is_secured = False
         self._is_reading_on = False
         self._patience: asyncio.TimerHandle | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 READ_BYTES = 64 * 1024
 MAX_ENCRYPTED = 64 * 1024
@@ -28,6 +28,22 @@ _SHORT = {
     "domainComponent": "DC",
     "userId": "UID",
 }
+
+
+class ConnectedSocket(Protocol):
+    """What a connection uses of a socket, plain or behind TLS."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+    def recv_into(self, view: memoryview, /) -> int: ...
+    def send(self, data: bytes | bytearray | memoryview, /) -> int: ...
+    def sendmsg(
+        self,
+        buffers: Iterable[bytes | bytearray | memoryview],
+        ancillary: tuple[()],
+        flags: int,
+        /,
+    ) -> int: ...
 
 
 class TlsSocket:

@@ -107,7 +107,7 @@ class LeaderState:
         self._proposed: frozenset[int] | None = None
         self._replica_count = max(1, len(replicas))
         self.followers = {node: Follower() for node in replicas if node != node_id}
-        for node in self._isr & self.followers.keys():
+        for node in self._isr.intersection(self.followers):
             self.followers[node].last_caught_up_ms = now_ms
 
     @property

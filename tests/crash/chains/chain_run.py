@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bradbury.tests.crash.checker import Fault, report
@@ -35,6 +35,7 @@ PATIENCE_SECONDS = 150.0
 """Longer than a client may hang, see chain_links."""
 END_SECONDS = 60.0
 LIBRDKAFKA = "confluent"
+MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def chain_seats(*, java: bool, isolation: str, careless: bool) -> list[ChainSeat]:
@@ -195,7 +196,14 @@ class ChainRun:
                 }
             )
             places = [TopicPartition(topic, n, FIRST_OFFSET) for n in range(PARTITIONS)]
-            consumer.commit(offsets=places, asynchronous=False)
+            while True:
+                try:
+                    consumer.commit(offsets=places, asynchronous=False)
+                    break
+                except KafkaException as failure:  # its partition is being moved to another node
+                    if failure.args[0].code() not in MOVING:
+                        raise
+                    time.sleep(0.1)
             consumer.close()
 
     def _copiers(self) -> list[ChainSeat]:
