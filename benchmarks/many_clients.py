@@ -70,7 +70,7 @@ GOALS = {
 
 
 class OnRay(Contestant):
-    """`bradbury up` with its defaults. `cpu_seconds`: of its actors, not of Ray itself."""
+    """`bradbury up` with its defaults."""
 
     name = "up"
 
@@ -91,19 +91,8 @@ class OnRay(Contestant):
         self._processes = [psutil.Process(pid) for pid in pids]
         return self
 
-    def cpu_seconds(self) -> float:
-        return sum(sum(each.cpu_times()[:2]) for each in self._processes)
-
-    def rss_bytes(self) -> int:
-        return sum(each.memory_info().rss for each in self._processes)
-
-    def suspend(self) -> None:
-        for each in self._processes:
-            each.suspend()
-
-    def resume(self) -> None:
-        for each in self._processes:
-            each.resume()
+    def processes(self) -> list[psutil.Process]:
+        return self._processes
 
     def __exit__(
         self,

@@ -45,24 +45,29 @@ class Contestant(ABC):
     @abstractmethod
     def __enter__(self) -> Self: ...
 
+    def processes(self) -> list[psutil.Process]:
+        """All that it consists of; not Ray's own."""
+        return [self._process]
+
     def wait_until_deleted(self, topic: str) -> None:
         """Until its files are gone, and their pages are free."""
         while any(self.folder.rglob(f"{topic}-*")):
             time.sleep(0.01)
 
     def cpu_seconds(self) -> float:
-        """User and system time of the broker so far (/proc/<pid>/stat)."""
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        """User and system time so far (/proc/<pid>/stat)."""
+        return float(sum(sum(each.cpu_times()[:2]) for each in self.processes()))
 
     def rss_bytes(self) -> int:
-        return int(self._process.memory_info().rss)
+        return sum(each.memory_info().rss for each in self.processes())
 
     def suspend(self) -> None:
-        self._process.suspend()
+        for each in self.processes():
+            each.suspend()
 
     def resume(self) -> None:
-        self._process.resume()
+        for each in self.processes():
+            each.resume()
 
     @abstractmethod
     def __exit__(

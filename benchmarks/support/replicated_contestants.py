@@ -23,16 +23,7 @@ ROLE = "versus"
 
 
 class Replicated(Contestant):
-    """A cluster whose nodes can be killed. `processes`: of all nodes, not of Ray itself."""
-
-    @abstractmethod
-    def processes(self) -> list[psutil.Process]: ...
-
-    def cpu_seconds(self) -> float:
-        return sum(sum(each.cpu_times()[:2]) for each in self.processes())
-
-    def rss_bytes(self) -> int:
-        return sum(each.memory_info().rss for each in self.processes())
+    """A cluster whose nodes can be killed."""
 
     @abstractmethod
     def kill(self, node_id: int) -> None:
