@@ -37,11 +37,8 @@ CUT = {
     "loss": 0.0,
 }
 MANY = {
-    **CUT,
+    **ACCESS,
     "kinds": ("cut", "group", "controller", "pause controller", "rival"),
-    "nodes": 3,
-    "voters": 3,
-    "fault_every_ms": 150,
     "outage_ms": 1_200,
     "loss": 0.1,
     "session_ms": 600,
