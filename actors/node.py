@@ -33,6 +33,7 @@ from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.listener_address import ListenerAddress
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
+from ..cluster.security.advertised_listeners import LARGEST_PORT, advertised_addresses
 from ..cluster.security.listener_config import ListenerConfig
 from ..controller.controller_calls import Leave, Suspect
 from ..controller.controller_effects import (
@@ -88,7 +89,6 @@ T = TypeVar("T")
 LEAVE_SECONDS = 5.0
 LAST_PORT_FILE = "last-port"
 PORT = re.compile("[1-9][0-9]{0,4}")
-LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,7 @@ class NodeConfig:
     port: int = 0
     port_offset: int = 0
     advertised_host: str | None = None
+    """Where `host` is reached; advertised.listeners may say otherwise to clients."""
     rack: str | None = None
     machine: str = ""
     ray_address: str = ""
@@ -229,6 +230,8 @@ class Node:
         self.socket_server = SocketServer(self)
         self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)
+        self._addresses: tuple[ListenerAddress, ...] = ()
+        """Where others are told that it listens."""
         self.is_open = False
         """Whether it has its directories and its port."""
         self._driver = driver = TwoClockDriver(self.now_ms)
@@ -266,7 +269,7 @@ class Node:
         """Lock and recover the directories, take the port. The voter answers from here on.
 
         Raises:
-            DataDirectoryError, PortInUse: one line with cause and remedy.
+            DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         """
         config = self._node_config
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
@@ -300,6 +303,13 @@ class Node:
         for listener in others:
             port = listener.port + config.port_offset if listener.port else 0
             self._bind_listener(listener, port, f"{LAST_PORT_FILE}-{listener.name.lower()}")
+        security = self.server_config.security
+        self._addresses = advertised_addresses(
+            security.advertised(read_secret(security.advertised_listeners)),
+            self.socket_server.ports(),
+            host=self.advertised_host,
+            port_offset=config.port_offset,
+        )
 
     def _bind_listener(self, listener: ListenerConfig, port: int, file_name: str) -> None:
         """Port 0 takes the port of the last time if it is still free.
@@ -386,10 +396,7 @@ class Node:
             metadata_directory_id=(
                 "" if self.voter is None else self.voter.directory.identity.directory_id
             ),
-            listeners=tuple(
-                ListenerAddress(name, self.advertised_host, port)
-                for name, port in self.socket_server.ports().items()
-            ),
+            listeners=self._addresses,
             name="/".join((*config.roles, config.name, config.directory)),
         )
 

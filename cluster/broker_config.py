@@ -35,7 +35,6 @@ NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says
 QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
-ADDRESSES_ARE_PLACED = "addresses are given by `bradbury up` (--host, --port)"
 METADATA_IS_IN_THE_FIRST = "the metadata is in the first data directory of each broker"
 NEWEST_SNAPSHOT_ONLY = "a voter keeps the newest snapshot and the log behind it"
 CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
@@ -85,7 +84,6 @@ class BrokerConfig(Config):
         "metadata.log.segment.*": NEWEST_SNAPSHOT_ONLY,
         "metadata.max.retention.*": NEWEST_SNAPSHOT_ONLY,
         "metadata.max.idle.interval.ms": "an idle controller writes nothing",
-        "advertised.listeners": ADDRESSES_ARE_PLACED,
         "ssl.*": NO_SECURITY,
         "sasl.*": NO_SECURITY,
         "security.*": NO_SECURITY,

@@ -35,6 +35,7 @@ class _Waiting(NamedTuple):
     node_ids: set[int]
     offset: int
     deadline_ms: int
+    is_for_all: bool
 
 
 class MetadataPublisher:
@@ -115,11 +116,16 @@ class MetadataPublisher:
         offset: int,
         timeout_ms: int,
         now: Instant,
+        *,
+        is_for_all: bool = False,
     ) -> None:
         """Answer when those nodes serve what was decided, so that a client can use it at once; or
         when the time is over: it stands all the same.
+
+        is_for_all: it is not answered before that time because the controller ends.
         """
-        waiting = _Waiting(ticket, answer, node_ids, offset, now.now_ms + timeout_ms)
+        deadline_ms = now.now_ms + timeout_ms
+        waiting = _Waiting(ticket, answer, node_ids, offset, deadline_ms, is_for_all)
         if timeout_ms <= 0 or self._is_applied(waiting):
             self._effects.append(Reply(ticket, answer))
         else:
@@ -144,9 +150,15 @@ class MetadataPublisher:
             self._effects.append(Reply(each.ticket, each.answer))
 
     def close(self, reason: str) -> None:
-        """Nodes that asked for news shall look for the next controller; what was changed stands."""
+        """Nodes that asked for news shall look for the next controller; what was changed stands.
+
+        Who counts on all nodes going by it asks the next one, too, which knows them.
+        """
         for parked in self._parked:
             self._effects.append(Refuse(parked.ticket, NotController(reason)))
         for waiting in self._waiting:
-            self._effects.append(Reply(waiting.ticket, waiting.answer))
+            if waiting.is_for_all:
+                self._effects.append(Refuse(waiting.ticket, NotController(reason)))
+            else:
+                self._effects.append(Reply(waiting.ticket, waiting.answer))
         self._parked, self._waiting = [], []

@@ -437,7 +437,11 @@ class QuorumController:
                 # Only who has the votes of a majority can write it: see the election.
                 records = [EpochRecord(epoch=self._me.epoch, owner=self._me.owner)]
             offset = image.offset + len(records)
-            return records, (finish, concerned_nodes(records, image), offset)
+            if request.is_for_all:
+                node_ids = {node.node_id for node in image.live_nodes()}
+            else:
+                node_ids = concerned_nodes(records, image)
+            return records, (finish, node_ids, offset)
 
         def then(decided: Any, now: Instant) -> None:
             if isinstance(decided, Exception):
@@ -445,7 +449,15 @@ class QuorumController:
             else:
                 finish, node_ids, offset = decided
                 answer = finish(now)
-                self._publisher.wait_applied(ticket, answer, node_ids, offset, call.timeout_ms, now)
+                self._publisher.wait_applied(
+                    ticket,
+                    answer,
+                    node_ids,
+                    offset,
+                    call.timeout_ms,
+                    now,
+                    is_for_all=request.is_for_all,
+                )
 
         self.submit(decide, then, now)
 

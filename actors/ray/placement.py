@@ -170,7 +170,10 @@ def plan(
     for node in chosen:
         if not placement.reaches(node):
             raise PlacementError(f"Ray node {node.name} gets no broker: {_not_reached(placement)}")
-    return _plan_nodes(chosen, placement, server, brokers or {})
+    plans = _plan_nodes(chosen, placement, server, brokers or {})
+    for name, reason in _advertised_twice(plans, server, taken=set()).items():
+        raise PlacementError(f"Ray node {name} gets no broker: {reason}")
+    return plans
 
 
 def plan_joined(
@@ -201,7 +204,14 @@ def plan_joined(
             joined.append(node)
         else:
             left_out[node.name] = _not_reached(placement)
-    return JoinedNodes(_plan_nodes(joined, placement, server, brokers), left_out)
+    plans = _plan_nodes(joined, placement, server, brokers)
+    taken = {
+        port - placement.port if placement.port else 0
+        for name, (_, port) in brokers.items()
+        if name in started
+    }
+    twice = _advertised_twice(plans, server, taken=taken)
+    return JoinedNodes([each for each in plans if each.config.name not in twice], left_out | twice)
 
 
 def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list[ActorPlan]:
@@ -270,6 +280,28 @@ def _not_reached(placement: Placement) -> str:
         f"the cluster listens on the loopback address of {placement.shared_address}, where no "
         "other machine reaches it; `bradbury down` and `bradbury up` let it listen on all"
     )
+
+
+def _advertised_twice(
+    plans: Sequence[ActorPlan], server: ServerConfig, *, taken: set[int]
+) -> dict[str, str]:
+    """Why nodes get no broker that clients would look for where another one is, by their names.
+
+    taken: what other nodes add to the ports that advertised.listeners says.
+    """
+    fixed = [each for each in server.security.advertised() if each.is_fixed]
+    if not fixed:
+        return {}
+    reason = (
+        f"advertised.listeners would give it the address {fixed[0].host}:{fixed[0].port} of "
+        "another node; say a host, or a port, that each node looks up: ${env:NAME}"
+    )
+    used, twice = set(taken), {}
+    for plan in plans:
+        if plan.config.port_offset in used:
+            twice[plan.config.name] = reason
+        used.add(plan.config.port_offset)
+    return twice
 
 
 def is_loopback(host: str) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 from ...discovery.client_config import find_client_config
 from ...protocol.errors import InvalidConfig
+from ...protocol.security.gssapi import refuse_gssapi
 from .security_options import NAMES, ClientSecurity, SecurityOptions
 
 
@@ -64,6 +65,10 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
         if not separator:
             # What stands there may be the rest of a password.
             raise InvalidConfig(f"{path}: line {number} is no `name=value`")
+        try:
+            refuse_gssapi({name: value})
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{path}: {error}") from None
         if key not in NAMES:
             raise InvalidConfig(
                 f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from ...protocol.errors import InvalidConfig
+from ...protocol.security.gssapi import refuse_gssapi
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.sasl_client import (
     MECHANISMS,
@@ -144,6 +145,7 @@ class ClientSecurity:
         TypeError: a name that is none of SecurityOptions.
         InvalidConfig: a value that cannot be, or settings that have no effect together.
         """
+        refuse_gssapi(options)
         check_names(options)
         provider = options.get(PROVIDER)
         if not (provider is None or callable(provider) or hasattr(provider, "token")):

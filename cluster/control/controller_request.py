@@ -72,11 +72,14 @@ class ControllerRequest(ABC, Generic[A]):
 
     needs_confirmation: an answer without a change counts, too, so only the present controller may
         give it; one that was deposed and does not know must not.
+    is_for_all: the answer says that every node in service goes by what was asked for, also where
+        it was there already: an earlier try may have changed it just before.
     validate_only: decide and answer, change nothing.
     is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
     """
 
     needs_confirmation: ClassVar[bool] = False
+    is_for_all: ClassVar[bool] = False
     validate_only: bool = False
     is_repeated: bool = False
 

@@ -27,6 +27,7 @@ from ...protocol.config_key import (
     word_list,
 )
 from ...protocol.errors import InvalidConfig
+from .advertised_listeners import AdvertisedListener, parse_advertised
 from .listener_config import (
     TLS_VERSIONS,
     InterBrokerConfig,
@@ -85,6 +86,14 @@ class SecurityConfig(Config):
         "Listeners of a node, `NAME://:port`, separated by commas. The host is given where the "
         "cluster is started, and so is the port of the first; of the others a port is that of the "
         "first node of a machine, the next nodes take the next ones. 0: any free port.",
+    )
+    advertised_listeners: str = string(
+        "",
+        "Where clients and other nodes are told that listeners are, `NAME://host:port`, if that is "
+        "elsewhere; a listener that is left out is told to nobody. Empty: where they are. Without "
+        "a host it is the node's own. A port is that of the first node of a machine: each node "
+        "adds what it adds to the ports of `listeners`; 0: the one that is bound. Host and port "
+        "may be references (`${env:NAME}`, `${file:path:key}`), which each node looks up.",
     )
     listener_security_protocol_map: str = string(
         _EVERY_PROTOCOL,
@@ -235,6 +244,19 @@ class SecurityConfig(Config):
             raise InvalidConfig("listeners: a node has at least one")
         return tuple(found.values())
 
+    def advertised(self, text: str | None = None) -> tuple[AdvertisedListener, ...]:
+        """`text`: of the setting, with what its references refer to. Raises InvalidConfig."""
+        names = [each.name for each in self.listener_configs()]
+        said = self.advertised_listeners if text is None else text
+        advertised = parse_advertised(said, names)
+        between = self.inter_broker().listener.name
+        if advertised and between not in [each.name for each in advertised]:
+            raise InvalidConfig(
+                "inter.broker.listener.name must be a listener name defined in "
+                f"advertised.listeners, or nodes could not find each other: there is no {between}"
+            )
+        return advertised
+
     def inter_broker(self) -> InterBrokerConfig:
         """Raises InvalidConfig: it is not said, or that listener is not there."""
         listeners = self.listener_configs()
@@ -287,6 +309,7 @@ class SecurityConfig(Config):
     def check_together(self) -> None:
         listeners = self.listener_configs()
         self.inter_broker()
+        self.advertised()
         self._check_unused(listeners)
 
     # --- one listener ----------------------------------------------------------------------------

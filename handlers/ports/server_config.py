@@ -26,6 +26,7 @@ from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
 from ...groups.group_config import GroupCoordinatorConfig
 from ...protocol.config_key import ConfigKey, keys_of
 from ...protocol.errors import InvalidConfig
+from ...protocol.security.gssapi import refuse_gssapi
 from ...storage.log_config import LogConfig, broker_keys
 from ...transactions.transaction_config import TransactionConfig
 
@@ -87,6 +88,7 @@ class ServerConfig:
         Raises:
             InvalidConfig: an unknown name, or a value that is not allowed. Nothing is ignored.
         """
+        refuse_gssapi(static)
         keys = server_keys()
         layers = (
             {name: ConfigKey.format(value) for name, value in static.items()},

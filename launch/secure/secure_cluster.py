@@ -152,9 +152,15 @@ class SecureCluster:
 
 
 def _hosts(plan: ActorPlan) -> list[str]:
-    """By which names and addresses clients and other nodes reach it."""
+    """By which names and addresses clients and other nodes reach it. Raises UpError."""
     config = plan.config
-    hosts = {config.advertised_host or config.host, config.host, config.ray_address}
+    advertised = {each.host for each in config.server.security.advertised()}
+    if any("${" in host for host in advertised):
+        raise UpError(
+            "advertised.listeners: with --secure hosts go into the nodes' certificates, so they "
+            "are said as they are; a port may be one that each node looks up"
+        )
+    hosts = {config.advertised_host or config.host, config.host, config.ray_address, *advertised}
     hosts -= {"", "0.0.0.0", "::"}  # noqa: S104 -- not bound: nobody is called so
     return sorted(hosts | {"localhost", "127.0.0.1"})
 

@@ -227,6 +227,44 @@ def test_fewer_partition_actors_than_before_leave_no_partition_behind() -> None:
     assert with_kept(before.siblings, on_disk) == list(before.siblings)
 
 
+# --- addresses that clients are told ------------------------------------------------------------
+
+
+def advertising(text: str) -> ServerConfig:
+    return ServerConfig.from_kafka({"advertised.listeners": text})
+
+
+def test_no_two_nodes_are_advertised_at_one_address() -> None:
+    """Clients would ask one node for what the other one has."""
+    proxy = advertising("PLAINTEXT://proxy:9092")
+    two = node("10.0.0.1"), node("10.0.0.2")
+    with pytest.raises(PlacementError, match=r"10\.0\.0\.2 gets no broker.*proxy:9092 of another"):
+        planned(*two, server=proxy)
+    joined = plan_joined(
+        list(two),
+        placed(*two),
+        proxy,
+        started={"10.0.0.1"},
+        brokers={"10.0.0.1": ("10.0.0.1", 9092)},
+    )
+    assert not joined.plans
+    assert list(joined.left_out) == ["10.0.0.2"]
+
+
+def test_nodes_at_one_address_are_advertised_as_far_apart_as_they_listen() -> None:
+    proxy = advertising("PLAINTEXT://proxy:9092")
+    two = planned(node("10.0.0.1", "a"), node("10.0.0.1", "b"), server=proxy)
+    assert [broker.config.port_offset for broker in two] == [0, 16]
+    with pytest.raises(PlacementError, match="of another node"):
+        planned(node("10.0.0.1", "a"), node("10.0.0.1", "b"), server=proxy, port=0)
+
+
+@pytest.mark.parametrize("host", ["", "${env:HOST}"])
+def test_nodes_may_look_up_where_they_are_advertised(host: str) -> None:
+    server = advertising(f"PLAINTEXT://{host}:9092")
+    assert len(planned(node("10.0.0.1"), node("10.0.0.2"), server=server)) == 2
+
+
 # --- the controller ------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
+from bradbury.cluster.control.access.acl_control import AclToCreate, CreateAcls
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate
@@ -29,6 +30,13 @@ from bradbury.protocol.errors import (
     FencedLeaderEpoch,
     NotController,
     StaleBrokerEpoch,
+)
+from bradbury.protocol.security.acl_binding import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
 )
 from bradbury.storage.disk.file_system import OsFileSystem
 
@@ -323,5 +331,64 @@ def test_a_client_that_hangs_up_amid_its_change_harms_no_later_one(
         assert set(controller.image.topics) == {"later", *(f"left-{n}" for n in range(times))}
         assert controller.is_active
         await controller.close()
+
+    run(scenario())
+
+
+def deny() -> CreateAcls:
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        "t",
+        PatternType.LITERAL,
+        "User:bob",
+        "*",
+        AclOperation.READ,
+        AclPermission.DENY,
+    )
+    return CreateAcls(acls=(AclToCreate(acl_id="1", binding=rule),))
+
+
+def test_a_rule_that_is_there_already_is_answered_when_every_node_goes_by_it(
+    tmp_path: Path,
+) -> None:
+    """Whoever asks again, as the answer was lost, counts on it as much."""
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        node_id, *_ = await controller.ask(Register(registration()))
+        await controller.change(deny(), timeout_ms=0)
+        again = asyncio.ensure_future(controller.change(deny(), timeout_ms=20_000))
+        await asyncio.sleep(0.1)
+        assert not again.done(), "the node does not know of it"
+        update = await controller.ask(Poll(node_id, "i", 0))
+        applied = asyncio.ensure_future(controller.ask(Poll(node_id, "i", update.offset)))
+        assert [each.code for each in await again] == [ErrorCode.NONE]
+        await controller.close()
+        await asyncio.gather(applied, return_exceptions=True)
+        await voter.close()
+
+    run(scenario())
+
+
+def test_who_counts_on_all_nodes_is_not_answered_because_the_controller_ends(
+    tmp_path: Path,
+) -> None:
+    """The next one is asked, which waits for them; see actors/controller/handles."""
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        await controller.ask(Register(registration()))
+        waiting = asyncio.ensure_future(controller.change(deny(), timeout_ms=20_000))
+        while not controller.image.acls:
+            await asyncio.sleep(0.01)
+        await controller.close()
+        with pytest.raises(NotController):
+            await waiting
+        next_one = await start_controller(voter)
+        assert len(next_one.image.acls) == 1
+        await next_one.close()
+        await voter.close()
 
     run(scenario())

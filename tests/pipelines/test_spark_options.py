@@ -191,7 +191,7 @@ REFUSED_IN_ANY_READ = [
     ({"kafka_sasl_mechanism": "PLAIN"}, "kafka.sasl.mechanism has no effect with"),
     (
         {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "GSSAPI"},
-        "use one of PLAIN, SCRAM",
+        r"GSSAPI \(Kerberos\) is not there; SCRAM",
     ),
     (
         {"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "PLAIN"},

@@ -27,7 +27,8 @@ from ...metadata.metadata_records import (
     MetadataRecord,
     RemoveAccessControlEntryRecord,
 )
-from ..controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from ..controller_request import DONE, ConfigRules, RequestOutcome
+from .access_request import AccessRequest
 
 MAX_RECORDS: Final = 10_000
 """Limit of rules that one request makes, or removes, as in Kafka."""
@@ -42,7 +43,7 @@ class AclToCreate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAcls(ControllerRequest[tuple[RequestOutcome, ...]]):
+class CreateAcls(AccessRequest[tuple[RequestOutcome, ...]]):
     """Answered with an outcome per rule, in order. Raises PolicyViolation: too many."""
 
     acls: tuple[AclToCreate, ...]
@@ -73,7 +74,7 @@ DeletedAcls = tuple[RequestOutcome, tuple[AclBinding, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAcls(ControllerRequest[tuple[DeletedAcls, ...]]):
+class DeleteAcls(AccessRequest[tuple[DeletedAcls, ...]]):
     """Answered, for each filter in order, with what it removes; a rule may be under several."""
 
     filters: tuple[AclFilter, ...]

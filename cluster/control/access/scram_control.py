@@ -25,7 +25,8 @@ from ....protocol.security.scram import (
 from ...metadata.metadata_image import MetadataImage
 from ...metadata.metadata_records import MetadataRecord
 from ...metadata.user_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from ..controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
+from ..controller_request import DONE, ConfigRules, RequestOutcome
+from .access_request import AccessRequest
 
 MOST_SALT_BYTES: Final = 1024
 MOST_NAME_BYTES: Final = 4096
@@ -50,7 +51,7 @@ class ScramUpsertion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterUserScramCredentials(ControllerRequest[dict[str, RequestOutcome]]):
+class AlterUserScramCredentials(AccessRequest[dict[str, RequestOutcome]]):
     """Answered with an outcome per user."""
 
     deletions: tuple[ScramDeletion, ...]

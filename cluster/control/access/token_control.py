@@ -18,10 +18,11 @@ from ...metadata.metadata_image import MetadataImage
 from ...metadata.metadata_records import MetadataRecord
 from ...metadata.user_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ..controller_request import ConfigRules, ControllerRequest
+from .access_request import AccessRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateDelegationToken(ControllerRequest[None]):
+class CreateDelegationToken(AccessRequest[None]):
     """now_ms: of the node that was asked."""
 
     token: DelegationTokenRecord
@@ -33,7 +34,7 @@ class CreateDelegationToken(ControllerRequest[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtendDelegationToken(ControllerRequest[int]):
+class ExtendDelegationToken(AccessRequest[int]):
     """Answered with when it expires. For renewals, and for expirations at a time.
 
     principal: who asks. period_ms: from now on, not beyond the token's end; negative: at once.
@@ -51,6 +52,8 @@ class ExtendDelegationToken(ControllerRequest[int]):
     def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], int]:
         del rules
         token = image.delegation_tokens.get(self.token_id)
+        if token is None and self.is_repeated and self.period_ms < 0:
+            return [], self.now_ms  # by the earlier try
         if token is None:
             raise DelegationTokenNotFound("Delegation Token is not found on server.")
         if token.expiry_timestamp < self.now_ms:

@@ -59,7 +59,9 @@ def test_jaas_is_read_as_kafka_writes_it() -> None:
             {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": "ldaps"},
             'use "https" or ""',
         ),
-        ({**SCRAM, **ALICE, "sasl_mechanism": "GSSAPI"}, "use one of PLAIN, SCRAM-SHA-256"),
+        ({**SCRAM, **ALICE, "sasl_mechanism": "OTHER"}, "use one of PLAIN, SCRAM-SHA-256"),
+        ({**SCRAM, **ALICE, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism: GSSAPI .* is not there"),
+        ({**SCRAM, "sasl_kerberos_service_name": "kafka"}, "GSSAPI .* is not there; SCRAM-SHA-512"),
         ({"security_protocol": "SASL_SSL", **ALICE}, "use one of PLAIN"),
         (SCRAM, "needs sasl_username and sasl_password"),
         ({**SCRAM, **ALICE, "sasl_jaas_config": JAAS}, "give one"),
@@ -99,6 +101,7 @@ def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
+        ("sasl.kerberos.service.name=kafka\n", "GSSAPI .* is not there"),
         ("bootstrap.servers=a:1\n", "bootstrap.servers is no security setting"),
         ("security.protocol\n", "no `name=value`"),
         ("security.protocol=TLS\n", "client.properties: security_protocol"),

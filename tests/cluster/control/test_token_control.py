@@ -51,6 +51,15 @@ def extend(
     return applied(image, records), expiry
 
 
+def test_an_end_whose_answer_was_lost_is_asked_for_again() -> None:
+    end = ExtendDelegationToken(
+        token_id="one", principal="User:alice", period_ms=-1, now_ms=2_000, is_repeated=True
+    )
+    assert decide(cluster(), end) == ([], 2_000)
+    with pytest.raises(DelegationTokenNotFound):
+        decide(cluster(), replace(end, period_ms=1_000))
+
+
 def test_a_token_is_extended_to_its_end_at_most() -> None:
     image, expiry = extend(created(cluster()), 4_000, principal="User:bob")
     assert expiry == image.delegation_tokens["one"].expiry_timestamp == 6_000

@@ -464,7 +464,12 @@ def test_secrets_are_read_where_they_stand_and_shown_to_nobody(tmp_path: Path) -
     ("change", "said"),
     [
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms has to say"),
-        ({"sasl.enabled.mechanisms": "GSSAPI"}, "is a list of"),
+        ({"sasl.enabled.mechanisms": "OTHER"}, "is a list of"),
+        ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "GSSAPI \\(Kerberos\\) is not there; SCRAM"),
+        ({"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "GSSAPI"}, "is not there"),
+        ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "is not there"),
+        ({"sasl.kerberos.service.name": "kafka"}, "is not there"),
+        ({"listener.name.sasl_plaintext.gssapi.sasl.jaas.config": "secret"}, "is not there"),
         ({"sasl.mechanism.inter.broker.protocol": ""}, "must be one of the mechanisms"),
         ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": ""}, "no user is there"),
         (

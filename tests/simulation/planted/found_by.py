@@ -7,6 +7,11 @@ tests go on with the others. `make simulate ARGS="--faults 300"` says which they
 from typing import Final
 
 FOUND_BY: Final = {
+    "what was there already is answered at once": 10,
+    "a controller that ends answers for nodes that it has not heard": 19,
+    "a silent node stays in service": 8,
+    "a user who was removed stays": 3,
+    "a new image is laid over the old one": 19,
     "a new directory passes for the old one": 1,
     "the loss is reported by one process only": 5,
     "the last in sync stays": 3,

@@ -10,6 +10,7 @@ from random import Random
 
 from ..world.simulated_swarm import MEMBER_KINDS, TRANSACTION_KINDS, Swarm
 from . import (
+    planted_in_access,
     planted_in_controllers,
     planted_in_decisions,
     planted_in_directories,
@@ -25,6 +26,7 @@ __all__ = [
     "KNOWN_HISTORIES",
     "MASKED",
     "planted",
+    "planted_in_access",
     "planted_in_controllers",
     "planted_in_decisions",
     "planted_in_directories",
@@ -70,6 +72,7 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "retention_ms": -1,
         "racks": 0,
         "throttled": False,
+        "access": False,
     }
     swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
     absent = () if swarm.groups else MEMBER_KINDS

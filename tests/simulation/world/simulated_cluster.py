@@ -39,6 +39,7 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log_config import LogConfig
 
+from ..clients.simulated_access import AccessOperator
 from ..clients.simulated_clients import Producer, Reader
 from ..clients.simulated_committed_reader import CommittedReader
 from ..clients.simulated_group_operator import GroupOperator
@@ -70,6 +71,7 @@ FIRST_CLIENT = 100
 OPERATOR = 1_000
 FIRST_TRANSACTIONAL = 2_000
 FIRST_COMMITTED_READER = 3_000
+ACCESS_OPERATOR = 4_000
 FETCH_BYTES = 2_000
 FILE_DELETE_DELAY_MS = 300
 THROTTLED_RATE = 2_000
@@ -147,6 +149,7 @@ class SimulatedCluster:
         self.operator: GroupOperator | None = None
         self.transactional_producers: list[TransactionalProducer] = []
         self.committed_readers: list[CommittedReader] = []
+        self.access = AccessOperator(self, ACCESS_OPERATOR) if swarm.access else None
         self._start_clients()
         self.faults = Faults(self)
 
@@ -437,6 +440,8 @@ class SimulatedCluster:
         self._await(self.unsettled)
         self.oracle.check_end()
         self.group_oracle.check_all()
+        if self.access is not None:
+            self.access.check_end()
         self.transaction_oracle.check_end(
             {reader.partition_id: reader.values for reader in self.committed_readers},
             {each.transactional_id: each.offset_at_rest for each in self.transactional_producers},
@@ -513,6 +518,8 @@ class SimulatedCluster:
             for node_id in self.nodes.keys() - {*replicas}:
                 if partition_id in self.nodes[node_id].replicas:
                     return f"node {node_id} still has a replica", partition_id
+        if self.access is not None and (reason := self.access.unsettled):
+            return reason, None
         for producer in self.producers:
             ledger = self.oracle.ledgers[producer.partition_id]
             if producer.acks_all and producer.waiting and not ledger.is_damaged:

@@ -120,6 +120,11 @@ class SimulatedController:
         return self.process.is_up and self.step.is_active
 
     @property
+    def is_writing(self) -> bool:
+        """It waits for a majority to have what it has written."""
+        return self.step._write is not None
+
+    @property
     def leader(self) -> MetadataLeader | None:
         """The leader of the metadata log, if it is elected."""
         return self.step.leader
@@ -222,6 +227,8 @@ class SimulatedController:
         if self.step.is_active and self.image is not self._published:
             self._published = self.image
             self.cluster.oracle.on_metadata(self, leader)
+            if self.cluster.access is not None:
+                self.cluster.access.on_metadata(self.image)
 
     # --- effects ---------------------------------------------------------------------------------
 

@@ -101,6 +101,8 @@ class Swarm:
     """Replication is throttled to less than what is written, until the calm."""
     log_errors: float = 0.0
     """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
+    access: bool = False
+    """Rules of access, users' credentials and tokens are changed."""
 
     @classmethod
     def draw(cls, random: Random) -> Self:
@@ -202,7 +204,7 @@ class Swarm:
                 stray_markers=sometimes(0.4, 0.3),
                 slow_verification=sometimes(0.4, 0.3),
             )
-        return swarm
+        return replace(swarm, access=random.random() < 0.3)
 
     @property
     def has_group_coordinators(self) -> bool:

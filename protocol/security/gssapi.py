@@ -1,0 +1,24 @@
+"""Kerberos, the one SASL mechanism of Kafka's that is not there: refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..errors import InvalidConfig
+
+GSSAPI: Final = "GSSAPI"
+NO_GSSAPI: Final = (
+    "GSSAPI (Kerberos) is not there; SCRAM-SHA-512, SCRAM-SHA-256, PLAIN and OAUTHBEARER are, and "
+    "certificates with SSL"
+)
+
+
+def refuse_gssapi(values: Mapping[str, Any]) -> None:
+    """Settings by Kafka's names, or with underscores. Raises InvalidConfig: one is of it."""
+    for given, value in values.items():
+        name = given.replace("_", ".").lower()
+        words = {each.strip().upper() for each in str(value).split(",")}
+        of_mechanisms = "sasl.enabled.mechanisms" in name or "sasl.mechanism" in name
+        if "sasl.kerberos." in name or ".gssapi." in name or (of_mechanisms and GSSAPI in words):
+            raise InvalidConfig(f"{given}: {NO_GSSAPI}")
