@@ -6,6 +6,7 @@
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make wheel     the wheel that is taken to other machines, in wheels/
+# make compiled-wheel   the same with its hottest modules as machine code; make test-compiled tries it
 # make wheel-test   that wheel alone, in a new environment of Python 3.11, 3.12 and 3.13
 # make deploy-test  ray up on three machines that are one (docs/deploy/README.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-fast test-compiled compiled-wheel test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -77,6 +78,21 @@ crash: $(VENV)/.test
 wheel: $(VENV)/bin/python
 	rm -rf build wheels
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheels .
+
+# The same with its hottest modules as machine code, for this Python and platform alone (docs/install.md).
+# mypyc reads the types of what they import, so it is built in the environment of the tests.
+compiled-wheel: $(VENV)/.test
+	rm -rf build wheels
+	BRADBURY_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir wheels .
+
+# The fast tests against the compiled modules.
+test-compiled: compiled-wheel
+	rm -rf build/compiled
+	$(BIN)/python -m zipfile --extract wheels/bradbury-*.whl build/compiled
+	ln -s $(CURDIR)/tests build/compiled/bradbury/tests
+	PYTHONPATH=build/compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -o pythonpath=build/compiled \
+		-m "not slow and not ray and not spark and not deep" \
+		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/replication
 
 # The interpreters that are found here, or PYTHONS="/usr/bin/python3.12 ..."; ARGS=--measure weighs extras.
 wheel-test: $(VENV)/.test
