@@ -90,6 +90,8 @@ class _Recipient:
     snapshot: tuple[LogEnd, bytes] | None = None
     """That is on its way."""
     position: int = 0
+    silence: str = ""
+    """Why the log was refused last, e.g. that its disk is full."""
 
 
 class MetadataLeader:
@@ -316,7 +318,9 @@ class MetadataLeader:
             self._commits_at = end_offset, now.now_ms + self._times.answer_ms
             return
         seconds = self._times.commit_ms / 1000
-        self._end(f"no majority of the voters has answered for {seconds:g} s")
+        why = [f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence]
+        ending = f" ({'; '.join(why)})" if why else ""
+        self._end(f"no majority of the voters has answered for {seconds:g} s{ending}")
 
     # --- bringing the log to each voter ----------------------------------------------------------
 
@@ -425,6 +429,7 @@ class MetadataLeader:
 
     def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
         to.retry_ms = self._times.retry_ms
+        to.silence = ""
         if is_more_committed and self._commits_at and self.committed >= self._commits_at[0]:
             self._commits_at = None
             for name in sorted(self._leaving):
@@ -433,6 +438,7 @@ class MetadataLeader:
 
     def _on_silence(self, to: _Recipient, why: object, now: Instant) -> None:
         logger.debug("voter %s refuses the metadata log: %s", to.name, why)
+        to.silence = str(why) or type(why).__name__
         self._end_install(to, now)
         to.voter = None  # its process may be another one now
         self._pause(to, to.retry_ms, now)

@@ -9,6 +9,7 @@ from bradbury.controller.controller_effects import AskVoter, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import FormatVoter
+from bradbury.protocol.errors import KafkaStorageError
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.tests.simulation.world.simulated_voter import ask_at_once, open_voter
@@ -43,6 +44,13 @@ class Cluster:
             assert isinstance(effect, AskVoter)
             effect.then(ask_at_once(*self.voters[effect.voter], effect.request), now)
 
+    def refuse(self, error: Exception, now: Instant) -> None:
+        """Whoever is asked cannot write."""
+        effects, self._effects[:] = self._effects[:], []
+        for effect in effects:
+            assert isinstance(effect, AskVoter)
+            effect.then(error, now)
+
 
 def test_a_controller_that_no_majority_answers_ends() -> None:
     leader = Cluster().leader
@@ -50,6 +58,16 @@ def test_a_controller_that_no_majority_answers_ends() -> None:
     assert leader.end_reason is None
     leader.on_tick(Instant(TIMES.commit_ms, 0))
     assert leader.end_reason == "no majority of the voters has answered for 10 s"
+
+
+def test_it_says_what_voters_refused_the_log_for() -> None:
+    cluster = Cluster()
+    cluster.refuse(KafkaStorageError("No space left on device"), START)
+    cluster.leader.on_tick(Instant(TIMES.commit_ms, 0))
+    reason = cluster.leader.end_reason
+    assert reason is not None
+    assert "has answered for 10 s" in reason
+    assert f"{next(iter(cluster.voters))}: No space left on device" in reason
 
 
 def test_a_controller_that_stood_still_reads_first_what_voters_have_answered() -> None:
