@@ -89,7 +89,7 @@ compiled-wheel: $(VENV)/.test
 test-compiled: compiled-wheel
 	rm -rf build/compiled
 	$(BIN)/python -m zipfile --extract wheels/bradbury-*.whl build/compiled
-	ln -s $(CURDIR)/tests build/compiled/bradbury/tests
+	ln -s $(CURDIR)/tests $(CURDIR)/docs build/compiled/bradbury/
 	PYTHONPATH=build/compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -o pythonpath=build/compiled \
 		-m "not slow and not ray and not spark and not deep" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/replication

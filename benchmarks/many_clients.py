@@ -1,19 +1,22 @@
 """Many small clients: what a request costs, beside Apache Kafka 4.1.1 on this machine.
 
-    python -m bradbury.benchmarks.many_clients [--producers 16,64] [--rounds 5] [--only WORD]
-        [--json figures.json]
+    python -m bradbury.benchmarks.many_clients [--rounds 5] [--only WORD,WORD]
+        [--producers 16,64] [--consumers 64,500] [--json figures.json]
 
 Three brokers take turns, round by round: `local()` in a process of its own, `bradbury up` with its
 defaults on an embedded Ray, and Kafka as one KRaft node with 1 GB of heap. Whose turn it is not
-stands still. The producers are librdkafka's, in this process; four partitions, records of 200 B:
+stands still. Records have 200 B:
 
-    one record     linger 0, a request for each record, five in flight: what the request costs
-    lz4, snappy    the same, compressed
-    linger         librdkafka's own linger of 5 ms
-    idle polls     1,000 consumers whose fetches find nothing: the CPU that waiting costs
+    producers, one record     librdkafka, linger 0, a request for each record, five in flight
+    producers, lz4, snappy    the same, compressed
+    producers, linger         librdkafka's own linger of 5 ms
+    consumers                 fetch sessions over 8 partitions, 10,000 records/s delivered in all
+    idle polls                1,000 fetches that find nothing
+    connections               2,000 of them, each with 5 produce requests a second
 
 A ratio is the median of the rounds' ratios to Kafka. Broker and clients share the cores: the
-producers' own CPU time a record is shown, as it bounds what any broker can reach here.
+producers' own CPU time a record is shown, as it bounds what any broker can reach here. Three
+replicas: versus_kafka_replicated.
 """
 
 from __future__ import annotations
@@ -21,15 +24,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
-import struct
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import psutil
 from rich.console import Console
@@ -37,36 +38,35 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .support.contestants import MAY_STAND_STILL, Arena, Bradbury, Contestant, Kafka, alone
-from .support.librdkafka import PRODUCER, Client
-from .support.measures import Goal, delete_topic, new_topic
+from .support.measures import Goal
+from .support.raw_clients import measure_connections, measure_consumers, measure_idle_polls
+from .support.small_producers import ONE_RECORD, measure_producers
 
-PARTITIONS = 4
-SIZE = 200
 WARM_UP_ROUNDS = 2
+SECONDS = 5.0
 IDLE_POLLS = 1_000
-IDLE_SECONDS = 10.0
-MAX_WAIT_MS = 500
-ONE_RECORD = {
-    "acks": "1",
-    "linger.ms": "0",
-    "batch.num.messages": "1",
-    "max.in.flight.requests.per.connection": "5",
-}
+CONNECTIONS = 2_000
+PER_SECOND = 5.0
 SETTINGS = {
     "one record": ONE_RECORD,
     "lz4": {**ONE_RECORD, "compression.codec": "lz4"},
     "snappy": {**ONE_RECORD, "compression.codec": "snappy"},
     "linger": {"acks": "1"},
 }
+MORE_WITH_LINGER = 5
+"""Times as many records: a request has dozens of them."""
 GOALS = {
-    ("up", "one record", "rate"): Goal(">=", 1.5),
-    ("up", "lz4", "rate"): Goal(">=", 1.5),
-    ("up", "snappy", "rate"): Goal(">=", 1.5),
-    ("up", "linger", "rate"): Goal(">=", 1.2),
-    ("local()", "one record", "rate"): Goal(">=", 1.0),
-    ("up", "one record", "CPU"): Goal("<=", 0.5),
-    ("local()", "one record", "CPU"): Goal("<=", 0.5),
+    ("up", "one record: rate"): Goal(">=", 1.5),
+    ("up", "lz4: rate"): Goal(">=", 1.5),
+    ("up", "snappy: rate"): Goal(">=", 1.5),
+    ("up", "linger: rate"): Goal(">=", 1.2),
+    ("up", "one record: cpu"): Goal("<=", 0.5),
+    ("up", "consumers: p99"): Goal("<=", 1.0),
+    ("up", "consumers: cpu"): Goal("<=", 0.6),
+    ("up", "connections: p99"): Goal("<=", 1.0),
+    ("local()", "one record: rate"): Goal(">=", 1.0),
 }
+"""By broker and how the name of the measure ends."""
 
 
 class OnRay(Contestant):
@@ -108,136 +108,50 @@ class Local(Bradbury):
     name = "local()"
 
 
-class Found(NamedTuple):
-    """rate: records a second. cpu: the broker's, microseconds a record. client_cpu: ours."""
-
-    rate: float
-    cpu: float
-    client_cpu: float
-
-
-def produce_all(broker: Contestant, clients: list[Client], count: int) -> Found:
-    """`count` records of each client at once, until all are acknowledged."""
-    total = count * len(clients)
-    threads = [threading.Thread(target=each.produce, args=(count, SIZE)) for each in clients]
-    cpu, own, began = broker.cpu_seconds(), time.process_time(), time.perf_counter()
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    seconds = time.perf_counter() - began
-    spent = broker.cpu_seconds() - cpu
-    client = time.process_time() - own
-    return Found(total / seconds, spent * 1e6 / total, client * 1e6 / total)
-
-
-def measure_producers(
-    broker: Contestant, topic: str, settings: dict[str, str], producers: int, total: int
-) -> Found:
-    new_topic(broker, topic, PARTITIONS)
-    clients = [
-        Client(PRODUCER, broker.bootstrap_servers, topic, settings, partition=each % PARTITIONS)
-        for each in range(producers)
-    ]
-    try:
-        produce_all(broker, clients, 20)  # connected
-        return produce_all(broker, clients, total // producers)
-    finally:
-        for each in clients:
-            each.close()
-        delete_topic(broker, topic)
-
-
-def fetch_request(topic: str) -> bytes:
-    """Fetch v4 of partition 0 from its end on, which waits for MAX_WAIT_MS; framed."""
-    name = topic.encode()
-    body = struct.pack(">hhih", 1, 4, 7, -1)
-    body += struct.pack(">iiiibi", -1, MAX_WAIT_MS, 1, 1_000_000, 0, 1)
-    body += struct.pack(">h", len(name)) + name + struct.pack(">iiqi", 1, 0, 0, 1_000_000)
-    return struct.pack(">i", len(body)) + body
-
-
-def leader_of_first(broker: Contestant, topic: str) -> tuple[str, int]:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
-    metadata = admin.list_topics(topic, timeout=30)
-    leader = metadata.brokers[metadata.topics[topic].partitions[0].leader]
-    return leader.host, leader.port
-
-
-def measure_idle_polls(broker: Contestant, topic: str) -> float:
-    """Share of a core that IDLE_POLLS connections cost, each with a fetch that finds nothing."""
-    new_topic(broker, topic)
-    address, request = leader_of_first(broker, topic), fetch_request(topic)
-    sockets = [socket.create_connection(address, timeout=30) for _ in range(IDLE_POLLS)]
-    ended = threading.Event()
-
-    def poll(mine: list[socket.socket]) -> None:
-        while not ended.is_set():
-            for each in mine:
-                each.sendall(request)
-            for each in mine:
-                (size,) = struct.unpack(">i", _receive(each, 4))
-                _receive(each, size)
-
-    threads = [threading.Thread(target=poll, args=(sockets[start::4],)) for start in range(4)]
-    try:
-        for thread in threads:
-            thread.start()
-        time.sleep(2)
-        cpu = broker.cpu_seconds()
-        time.sleep(IDLE_SECONDS)
-        return (broker.cpu_seconds() - cpu) / IDLE_SECONDS
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
-        for each in sockets:
-            each.close()
-        delete_topic(broker, topic)
-
-
-def _receive(source: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        more = source.recv(size - len(found))
-        if not more:
-            raise ConnectionError("the broker has closed the connection")
-        found += more
-    return found
-
-
+Measure = Callable[[Contestant, str], dict[str, float]]
 Rounds = dict[str, dict[str, list[float]]]
 """What was measured, by measure and broker, a figure for each round."""
 
 
-def run(
-    brokers: list[Contestant], producers: list[int], rounds: int, total: int, only: str
-) -> Rounds:
-    found: Rounds = {}
-    measures: list[tuple[str, Callable[[Contestant, str], dict[str, float]]]] = []
+def _producers(
+    broker: Contestant, topic: str, *, settings: dict[str, str], count: int, total: int
+) -> dict[str, float]:
+    return measure_producers(broker, topic, settings, count, total)._asdict()
+
+
+def _consumers(broker: Contestant, topic: str, *, count: int) -> dict[str, float]:
+    return measure_consumers(broker, topic, count, SECONDS)._asdict()
+
+
+def _idle_polls(broker: Contestant, topic: str) -> dict[str, float]:
+    return {"cpu": measure_idle_polls(broker, topic, IDLE_POLLS, SECONDS)}
+
+
+def _connections(broker: Contestant, topic: str) -> dict[str, float]:
+    return measure_connections(broker, topic, CONNECTIONS, PER_SECOND, SECONDS)._asdict()
+
+
+def measures(producers: list[int], consumers: list[int], total: int) -> dict[str, Measure]:
+    found: dict[str, Measure] = {}
     for count in producers:
         for word, settings in SETTINGS.items():
+            records = total if "batch.num.messages" in settings else total * MORE_WITH_LINGER
+            found[f"{count} producers, {word}"] = partial(
+                _producers, settings=settings, count=count, total=records
+            )
+    for count in consumers:
+        found[f"{count} consumers"] = partial(_consumers, count=count)
+    found[f"{IDLE_POLLS:,} idle polls"] = _idle_polls
+    found[f"{CONNECTIONS:,} connections"] = _connections
+    return found
 
-            def produce(
-                broker: Contestant,
-                topic: str,
-                settings: dict[str, str] = settings,
-                count: int = count,
-            ) -> dict[str, float]:
-                records = total * 5 if "batch.num.messages" not in settings else total
-                return measure_producers(broker, topic, settings, count, records)._asdict()
 
-            measures.append((f"{count} producers, {word}", produce))
-    measures.append(
-        ("idle polls", lambda broker, topic: {"cpu": measure_idle_polls(broker, topic)})
-    )
-    measures = [each for each in measures if only in each[0]]
+def run(brokers: list[Contestant], chosen: dict[str, Measure], rounds: int) -> Rounds:
+    found: Rounds = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        steps = len(measures) * (rounds + WARM_UP_ROUNDS) * len(brokers)
+        steps = len(chosen) * (rounds + WARM_UP_ROUNDS) * len(brokers)
         task = progress.add_task("", total=steps)
-        for name, measure in measures:
+        for name, measure in chosen.items():
             for number in range(rounds + WARM_UP_ROUNDS):
                 for broker in brokers if number % 2 else reversed(brokers):
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
@@ -258,11 +172,10 @@ def ratio(by_broker: dict[str, list[float]], name: str) -> float:
 
 
 def goal_of(measure: str, broker: str) -> Goal | None:
-    for (name, word, kind), goal in GOALS.items():
-        ends = measure.endswith(f"{word}: rate" if kind == "rate" else f"{word}: cpu")
-        if name == broker and ends:
-            return goal
-    return None
+    found = (
+        goal for (name, end), goal in GOALS.items() if name == broker and measure.endswith(end)
+    )
+    return next(found, None)
 
 
 def show(found: Rounds, console: Console) -> None:
@@ -280,17 +193,25 @@ def show(found: Rounds, console: Console) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--producers", default="16,64")
+    parser.add_argument("--consumers", default="64,500")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=100_000, help="of each round")
-    parser.add_argument("--only", default="", help="only measures with this word")
+    parser.add_argument("--only", default="", help="measures with one of these words")
     parser.add_argument("--dir", help="where all keep their data")
     parser.add_argument("--json", type=Path, help="write all figures into this file")
     options = parser.parse_args()
-    producers = [int(word) for word in options.producers.split(",")]
+    producers, consumers = (
+        [int(word) for word in words.split(",")] for words in (options.producers, options.consumers)
+    )
+    chosen = {
+        name: measure
+        for name, measure in measures(producers, consumers, options.records).items()
+        if any(word in name for word in options.only.split(","))
+    }
     with Arena(options.dir) as folder:
         brokers: list[Any] = [Local(folder), OnRay(folder), Kafka(folder)]
         with brokers[0], brokers[1], brokers[2]:
-            found = run(brokers, producers, options.rounds, options.records, options.only)
+            found = run(brokers, chosen, options.rounds)
     show(found, Console())
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1))

@@ -33,13 +33,17 @@ from .support.contestants import Arena
 from .support.librdkafka import drain_library
 from .support.measures import BIG_BATCHES, Goal, Turns, consume, new_topic, produce
 from .support.replicated_contestants import Replicated, ReplicatedBradbury, ReplicatedKafka
+from .support.small_producers import ONE_RECORD, measure_producers
 
 ALL = {**BIG_BATCHES, "acks": "all"}
+SMALL = {**ONE_RECORD, "acks": "all"}
+SMALL_PRODUCERS = 16
 WARM_UP_ROUNDS = 2
 TOPIC = {"min.insync.replicas": "2"}
 GOALS = {
     "produce 100 B, records/s": Goal(">=", 1.5),
     "produce 1 KB, MB/s": Goal(">=", 2.0),
+    "16 producers, one record, records/s": Goal(">=", 1.2),
 }
 
 
@@ -55,6 +59,11 @@ def throughput(broker: Replicated, turns: Turns, name: str) -> dict[str, float]:
             rate = one.records_per_second if by_count else one.megabytes_per_second
             found[f"{verb} {label}, {unit}"] = rate
             found[f"{verb} {label}, CPU s/GB"] = one.broker_cpu
+    small = measure_producers(
+        broker, f"{name}-small", SMALL, SMALL_PRODUCERS, 40_000, replicas=3, config=TOPIC
+    )
+    found[f"{SMALL_PRODUCERS} producers, one record, records/s"] = small.rate
+    found[f"{SMALL_PRODUCERS} producers, one record, CPU us a record"] = small.cpu
     return found
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 from bradbury.actors.loop.step_driver import StepDriver
+from bradbury.actors.replication.conversion_queue import ConversionPool
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata.metadata_image import PartitionImage
@@ -43,7 +44,7 @@ class Leader:
         self.step = Replica("t", 0, log, self)
         self.step.become_leader(PartitionImage((1, 2, 3), (1, 2, 3), 1, 1, 1), 0)
         self.replica = HostedReplica(
-            self.step, driver, wall_ms=self.now_ms, in_thread=None, conversions=None
+            self.step, driver, wall_ms=self.now_ms, in_thread=None, conversions=ConversionPool()
         )
         self.driver = driver
 

@@ -1,0 +1,328 @@
+"""Hundreds of clients in one thread: sockets, an epoll, and the few fields of the wire they need.
+
+What a library keeps beside each client (threads, buffers, timers) would cost more here than a
+broker does. Layouts: Fetch v11 and Produce v7 of Kafka's message definitions.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from bradbury.cli.bench.bench_figures import percentiles
+from bradbury.cli.bench.bench_runs import Pace
+from bradbury.protocol.records.records import encode_records
+
+from .contestants import Contestant
+from .measures import delete_topic, new_topic
+
+MAX_WAIT_MS = 500
+MAX_BYTES = 1_000_000
+SIZE = 200
+MARK = b"sent at "
+"""Before the time of sending, in a record that is not compressed."""
+SETTLE_SECONDS = 2.0
+LONGEST_ANSWER_S = 30.0
+
+FETCH_VERSION, PRODUCE_VERSION = 11, 7
+
+
+class Delays(NamedTuple):
+    """p50, p99: milliseconds. cpu: cores that the broker took meanwhile."""
+
+    p50: float
+    p99: float
+    cpu: float
+
+
+class Connection:
+    """A socket whose answers are read as they come; requests are framed here."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self._received = bytearray()
+
+    def send(self, request: bytes) -> None:
+        """Requests here are small and few are under way: the socket takes each as a whole."""
+        if self.socket.send(struct.pack(">i", len(request)) + request) != len(request) + 4:
+            raise ConnectionError("the socket takes no more")
+
+    def answers(self) -> Iterator[bytes]:
+        """Those that are complete, without their frame."""
+        with _nothing_there():
+            more = self.socket.recv(1 << 18)
+            if not more:
+                raise ConnectionError("the broker has closed the connection")
+            self._received += more
+        while len(self._received) >= 4:
+            (size,) = struct.unpack_from(">i", self._received)
+            if len(self._received) < 4 + size:
+                return
+            yield bytes(self._received[4 : 4 + size])
+            del self._received[: 4 + size]
+
+
+@contextmanager
+def _nothing_there() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        return
+
+
+class FetchingConnection(Connection):
+    """A fetch session (KIP-227) over what one leader has of a topic, from its beginning on."""
+
+    def __init__(self, address: tuple[str, int], topic: str, partitions: list[int]) -> None:
+        super().__init__(address)
+        name = topic.encode()
+        self._topic = struct.pack(">h", len(name)) + name
+        self._next = dict.fromkeys(partitions, 0)
+        self._session, self._epoch = 0, 0
+        self._ask(partitions)
+
+    def _ask(self, partitions: list[int]) -> None:
+        """A request for what changed since the last one: the first names all partitions.
+
+        So does every one, where the broker has no session left to give.
+        """
+        if self._session == 0:
+            partitions, self._epoch = list(self._next), 0
+        rows = b"".join(
+            struct.pack(">iiqqi", each, -1, self._next[each], -1, MAX_BYTES) for each in partitions
+        )
+        topics = struct.pack(">i", 0)
+        if partitions:
+            topics = struct.pack(">i", 1) + self._topic + struct.pack(">i", len(partitions)) + rows
+        self.send(
+            struct.pack(">hhih", 1, FETCH_VERSION, 7, -1)
+            + struct.pack(">iiiib", -1, MAX_WAIT_MS, 1, 50 * MAX_BYTES, 0)
+            + struct.pack(">ii", self._session, self._epoch)
+            + topics
+            + struct.pack(">ih", 0, 0)  # nothing forgotten, no rack
+        )
+        self._epoch += 1
+
+    def read(self) -> list[float]:
+        """When the records that came were sent, by time.perf_counter; asks for the next ones."""
+        sent: list[float] = []
+        for answer in self.answers():
+            _, _, error, self._session, topics = struct.unpack_from(">iihii", answer)
+            if error:
+                raise ConnectionError(f"a fetch was answered with error {error}")
+            at, changed = 18, []
+            for _ in range(topics):
+                (length,) = struct.unpack_from(">h", answer, at)
+                (partitions,) = struct.unpack_from(">i", answer, at + 2 + length)
+                at += 6 + length
+                for _ in range(partitions):
+                    at, partition = self._read_partition(answer, at, sent)
+                    changed.append(partition)
+            self._ask(changed)
+        return sent
+
+    def _read_partition(self, answer: bytes, at: int, sent: list[float]) -> tuple[int, int]:
+        partition, error, _, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
+        if error:
+            raise ConnectionError(f"partition {partition} was answered with error {error}")
+        at += 34 + 16 * max(aborted, 0)
+        _, size = struct.unpack_from(">ii", answer, at)
+        at += 8
+        end = at + max(size, 0)
+        while at < end:
+            base, length = struct.unpack_from(">qi", answer, at)
+            (last,) = struct.unpack_from(">i", answer, at + 23)
+            self._next[partition] = base + last + 1
+            mark = answer.find(MARK, at)
+            while 0 <= mark < at + 12 + length:
+                sent.append(float(answer[mark + len(MARK) :][:20]))
+                mark = answer.find(MARK, mark + 1)
+            at += 12 + length
+        return end, partition
+
+
+class ProducingConnection(Connection):
+    """Sends the same request again and again; answers come in its order."""
+
+    def __init__(self, address: tuple[str, int], topic: str, partition: int) -> None:
+        super().__init__(address)
+        name = topic.encode()
+        batch = encode_records([(1_700_000_000_000, None, b"x" * SIZE, ())])
+        self._request = (
+            struct.pack(">hhih", 0, PRODUCE_VERSION, 7, -1)
+            + struct.pack(">hhii", -1, 1, 30_000, 1)
+            + (struct.pack(">h", len(name)) + name)
+            + struct.pack(">iii", 1, partition, len(batch))
+            + batch
+        )
+        self.under_way: deque[float] = deque()
+
+    def produce(self) -> None:
+        self.under_way.append(time.perf_counter())
+        self.send(self._request)
+
+    def read(self) -> list[float]:
+        """How long each answer took that came, in seconds."""
+        took = []
+        for answer in self.answers():
+            (length,) = struct.unpack_from(">h", answer, 8)
+            _, error = struct.unpack_from(">ih", answer, 14 + length)
+            if error:
+                raise ConnectionError(f"a produce request was answered with error {error}")
+            took.append(time.perf_counter() - self.under_way.popleft())
+        return took
+
+
+def leaders(broker: Contestant, topic: str) -> dict[int, tuple[str, int]]:
+    """Where the leader of each partition is reached."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
+    metadata = admin.list_topics(topic, timeout=30)
+    found = {}
+    for number, partition in metadata.topics[topic].partitions.items():
+        node = metadata.brokers[partition.leader]
+        found[number] = (node.host, node.port)
+    return found
+
+
+def measure_consumers(broker: Contestant, topic: str, count: int, seconds: float) -> Delays:
+    """`count` consumers that read all of 8 partitions; 10,000 records/s are delivered in all.
+
+    So 10,000 / count are sent a second, and each of them wakes up every consumer.
+    """
+    new_topic(broker, topic, 8)
+    places: dict[tuple[str, int], list[int]] = {}
+    for partition, address in leaders(broker, topic).items():
+        places.setdefault(address, []).append(partition)
+    stop = threading.Event()
+    producing = threading.Thread(target=_send_times, args=(broker, topic, 10_000 / count, stop))
+    with _watched(
+        FetchingConnection(address, topic, partitions)
+        for _ in range(count)
+        for address, partitions in places.items()
+    ) as selector:
+        producing.start()
+        try:
+            _consume(selector, SETTLE_SECONDS)
+            cpu = broker.cpu_seconds()
+            ages = _consume(selector, seconds)
+            cpu = broker.cpu_seconds() - cpu
+        finally:
+            stop.set()
+            producing.join()
+    delete_topic(broker, topic)
+    return _delays(ages, cpu / seconds)
+
+
+def measure_idle_polls(broker: Contestant, topic: str, count: int, seconds: float) -> float:
+    """Cores that `count` connections cost, each with a fetch that finds nothing and is repeated."""
+    new_topic(broker, topic)
+    address = leaders(broker, topic)[0]
+    with _watched(FetchingConnection(address, topic, [0]) for _ in range(count)) as selector:
+        _consume(selector, SETTLE_SECONDS)
+        cpu = broker.cpu_seconds()
+        _consume(selector, seconds)
+        cpu = broker.cpu_seconds() - cpu
+    delete_topic(broker, topic)
+    return cpu / seconds
+
+
+def _send_times(broker: Contestant, topic: str, rate: float, stop: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
+    pace = Pace(rate)
+    number = 0
+    while not stop.is_set():
+        pace.wait_for(number)
+        value = MARK + b"%020.9f" % time.perf_counter()
+        producer.produce(topic, value.ljust(SIZE), partition=number % 8)
+        producer.poll(0)
+        number += 1
+    producer.flush(30)
+
+
+def _consume(selector: selectors.BaseSelector, seconds: float) -> list[float]:
+    ages: list[float] = []
+    ends = time.perf_counter() + seconds
+    while (left := ends - time.perf_counter()) > 0:
+        for key, _ in selector.select(left):
+            sent = key.data.read()
+            now = time.perf_counter()
+            ages += [now - each for each in sent]
+    return ages
+
+
+def measure_connections(
+    broker: Contestant, topic: str, count: int, per_second: float, seconds: float
+) -> Delays:
+    """`count` connections, each with `per_second` produce requests of one record; 4 partitions."""
+    new_topic(broker, topic, 4)
+    places = leaders(broker, topic)
+    with _watched(
+        ProducingConnection(places[number % 4], topic, number % 4) for number in range(count)
+    ) as selector:
+        connections = [key.data for key in selector.get_map().values()]
+        _produce(selector, connections, per_second, SETTLE_SECONDS)
+        cpu = broker.cpu_seconds()
+        took = _produce(selector, connections, per_second, seconds)
+        cpu = broker.cpu_seconds() - cpu
+    delete_topic(broker, topic)
+    return _delays(took, cpu / seconds)
+
+
+def _produce(
+    selector: selectors.BaseSelector,
+    connections: list[ProducingConnection],
+    per_second: float,
+    seconds: float,
+) -> list[float]:
+    """Requests are sent when they are due, whatever became of those before; all are waited for."""
+    took: list[float] = []
+    began, number = time.perf_counter(), 0
+    rate = per_second * len(connections)
+    total = int(rate * seconds)
+    while len(took) < total:
+        now = time.perf_counter() - began
+        if now > seconds + LONGEST_ANSWER_S:
+            raise TimeoutError(f"{len(took)} of {total} requests were answered")
+        while number < total and number / rate <= now:
+            connections[number % len(connections)].produce()
+            number += 1
+        due = number / rate - now if number < total else LONGEST_ANSWER_S
+        for key, _ in selector.select(max(due, 0)):
+            took += key.data.read()
+    return took
+
+
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
+
+
+@contextmanager
+def _watched(connections: Iterator[AnyConnection]) -> Iterator[selectors.BaseSelector]:
+    """A selector of all of them, each the data of its socket; closed in the end."""
+    with selectors.DefaultSelector() as selector:
+        opened: list[AnyConnection] = []
+        try:
+            for each in connections:
+                opened.append(each)
+                selector.register(each.socket, selectors.EVENT_READ, each)
+            yield selector
+        finally:
+            for each in opened:
+                each.socket.close()
+
+
+def _delays(seconds: list[float], cpu: float) -> Delays:
+    found = percentiles(np.array(seconds) * 1000)
+    return Delays(found["p50"], found["p99"], cpu)
