@@ -27,7 +27,7 @@ PLACED = re.compile(r"`([\w/]+\.py)` \(`(\w+)`\)")
 
 @cache
 def _tree() -> frozenset[str]:
-    skipped = (".venv", ".path", ".git", ".cache", "build", ".mypy_cache", ".ruff_cache")
+    skipped = (".venv", ".path", ".git", ".cache", "build", "wheels", ".mypy_cache", ".ruff_cache")
     found = {"bradbury"}
     for path in ROOT.iterdir():
         if path.name in skipped:
