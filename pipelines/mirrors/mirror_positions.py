@@ -4,6 +4,8 @@
         key    {"cluster": id of the source, "topic": ..., "partition": ...}
         value  {"offset": next one to be copied, "to": topic of the target, "topic_id": source's,
                 "syncs": [[source start, end, target start, end, 1 if exact], ...]}
+        key    {"cluster": ..., "note": name}    what else a mirror or a migration remembers
+        value  its content
 
 What always holds: a committed position says exactly which records of its partition are in the
 target, because it became visible with them. So a mirror goes on there, whatever ended the former.
@@ -15,13 +17,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
 
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
-from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import TopicAlreadyExists
+from ...clients.wire.record_metadata import RecordMetadata, TopicPartition
+from ...protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ..loads.loaded_offsets import LoadedOffsets
 from ..ranges.partition_range import ReadLimits
 from ..ranges.range_reader import RangeReader
@@ -43,6 +46,21 @@ class MirrorPosition(NamedTuple):
     syncs: OffsetSyncs
 
 
+Notes = Mapping[str, Mapping[str, Any]]
+"""By name."""
+
+
+class MirrorState(NamedTuple):
+    """All that a positions topic says. Of each key the newest record counts."""
+
+    positions: tuple[MirrorPosition, ...] = ()
+    noted: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
+    """Source cluster, name, content."""
+
+    def notes(self, cluster: str) -> Notes:
+        return {name: content for of, name, content in self.noted if of == cluster}
+
+
 def positions_topic(alias: str) -> str:
     return f"mirror-offsets.{alias}.internal"
 
@@ -56,32 +74,47 @@ def make_positions_topic(admin: Admin, name: str, replication_factor: int) -> No
         pass
 
 
-def read_positions(
-    bootstrap: str, topic: str, limits: ReadLimits
-) -> dict[tuple[str, TopicPartition], MirrorPosition]:
-    """What is committed, by source cluster and partition. The newest of each partition counts."""
-    client = reading_client(bootstrap, limits.fetch)
-    ranges = resolve_ranges(client, [topic], "earliest", "latest", limits)
-    found: dict[tuple[str, TopicPartition], MirrorPosition] = {}
+def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
+    """What is committed in admin's cluster; nothing if there is no such topic.
+
+    Raises:
+        ValueError: a record is none that a mirror wrote.
+    """
+    if topic not in admin.list_topics(include_internal=True):
+        return MirrorState()
+    client = reading_client(admin.bootstrap_servers, limits.fetch)
+    try:
+        ranges = resolve_ranges(client, [topic], "earliest", "latest", limits)
+    except UnknownTopicOrPartition:  # it was deleted in this moment
+        return MirrorState()
+    newest: dict[bytes, bytes] = {}
     with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges):
-            table = decoded.table
-            pairs = zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
-            for key, position in _decode(pairs):
-                if position is None:
-                    found.pop(key, None)
+            keys, values = decoded.keys.to_pylist(), decoded.values.to_pylist()
+            for key, value in zip(keys, values, strict=True):
+                if value is None:
+                    newest.pop(key, None)
                 else:
-                    found[key] = position
-    return found
+                    newest[key] = value
+    decoded_records = [_decode(key, value) for key, value in newest.items()]
+    return MirrorState(
+        tuple(one for one in decoded_records if isinstance(one, MirrorPosition)),
+        tuple(one for one in decoded_records if not isinstance(one, MirrorPosition)),
+    )
 
 
-def mirrored_from(admin: Admin, cluster: str, limits: ReadLimits) -> set[str]:
-    """Topics of admin's cluster that some mirror fills from the cluster of this id."""
+def mirrored_from(
+    admin: Admin, cluster: str, limits: ReadLimits, *, but: frozenset[str] = frozenset()
+) -> set[str]:
+    """Topics of admin's cluster that some mirror fills from the cluster of this id.
+
+    but: topics of positions that are not asked.
+    """
     return {
         position.target
         for topic in admin.list_topics(include_internal=True)
-        if _TOPIC.fullmatch(topic)
-        for position in read_positions(admin.bootstrap_servers, topic, limits).values()
+        if _TOPIC.fullmatch(topic) and topic not in but
+        for position in read_state(admin, topic, limits).positions
         if position.cluster == cluster
     }
 
@@ -105,6 +138,14 @@ def write_positions(
             "syncs": [[*map(int, piece)] for piece in syncs.get(source, OffsetSyncs()).pieces],
         }
         producer.send(topic, key=_json(key), value=_json(value), partition=0)
+
+
+def write_note(
+    producer: Producer, topic: str, cluster: str, name: str, content: Mapping[str, object]
+) -> Future[RecordMetadata]:
+    """Send it; in a transaction where it is to become visible with others."""
+    key = {"cluster": cluster, "note": name}
+    return producer.send(topic, key=_json(key), value=_json(content), partition=0)
 
 
 def withdraw_positions(
@@ -143,35 +184,25 @@ def as_offsets(positions: Iterable[MirrorPosition]) -> LoadedOffsets:
     )
 
 
-def _decode(
-    pairs: Iterable[tuple[bytes | None, bytes | None]],
-) -> Iterator[tuple[tuple[str, TopicPartition], MirrorPosition | None]]:
-    """None: it was withdrawn. Raises ValueError for records that no mirror wrote."""
-    for key, value in pairs:
-        try:
-            of = json.loads(key or b"")
-            source = TopicPartition(str(of["topic"]), int(of["partition"]))
-            if value is None:
-                yield (str(of["cluster"]), source), None
-                continue
-            at = json.loads(value)
-            pieces = tuple(_sync(each) for each in at["syncs"])
-            yield (
-                (str(of["cluster"]), source),
-                MirrorPosition(
-                    str(of["cluster"]),
-                    source,
-                    str(at["to"]),
-                    str(at["topic_id"]),
-                    int(at["offset"]),
-                    OffsetSyncs(pieces),
-                ),
-            )
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"not a position of a mirror: {key!r}: {value!r}") from error
+def _decode(key: bytes, value: bytes) -> MirrorPosition | tuple[str, str, Mapping[str, Any]]:
+    """Raises ValueError for a record that no mirror wrote."""
+    try:
+        of, at = json.loads(key or b""), json.loads(value)
+        if "note" in of:
+            return str(of["cluster"]), str(of["note"]), dict(at)
+        return MirrorPosition(
+            str(of["cluster"]),
+            TopicPartition(str(of["topic"]), int(of["partition"])),
+            str(at["to"]),
+            str(at["topic_id"]),
+            int(at["offset"]),
+            OffsetSyncs(tuple(read_sync(each) for each in at["syncs"])),
+        )
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"not a position of a mirror: {key!r}: {value!r}") from error
 
 
-def _sync(numbers: list[int]) -> OffsetSync:
+def read_sync(numbers: Sequence[int]) -> OffsetSync:
     source_start, source_end, target_start, target_end, is_exact = map(int, numbers)
     return OffsetSync(source_start, source_end, target_start, target_end, bool(is_exact))
 

@@ -32,6 +32,12 @@ _VERSION: Final = 0
 _WITHOUT_MEMBERS: Final = ("empty", "dead", "")
 
 
+def groups_with_offsets(admin: Admin, wanted: NameFilter) -> list[str]:
+    """Those that are wanted and commit offsets: share groups have a state of their own kind."""
+    listed = admin.list_groups()
+    return wanted.of(each.group_id for each in listed if each.type.lower() != "share")
+
+
 class MirroredGroups:
     """Used by one thread. With a filter that is empty nothing is done."""
 
@@ -59,7 +65,7 @@ class MirroredGroups:
         """
         if not self._wanted:
             return
-        groups = self._wanted.of(each.group_id for each in self._source.list_groups())
+        groups = groups_with_offsets(self._source, self._wanted)
         translated = {group: self._translated(group, syncs, targets) for group in groups}
         self._write_checkpoints(translated, replication_factor)
         states = {each.group_id: each.state.lower() for each in self._target.list_groups()}

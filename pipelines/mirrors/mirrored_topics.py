@@ -66,8 +66,24 @@ def target_name(topic: str, alias: str, policy: Policy) -> str:
     return topic if policy == "identity" else f"{alias}.{topic}"
 
 
+def set_configs(admin: Admin, topic: str) -> dict[str, str]:
+    """What is set on the topic itself, and is no default."""
+    return {
+        key: entry.value
+        for key, entry in admin.describe_configs(topic).items()
+        if entry.source == _SET_ON_TOPIC and entry.value is not None
+    }
+
+
 def make_topic(
-    source: Admin, target: Admin, topic: str, name: str, *, partitions: int, replication_factor: int
+    source: Admin,
+    target: Admin,
+    topic: str,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    without_configs: frozenset[str] = frozenset(),
 ) -> None:
     """Make the target's topic, or give it as many partitions as the source's has.
 
@@ -77,9 +93,9 @@ def make_topic(
     """
     if name not in target.list_topics(include_internal=True):
         configs = {
-            key: entry.value
-            for key, entry in source.describe_configs(topic).items()
-            if entry.source == _SET_ON_TOPIC and key not in _NOT_COPIED and entry.value is not None
+            key: value
+            for key, value in set_configs(source, topic).items()
+            if key not in _NOT_COPIED and key not in without_configs
         }
         try:
             target.create_topic(name, partitions, replication_factor, configs=configs)

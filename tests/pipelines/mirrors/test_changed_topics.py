@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bradbury
-from bradbury.pipelines.mirrors.mirror import MirrorFailed
+from bradbury.pipelines.mirrors.mirror_settings import MirrorFailed
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.protocol.errors import KafkaError
 

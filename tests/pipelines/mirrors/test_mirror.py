@@ -1,8 +1,5 @@
 """Are a source's records in the target once, whole, in order, whatever ended the mirrors before?"""
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 import bradbury
-from bradbury.pipelines.mirrors.mirror import MirrorFailed, MirrorProgress
+from bradbury.pipelines.mirrors.mirror_settings import MirrorFailed, MirrorProgress
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.protocol.errors import ConnectionFailed, ProducerFenced
+from bradbury.tests.support.killed_program import kill_at
 
 START_MS = time.time_ns() // 1_000_000 - 3_600_000
 COLUMNS = ["partition", "timestamp", "key", "value", "headers"]
@@ -161,25 +159,14 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.long  # killed again and again
 @pytest.mark.slow
 def test_killed_again_and_again_each_record_is_there_once(
     source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
 ) -> None:
     send(source.bootstrap_servers, topic, range(20_000), batch_size=2_000)
     arguments = [topic, source.bootstrap_servers, alias, bootstrap]
-    kills = 0
-    for commits in (1, 3, 6, 1_000):
-        with subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True
-        ) as running:
-            assert running.stdout is not None
-            for number, line in enumerate(running.stdout):
-                if line == "done\n":
-                    break
-                if number == commits:
-                    running.send_signal(signal.SIGKILL)
-                    kills += 1
-    assert kills == 3
+    assert kill_at(PROGRAM, arguments, (1, 3, 6, 1_000)) == 3
     assert rows(bootstrap, f"{alias}.{topic}") == rows(source.bootstrap_servers, topic)
 
 

@@ -1,0 +1,1 @@
+"""`bradbury migrate`: from a Kafka cluster to here, and back."""

@@ -1,0 +1,273 @@
+"""The cut-over: the moment from which the target counts.
+
+    1  wait until nothing moves in the source: no new records, no open transaction, no group members
+    2  take over from the process that follows, and copy the rest
+    3  compare both sides, what was not compared before
+    4  set topics' configs and groups' offsets as they are in the source
+    5  note where both sides end: there the way back begins
+
+What always holds: whatever ends it before the last step, the migration goes on as if there had
+been none. What comes to the source later is found (late), and brought by another cut-over.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...clients.admin.admin import Admin
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import InvalidConfig, InvalidRequest
+from ..mirrors import mirror_positions
+from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings
+from ..mirrors.mirrored_groups import groups_with_offsets
+from ..mirrors.mirrored_topics import NameFilter, set_configs
+from ..mirrors.offset_syncs import OffsetSync
+from .migration_notes import (
+    MIGRATION,
+    CutOverEnds,
+    MigrationNote,
+    cut_over_ends,
+    cut_over_note,
+    first_names,
+)
+from .migration_session import TIMESTAMP_TYPE, MigrationSession, now_ms
+from .migration_status import source_ends
+from .moved_groups import EMPTY_STATES, GroupMover, MovedGroup
+from .verification import PartitionCheck
+from .verifier import Verifier, late_checks, log_sides
+
+LOOK_SECONDS: Final = 0.5
+_THROTTLES: Final = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+)
+_MIN_ISR: Final = "min.insync.replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class CutOver:
+    """What was done. is_done: else the checks say why not, and nothing has changed.
+
+    records: copied by it. remarks: what has to be looked at by hand.
+    """
+
+    is_done: bool
+    is_late: bool
+    records: int
+    partitions: int
+    groups: tuple[MovedGroup, ...]
+    checks: tuple[PartitionCheck, ...]
+    remarks: tuple[str, ...]
+
+
+def wait_until_quiet(
+    source: Admin,
+    topics: NameFilter,
+    groups: NameFilter | None,
+    *,
+    quiet_s: float,
+    timeout_s: float,
+    on_wait: Callable[[str], None],
+) -> None:
+    """Return when nothing has moved in the source for `quiet_s`. groups: None for any.
+
+    Raises:
+        MirrorFailed: something did for `timeout_s`; its text names it.
+    """
+    deadline = time.monotonic() + timeout_s
+    ends = source_ends(source, topics)
+    changed_at, moved, said = time.monotonic(), "", ""
+    while True:
+        found = source_ends(source, topics)
+        now = time.monotonic()
+        if found != ends:
+            where = first_names(key for key in found if found[key] != ends.get(key))
+            moved = f"{where} get records: stop their producers"
+            ends, changed_at = found, now
+        what = _what_moves(source, ends, groups)
+        if what is None and now - changed_at >= quiet_s:
+            return
+        what = what or moved or "waiting whether anything moves"
+        if now >= deadline:
+            raise MirrorFailed(f"not cut over, nothing was changed: {what}")
+        if what != said:
+            on_wait(what)
+            said = what
+        time.sleep(min(LOOK_SECONDS, max(0.0, deadline - now)))
+
+
+def _what_moves(
+    source: Admin, ends: Mapping[TopicPartition, tuple[int, int]], groups: NameFilter | None
+) -> str | None:
+    is_open = [key for key, (stable, end) in ends.items() if stable < end]
+    if is_open:
+        return (
+            f"a transaction is open in {first_names(is_open)}: let its producer end it, or see "
+            "`bradbury transactions find-hanging`"
+        )
+    if groups is None:
+        return None
+    wanted = set(groups_with_offsets(source, groups))
+    live = sorted(
+        each.group_id
+        for each in source.list_groups()
+        if each.group_id in wanted and each.state.lower() not in EMPTY_STATES
+    )
+    if live:
+        more = f" and {len(live) - 3} more" if len(live) > 3 else ""
+        return (
+            f"groups with members in the source: {', '.join(live[:3])}{more}: stop them, or say "
+            "--allow-live-groups, by which what they read from now on comes again"
+        )
+    return None
+
+
+def cut_over(
+    settings: MirrorSettings,
+    wanted: MigrationNote,
+    *,
+    is_late: bool,
+    verify: bool,
+    on_progress: Callable[[MirrorProgress], None],
+    on_step: Callable[[str], None],
+) -> CutOver:
+    """Steps 2 to 5. Raises MirrorFailed if the source moves after all."""
+    with MigrationSession(settings, wanted, is_late=is_late) as session:
+        session.topics.look(must_find=True)
+        copier = session.copier
+        copier.copy(threading.Event(), on_progress, math.inf)
+        copier.say_what_is_filled()  # past a skip at the end
+        _check_that_all_is_here(session, settings)
+        copied = session.progress = copier.progress
+        checks: list[PartitionCheck] = []
+        if verify:
+            on_step("comparing both sides")
+            if is_late:
+                checks = late_checks(settings, session.placed)
+            else:
+                checks = Verifier(settings, session.source, session.target).verify()
+            if not all(one.is_same for one in checks):
+                return CutOver(
+                    False,
+                    is_late,
+                    copied.records,
+                    len(copier.positions.offsets),
+                    (),
+                    tuple(checks),
+                    (),
+                )
+        remarks = [] if is_late else align_configs(settings, session, on_step)
+        groups: Sequence[MovedGroup] = ()
+        if not is_late:
+            on_step("setting the groups' offsets")
+            groups = GroupMover(
+                session.source,
+                session.target,
+                *log_sides(settings),
+                copier.syncs,
+                session.base.late,
+                _partitions(session),
+            ).move(settings.groups)
+        _note(session, settings)
+        return CutOver(
+            True,
+            is_late,
+            copied.records,
+            len(_partitions(session)),
+            tuple(groups),
+            tuple(checks),
+            tuple(remarks),
+        )
+
+
+def _partitions(session: MigrationSession) -> list[TopicPartition]:
+    targets = session.copier.targets
+    return sorted(key for key in session.copier.positions.offsets if key.topic in targets)
+
+
+def _check_that_all_is_here(session: MigrationSession, settings: MirrorSettings) -> None:
+    offsets = session.copier.positions.offsets
+    ends = source_ends(session.source, settings.topics)
+    targets = session.copier.targets
+    moved = [
+        key for key, (_, end) in ends.items() if key.topic in targets and offsets.get(key) != end
+    ]
+    if moved:
+        raise MirrorFailed(
+            f"not cut over: {first_names(moved)} got records meanwhile; stop their producers. "
+            "Until then follow on: bradbury migrate"
+        )
+
+
+def _note(session: MigrationSession, settings: MirrorSettings) -> None:
+    """The last word, in one transaction."""
+    topic = mirror_positions.positions_topic(settings.alias)
+    keys = _partitions(session)
+    here = {key: at.offset for key, at in session.target.list_offsets(keys).items()}
+    offsets = session.copier.positions.offsets
+    ends = CutOverEnds({key: (offsets[key], here[key]) for key in keys}, {})
+    number = session.note.number
+    if session.note.is_cut_over:  # late: the way back begins where it did
+        state = mirror_positions.read_state(session.target, topic, settings.limits)
+        before = cut_over_ends(state.notes(session.cluster), number)
+        late: dict[TopicPartition, tuple[OffsetSync, ...]] = dict(before.late)
+        for key, pieces in session.placed.items():
+            if key in before.ends:
+                late[key] = (*late.get(key, ()), *pieces)
+        kept = {
+            key: (offsets[key], before.ends.get(key, both)[1]) for key, both in ends.ends.items()
+        }
+        ends = CutOverEnds(kept, late)
+    note = replace(session.note, state="cut over", at=now_ms())
+    with session.producer.transaction():
+        for name in sorted({key.topic for key in keys}):
+            mirror_positions.write_note(
+                session.producer,
+                topic,
+                session.cluster,
+                cut_over_note(name),
+                ends.content(number, name),
+            )
+        mirror_positions.write_note(
+            session.producer, topic, session.cluster, MIGRATION, note.content()
+        )
+    session.note = note
+
+
+def align_configs(
+    settings: MirrorSettings, session: MigrationSession, on_step: Callable[[str], None]
+) -> list[str]:
+    """Set what is set in the source, and say what the target cannot have."""
+    on_step("setting the topics' configs")
+    remarks = []
+    for topic in sorted(session.copier.targets):
+        wanted = {
+            key: value
+            for key, value in set_configs(session.source, topic).items()
+            if key not in _THROTTLES and key not in settings.without_configs
+        }
+        there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
+        here = session.target.describe_configs(topic)
+        wanted[TIMESTAMP_TYPE] = there or ""
+        replicas = min(
+            len(one.replicas) for one in session.target.describe_topics([topic])[0].partitions
+        )
+        if int(wanted.get(_MIN_ISR, 1)) > replicas:
+            remarks.append(
+                f"{topic}: {_MIN_ISR}={wanted.pop(_MIN_ISR)} is not set, since it has "
+                f"{replicas} replicas here"
+            )
+        for key, value in wanted.items():
+            known = here.get(key)
+            if known is not None and known.value == value:
+                continue
+            try:
+                session.target.alter_configs(topic, {key: value})
+            except (InvalidConfig, InvalidRequest) as error:
+                remarks.append(f"{topic}: {key}={value} is not set: {error}")
+    return remarks

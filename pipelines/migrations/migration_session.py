@@ -1,0 +1,237 @@
+"""A migration's mirror: topics under their own names, groups, and which way it goes.
+
+What always holds:
+    A topic of the target that has records which this migration did not bring is left alone.
+    The way back begins where the way there was cut over, so that nothing is copied twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ...clients.admin.admin import Admin
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import ConnectionFailed
+from ..mirrors import mirror_positions
+from ..mirrors.mirror_positions import MirrorPosition, MirrorState
+from ..mirrors.mirror_session import MirrorSession, cluster_to_read
+from ..mirrors.mirror_settings import MirrorFailed, MirrorSettings, no_topic_matches
+from ..mirrors.offset_syncs import OffsetSync
+from ..mirrors.record_copier import known_of
+from .migration_notes import (
+    MIGRATION,
+    CutOverEnds,
+    MigrationNote,
+    beginning,
+    cut_over_ends,
+    first_names,
+    late_records,
+    migration_alias,
+    turned,
+    turned_positions,
+)
+
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+CREATE_TIME: Final = "CreateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class BothWays:
+    """What the two clusters remember of migrations between them.
+
+    state: of this direction, in the target. back: of the other one, in the source.
+    """
+
+    cluster: str
+    target_cluster: str
+    state: MirrorState
+    back: MirrorState
+
+    @property
+    def note(self) -> MigrationNote | None:
+        return MigrationNote.read(self.state.notes(self.cluster))
+
+    @property
+    def back_note(self) -> MigrationNote | None:
+        return MigrationNote.read(self.back.notes(self.target_cluster))
+
+    @property
+    def is_turned_back(self) -> bool:
+        """Whether the other direction is the last word."""
+        note, back = self.note, self.back_note
+        return back is not None and (note is None or back.number > note.number)
+
+    @property
+    def base(self) -> CutOverEnds:
+        """Where the way back begins: the ends of the way there, (source, target) of now."""
+        note, back = self.note, self.back_note
+        if back is None or not back.is_cut_over or (note is not None and note.number < back.number):
+            return CutOverEnds({}, {})
+        there = cut_over_ends(self.back.notes(self.target_cluster), back.number)
+        return CutOverEnds(
+            {key: (there_end, here_end) for key, (here_end, there_end) in there.ends.items()},
+            {key: tuple(turned(one) for one in late) for key, late in there.late.items()},
+        )
+
+
+def read_both_ways(settings: MirrorSettings, source: Admin, target: Admin) -> BothWays:
+    """Raises ConnectionFailed, which says of which cluster."""
+    cluster = cluster_to_read(source)
+    try:
+        target_cluster = target.describe_cluster().cluster_id
+    except ConnectionFailed as error:
+        raise type(error)(f"the cluster to go to: {error}") from None
+    source_limits = replace(
+        settings.limits, fetch=replace(settings.limits.fetch, security=settings.source_security)
+    )
+    return BothWays(
+        cluster,
+        target_cluster,
+        mirror_positions.read_state(
+            target,
+            mirror_positions.positions_topic(migration_alias(cluster)),
+            settings.limits,
+        ),
+        mirror_positions.read_state(
+            source,
+            mirror_positions.positions_topic(migration_alias(target_cluster)),
+            source_limits,
+        ),
+    )
+
+
+class MigrationSession(MirrorSession):
+    """note: what is wanted; its number and state are set here. is_late: after a cut-over."""
+
+    def __init__(
+        self, settings: MirrorSettings, wanted: MigrationNote, *, is_late: bool = False
+    ) -> None:
+        super().__init__(settings)
+        self._wanted = wanted
+        self._is_late = is_late
+        self.note = wanted
+        self.base = CutOverEnds({}, {})
+        self.placed: dict[TopicPartition, list[OffsetSync]] = {}
+        """Of late records, where they are."""
+
+    def _begin(self) -> None:
+        settings = self._settings
+        if not settings.topics.of(each.name for each in self.source.describe_topics()):
+            raise MirrorFailed(no_topic_matches(settings))  # before anything is remembered of it
+        ways = read_both_ways(settings, self.source, self.target)
+        if self._is_late:
+            assert ways.note is not None
+            number, is_turned = ways.note.number, False
+            self.note = ways.note
+        else:
+            begins = beginning(ways.note, ways.back_note, settings.source, settings.target)
+            number, is_turned = begins.number, begins.is_turned
+            is_same = ways.note is not None and ways.note.number == number
+            at = ways.note.at if ways.note is not None and is_same else now_ms()
+            self.note = replace(self._wanted, number=number, state="following", at=at)
+        known = known_of(ways.state.positions, self.cluster, self.source)
+        if is_turned:
+            known = self._turned(ways, known)
+        if not self._is_late and (ways.note is None or ways.note != self.note):
+            self._say_that_it_begins(known if is_turned else [])
+        self.base = read_both_ways(settings, self.source, self.target).base
+        back_topic = mirror_positions.positions_topic(migration_alias(ways.target_cluster))
+        self.take_over(
+            known,
+            turned_around=frozenset({back_topic} if ways.back_note is not None else ()),
+            skips=self.base.late,
+            on_placed=self._on_placed,
+        )
+
+    def _on_placed(self, placed: Mapping[TopicPartition, OffsetSync]) -> None:
+        if self._is_late:
+            for key, piece in placed.items():
+                self.placed.setdefault(key, []).append(piece)
+
+    def _turned(self, ways: BothWays, known: Sequence[MirrorPosition]) -> list[MirrorPosition]:
+        """Raises MirrorFailed if records came to the target after it was left, in between too."""
+        back = ways.back_note
+        assert back is not None
+        there = cut_over_ends(ways.back.notes(ways.target_cluster), back.number)
+        found = turned_positions(
+            ways.back,
+            there.ends,
+            ways.cluster,
+            {each.name: str(each.topic_id) for each in self.source.describe_topics()},
+            {each.name: str(each.topic_id) for each in self.target.describe_topics()},
+            ways.target_cluster,
+        )
+        keys = [each.source for each in found]
+        ends = {key: at.offset for key, at in self.target.list_offsets(keys).items()}
+        late = late_records({key: there.ends[key] for key in keys}, ends)
+        if late:
+            raise MirrorFailed(
+                f"{first_names(late)} of {self._settings.target} got records after the cut-over; "
+                f"bring them first: bradbury migrate cut-over --from {self._settings.target} "
+                f"--bootstrap {self._settings.source}"
+            )
+        mixed = [key for key in keys if not all(one.is_exact for one in there.late.get(key, ()))]
+        if mixed:
+            raise MirrorFailed(
+                f"{first_names(mixed)}: records that came to {self._settings.target} after the "
+                f"cut-over lie between those of producers in {self._settings.source}, and would be "
+                "twice in the former; leave the topic out by --exclude, and mirror it under "
+                "another name (bradbury mirror)"
+            )
+        turned_keys = set(keys)
+        return [*found, *(each for each in known if each.source not in turned_keys)]
+
+    def _say_that_it_begins(self, known: Sequence[MirrorPosition]) -> None:
+        """With where the way back begins, in one transaction."""
+        topic = mirror_positions.positions_topic(self._settings.alias)
+        with self.producer.transaction():
+            mirror_positions.write_note(
+                self.producer, topic, self.cluster, MIGRATION, self.note.content()
+            )
+            mirror_positions.write_positions(
+                self.producer,
+                topic,
+                self.cluster,
+                mirror_positions.as_offsets(known),
+                {each.source.topic: each.target for each in known},
+                {each.source: each.syncs for each in known},
+                [each.source for each in known],
+            )
+
+    def _check_target(self, topic: str, partitions: int) -> None:
+        described = self.target.describe_topics([topic])[0]
+        where = f"topic {topic!r} is in {self._settings.target} already"
+        remedy = "delete it there, or leave it out by --exclude"
+        if len(described.partitions) > partitions:
+            raise MirrorFailed(
+                f"{where}, with {len(described.partitions)} partitions and not {partitions}: "
+                f"a key's records would come to others; {remedy}"
+            )
+        keys: list[Any] = [(topic, one.partition) for one in described.partitions]
+        ends = self.target.list_offsets(keys)
+        starts = self.target.list_offsets(keys, "earliest")
+        if any(ends[key].offset > starts[key].offset for key in ends):
+            raise MirrorFailed(f"{where}, with records that this migration did not bring: {remedy}")
+
+    def _prepare_target(self, topic: str) -> None:
+        """Records keep their times while they are copied; the cut-over sets what the source has."""
+        if self.target.describe_configs(topic)[TIMESTAMP_TYPE].value != CREATE_TIME:
+            self.target.alter_configs(topic, {TIMESTAMP_TYPE: CREATE_TIME})
+
+    def sync_groups(self) -> None:
+        if not self._is_over():
+            super().sync_groups()
+
+    def _is_over(self) -> bool:
+        """Cut over by another process: an idle session would not find out by being fenced."""
+        topic = mirror_positions.positions_topic(self._settings.alias)
+        state = mirror_positions.read_state(self.target, topic, self._settings.limits)
+        note = MigrationNote.read(state.notes(self.cluster))
+        return note is not None and note.is_cut_over
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

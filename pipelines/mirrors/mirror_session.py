@@ -1,0 +1,208 @@
+"""The connections of a mirror, and the loop that follows topics until somebody says stop.
+
+A session is entered again when brokers were away for a while: entering it ends what a former one
+has left open, and reads how far the mirror is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Self
+
+from ...clients.admin.admin import Admin
+from ...clients.security.security_options import as_given
+from ...clients.wire.cluster_client import is_retriable
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
+from . import mirror_positions
+from .followed_topics import FollowedTopics
+from .mirror_positions import MirrorPosition
+from .mirror_settings import MirrorProgress, MirrorSettings
+from .mirrored_groups import MirroredGroups
+from .offset_syncs import OffsetSync
+from .record_copier import RecordCopier, known_of
+from .worker_layout import lay_out, mirror_producer
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.2
+TOPICS_SECONDS: Final = 5.0
+"""So often a continuous mirror looks for new topics and partitions."""
+BEGIN_AGAIN_SECONDS: Final = 1.0
+
+
+class MirrorSession:
+    """Used by one thread. progress: of all the times it was entered."""
+
+    def __init__(self, settings: MirrorSettings) -> None:
+        self._settings = settings
+        self._worked_at: float | None = None
+        self._copier: RecordCopier | None = None
+        self.progress = MirrorProgress()
+
+    def __enter__(self) -> Self:
+        settings = self._settings
+        self.source = Admin(settings.source, **as_given(settings.source_security))
+        self.target = Admin(settings.target, **as_given(settings.limits.fetch.security))
+        self.producer = mirror_producer(settings, settings.transactional_id)
+        try:
+            self.cluster = cluster_to_read(self.source)
+            topic = mirror_positions.positions_topic(settings.alias)
+            mirror_positions.make_positions_topic(self.target, topic, settings.replication_factor)
+            self._groups = MirroredGroups(
+                settings.groups, self.source, self.target, self.producer, settings.alias
+            )
+            # Ends a former mirror's transaction, so that what is read next is the last word.
+            self.producer.init_transactions()
+            lay_out(settings, self.target, self.producer, self.cluster, 0)
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self) -> None:
+        settings = self._settings
+        topic = mirror_positions.positions_topic(settings.alias)
+        state = mirror_positions.read_state(self.target, topic, settings.limits)
+        self.take_over(known_of(state.positions, self.cluster, self.source))
+
+    def take_over(
+        self,
+        known: Sequence[MirrorPosition],
+        *,
+        turned_around: frozenset[str] = frozenset(),
+        skips: Mapping[TopicPartition, Sequence[OffsetSync]] = MappingProxyType({}),
+        on_placed: Callable[[Mapping[TopicPartition, OffsetSync]], None] = lambda placed: None,
+    ) -> None:
+        """Go on from these positions. See FollowedTopics and RecordCopier."""
+        settings = self._settings
+        self._copier = RecordCopier(
+            settings,
+            self.source,
+            self.producer,
+            self.cluster,
+            known,
+            self.progress,
+            skips=skips,
+            on_placed=on_placed,
+        )
+        self.topics = FollowedTopics(
+            settings,
+            self.source,
+            self.target,
+            self._copier,
+            {each.source.topic: each.target for each in known},
+            turned_around,
+            self._check_target,
+            self._prepare_target,
+        )
+
+    @property
+    def copier(self) -> RecordCopier:
+        assert self._copier is not None, "the session was not entered"
+        return self._copier
+
+    def _check_target(self, topic: str, partitions: int) -> None:
+        """Of the target, which is there already and was not filled yet: any is right."""
+
+    def _prepare_target(self, topic: str) -> None:
+        """As it is."""
+
+    def _is_over(self) -> bool:
+        """Whether somebody has ended what this session is for."""
+        return False
+
+    def __exit__(self, *_: object) -> None:
+        if self._copier is not None:
+            self.progress = self._copier.progress
+            self._worked_at = self._copier.worked_at or self._worked_at
+        self.producer.close(10)
+        self.source.close()
+        self.target.close()
+
+    def run(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        *,
+        continuous: bool,
+    ) -> None:
+        """Copy what there is; with `continuous` until `stopped`."""
+        copier = self.copier
+        interval_s = self._settings.sync_groups_interval_s
+        self.topics.look(must_find=not continuous)
+        looked_at = synced_at = time.monotonic()
+        turn_s = min(TOPICS_SECONDS, interval_s) if continuous else math.inf
+        is_done = copier.copy(stopped, on_progress, turn_s)
+        while continuous and not stopped.wait(LOOK_SECONDS if is_done else 0):
+            if time.monotonic() - looked_at > TOPICS_SECONDS:
+                if self._is_over():
+                    return
+                self.topics.look()
+                looked_at = time.monotonic()
+            is_done = copier.copy(stopped, on_progress, turn_s)
+            if time.monotonic() - synced_at > interval_s:
+                self._try_to_sync_groups()
+                synced_at = time.monotonic()
+        self.sync_groups()
+
+    def sync_groups(self) -> None:
+        copier = self.copier
+        self._groups.sync(copier.syncs, copier.targets, self._settings.replication_factor)
+
+    def _try_to_sync_groups(self) -> None:
+        try:
+            self.sync_groups()
+        except TransactionAbortable as error:  # if it is fenced, the next one says so
+            logger.warning("groups' offsets come next time: %s", error)
+
+    def may_begin_again(self, error: Exception) -> bool:
+        """Whether what has ended it may pass: brokers that were there a while ago are away.
+
+        What came of an open transaction is not known then, and need not be: a new beginning ends
+        it, and reads how far the mirror is.
+        """
+        patience_s = self._settings.limits.poll_timeout_ms / 1000
+        worked_at = self._worked_at
+        is_recent = worked_at is not None and time.monotonic() - worked_at < patience_s
+        return is_recent and is_retriable(error)
+
+
+def run_session(
+    session: MirrorSession,
+    stopped: threading.Event,
+    on_progress: Callable[[MirrorProgress], None],
+    *,
+    continuous: bool,
+) -> MirrorProgress:
+    """Run it to its end; a continuous one begins again when brokers come back.
+
+    Raises:
+        KafkaError, ConnectionFailed: it ended otherwise.
+    """
+    while True:
+        try:
+            with session:
+                session.run(stopped, on_progress, continuous=continuous)
+            return session.progress
+        except (KafkaError, ConnectionFailed) as error:
+            if not continuous or not session.may_begin_again(error):
+                raise
+            if stopped.is_set():
+                return session.progress
+            logger.warning("the mirror begins again: %s", error)
+            stopped.wait(BEGIN_AGAIN_SECONDS)
+
+
+def cluster_to_read(source: Admin) -> str:
+    """Its id. Raises ConnectionFailed, and says that of the two clusters it is the source."""
+    try:
+        return source.describe_cluster().cluster_id
+    except ConnectionFailed as error:
+        raise type(error)(f"the cluster to read from: {error}") from None

@@ -1,0 +1,79 @@
+"""What a mirror is asked to do: which topics and groups, from where to where, in which steps.
+
+A value that can be pickled: the worker actors of a mirror get it as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...clients.security.security_options import ClientSecurity
+from ..ranges.partition_range import ReadLimits
+from ..ranges.topic_offsets import Offset
+from .mirrored_topics import NameFilter, Policy
+
+_ALIAS: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+class MirrorFailed(Exception):
+    """What the caller must change; its text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorProgress:
+    """Of this call. batches: went undecoded; recoded: did not. behind: offsets left to copy."""
+
+    topics: int = 0
+    records: int = 0
+    batches: int = 0
+    recoded: int = 0
+    bytes: int = 0
+    commits: int = 0
+    behind: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSettings:
+    """source, target: "host:port,...". limits: of reading; limits.fetch.security is the target's.
+
+    commit_records: most records of a transaction, about.
+    without_configs: configs of topics that stay behind, besides those that always do.
+    """
+
+    topics: NameFilter
+    source: str
+    target: str
+    alias: str
+    policy: Policy
+    groups: NameFilter
+    sync_groups_interval_s: float
+    start_offset: Offset
+    limits: ReadLimits
+    commit_records: int
+    replication_factor: int
+    source_security: ClientSecurity | None
+    without_configs: frozenset[str] = frozenset()
+
+    @property
+    def transactional_id(self) -> str:
+        return f"bradbury-mirror-{self.alias}"
+
+
+def check_alias(alias: str) -> None:
+    """Raises ValueError."""
+    if not _ALIAS.fullmatch(alias):
+        raise ValueError(f'alias is {alias!r}; use letters, digits, "_" and "-"')
+
+
+def no_topic_matches(settings: MirrorSettings) -> str:
+    return (
+        f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
+        f"{settings.source}` shows what is there"
+    )
+
+
+def addresses_of(servers: str | Sequence[str]) -> str:
+    return servers if isinstance(servers, str) else ",".join(servers)

@@ -1,0 +1,158 @@
+"""A share of a mirror's partitions, copied by a worker: what runs in each of its actors.
+
+A worker that Ray starts again begins as a mirror that is run again: it ends what its former life
+has left open, and reads how far its partitions are. So a turn may be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ...clients.admin.admin import Admin
+from ...clients.producer.producer import Producer
+from ...clients.security.security_options import as_given
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import ProducerFenced
+from . import mirror_positions
+from .mirror_settings import MirrorProgress, MirrorSettings
+from .record_copier import RecordCopier, known_of
+from .worker_layout import WorkerLayout, mirror_producer, share, worker_id
+
+LOOK_SECONDS: Final = 0.2
+CLOSE_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPlan:
+    """What all workers of a mirror copy, each its share.
+
+    revision: another one says that positions were changed by somebody else than the workers.
+    """
+
+    targets: Mapping[str, str]
+    partitions: Mapping[str, int]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """progress: of this turn. is_done: all that was there was copied."""
+
+    progress: MirrorProgress
+    is_done: bool
+
+
+class MirrorWorker:
+    """One of `actors` of an epoch. A plain class: actor_session makes it a Ray actor."""
+
+    def __init__(
+        self, settings: MirrorSettings, cluster: str, epoch: int, number: int, actors: int
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._epoch = epoch
+        self._number = number
+        self._actors = actors
+        self._source: Admin | None = None
+        self._target: Admin | None = None
+        self._producer: Producer | None = None
+        self._copier: RecordCopier | None = None
+        self._revision = -1
+        self._stop = threading.Event()
+
+    def __repr__(self) -> str:
+        """In Ray's dashboard: of which mirror, and which share."""
+        return f"MirrorWorker({self._settings.alias} {self._number + 1}/{self._actors})"
+
+    def turn(self, plan: MirrorPlan, turn_s: float) -> TurnReport:
+        """Copy what there is and comes within `turn_s`; math.inf: what there is now, to its end.
+
+        Raises:
+            ProducerFenced: another mirror of this alias has begun.
+            DataLoss, KafkaError, ConnectionFailed: as a mirror. The next turn begins anew.
+        """
+        try:
+            copier = self._ready(plan)
+            until = time.monotonic() + turn_s
+            is_done = copier.copy(self._stop, _nothing, turn_s)
+            while turn_s < math.inf and not self._stop.is_set():
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    break
+                if is_done:
+                    self._stop.wait(min(LOOK_SECONDS, left_s))
+                is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
+        except BaseException:
+            self.close()
+            raise
+        report = TurnReport(copier.progress, is_done and not self._stop.is_set())
+        copier.progress = MirrorProgress()
+        return report
+
+    def stop(self) -> None:
+        """End the turn that runs after its transaction, and those that follow at once."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Abort what is open, and let go of the brokers. Another turn would begin anew."""
+        self._copier = None
+        for client in (self._source, self._target):
+            if client is not None:
+                client.close()
+        if self._producer is not None:
+            self._producer.close(CLOSE_SECONDS)
+        self._source = self._target = self._producer = None
+
+    def _ready(self, plan: MirrorPlan) -> RecordCopier:
+        copier = self._copier
+        if copier is None or plan.revision != self._revision or self._has_new(copier, plan):
+            copier = self._copier = self._open()
+        copier.targets = dict(plan.targets)
+        copier.partitions = dict(plan.partitions)
+        self._revision = plan.revision
+        return copier
+
+    def _has_new(self, copier: RecordCopier, plan: MirrorPlan) -> bool:
+        """Whether there are partitions of which it was not read yet where they begin."""
+        known = copier.positions.offsets
+        return any(
+            key not in known
+            for topic, count in plan.partitions.items()
+            for key in (TopicPartition(topic, number) for number in range(count))
+            if self._is_mine(key)
+        )
+
+    def _is_mine(self, partition: TopicPartition) -> bool:
+        return share(partition, self._actors) == self._number
+
+    def _open(self) -> RecordCopier:
+        settings = self._settings
+        if self._producer is None or self._source is None or self._target is None:
+            self._source = Admin(settings.source, **as_given(settings.source_security))
+            self._target = Admin(settings.target, **as_given(settings.limits.fetch.security))
+            one = worker_id(settings, self._epoch, self._number)
+            self._producer = mirror_producer(settings, one)
+            # Ends a former life's transaction, so that what is read next is the last word.
+            self._producer.init_transactions()
+        topic = mirror_positions.positions_topic(settings.alias)
+        state = mirror_positions.read_state(self._target, topic, settings.limits)
+        if WorkerLayout.read(state.notes(self._cluster)).epoch != self._epoch:
+            raise ProducerFenced(f"another mirror of the alias {settings.alias!r} has begun")
+        return RecordCopier(
+            settings,
+            self._source,
+            self._producer,
+            self._cluster,
+            known_of(state.positions, self._cluster, self._source),
+            MirrorProgress(),
+            is_mine=self._is_mine,
+        )
+
+
+def _nothing(progress: MirrorProgress) -> None:
+    """The report says it."""

@@ -1,0 +1,337 @@
+"""A mirror's records: what is new in some partitions, copied in transactions with how far it is.
+
+What always holds: positions and syncs are what is committed in the target; a transaction that
+fails changes neither.
+
+Not here: which topics, and their names in the target (followed_topics).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from ...clients.admin.admin import Admin
+from ...clients.admin.replay import ReplayReport, replay
+from ...clients.producer.producer import Producer
+from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.errors import OffsetOutOfRange, TransactionAbortable
+from ..loads.loaded_offsets import next_ranges
+from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.reading_client import reading_client
+from ..ranges.topic_offsets import resolve_ranges
+from . import mirror_positions
+from .mirror_positions import MirrorPosition
+from .mirror_settings import MirrorProgress, MirrorSettings
+from .offset_syncs import OffsetSync, OffsetSyncs
+
+logger = logging.getLogger(__name__)
+
+COMMIT_BYTES: Final = 256 * 1024 * 1024
+FIRST_RECORDS: Final = 1_000
+"""Of the first commit, as the size of records is not known yet."""
+MOST_FAILURES: Final = 5
+"""So many transactions in a row may be aborted before the mirror ends."""
+
+
+class RecordCopier:
+    """Used by one thread.
+
+    targets, partitions: by the source's topic its name in the target, and how many partitions are
+        copied; what is not in them is not.
+    is_mine: which of these partitions this copier has.
+    skips: what is not copied, since it is in the target already.
+    leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
+        it has said something.
+    on_placed: called after each transaction with where its records are. There a piece is exact if
+        nobody else's records lie between them, whatever is missing in the source.
+    """
+
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        source: Admin,
+        producer: Producer,
+        cluster: str,
+        known: Sequence[MirrorPosition],
+        progress: MirrorProgress,
+        *,
+        is_mine: Callable[[TopicPartition], bool] = lambda partition: True,
+        skips: Mapping[TopicPartition, Sequence[OffsetSync]] = MappingProxyType({}),
+        on_placed: Callable[[Mapping[TopicPartition, OffsetSync]], None] = lambda placed: None,
+    ) -> None:
+        self._settings = settings
+        self._from = source
+        self._producer = producer
+        self._cluster = cluster
+        self._is_mine = is_mine
+        self._skips = skips
+        self._on_placed = on_placed
+        self._client = reading_client(
+            settings.source, replace(settings.limits.fetch, security=settings.source_security)
+        )
+        self._topic = mirror_positions.positions_topic(settings.alias)
+        self._ids: dict[str, str] = {}
+        """Of the source's topics, as they were when the ranges were asked for."""
+        self._next_records = min(FIRST_RECORDS, settings.commit_records)
+        self.targets: dict[str, str] = {}
+        self.partitions: dict[str, int] = {}
+        self.positions = mirror_positions.as_offsets(known)
+        self.syncs = {each.source: each.syncs for each in known}
+        self.progress = progress
+        self.worked_at: float | None = None
+        self.leads = False
+        self.commits = 0
+
+    def say_what_is_filled(self) -> list[PartitionRange]:
+        """Commit where new topics and partitions begin, before anything of them is copied.
+
+        Returns what is to be copied; of one that leads, what was not known before.
+        """
+        ranges = self._unknown_ranges() if self.leads else self._new_ranges()
+        moved = [
+            one for one in ranges if self.positions.offsets.get(one.topic_partition) != one.start
+        ]
+        if moved:
+            self._commit([one._replace(end=one.start) for one in moved])
+        return ranges
+
+    def forget(self, topics: Sequence[str]) -> None:
+        """As if they had never been copied; what is committed stays, until they are again."""
+        self.commits += bool(topics)
+        self.positions = self.positions.without(topics)
+        self.syncs = {key: one for key, one in self.syncs.items() if key.topic not in topics}
+
+    def withdraw(self, topics: Sequence[str]) -> None:
+        """Take back what was said of them, for everybody."""
+        gone = [key for key in self.positions.offsets if key.topic in topics]
+        if gone:
+            with self._producer.transaction():
+                mirror_positions.withdraw_positions(
+                    self._producer, self._topic, self._cluster, gone
+                )
+            self.forget(topics)
+
+    def copy(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        turn_s: float,
+    ) -> bool:
+        """Copy what there is now, for about `turn_s`. Whether all of it was copied."""
+        began = self.worked_at = time.monotonic()
+        rounds = 1 + max(map(len, self._skips.values()), default=0)  # one up to each skip
+        return all(self._copy(stopped, on_progress, began + turn_s) for _ in range(rounds))
+
+    def _copy(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        until: float,
+    ) -> bool:
+        failures = 0
+        ranges = self.say_what_is_filled() if self.targets else []
+        while size_of(ranges) and not stopped.is_set():
+            if time.monotonic() > until:
+                return False
+            part = next_ranges(ranges, self._next_records)
+            try:
+                report = self._commit(part)
+            except (TransactionAbortable, OffsetOutOfRange) as error:
+                failures += 1
+                if failures > MOST_FAILURES:
+                    raise
+                # Nothing of it is there; smaller, in case it took too long. Fenced ones end here.
+                # What retention took meanwhile, or a topic that was made again, is found now.
+                logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
+                self._next_records = max(1, self._next_records // 2)
+                ranges = self.say_what_is_filled()
+                continue
+            failures = 0
+            self.worked_at = time.monotonic()
+            ranges = [
+                one._replace(start=self.positions.offsets[one.topic_partition]) for one in ranges
+            ]
+            self._adapt(report, size_of(part))
+            before = self.progress
+            self.progress = MirrorProgress(
+                len(self.targets),
+                before.records + report.records,
+                before.batches + report.batches,
+                before.recoded + report.recoded,
+                before.bytes + report.bytes,
+                before.commits + 1,
+                size_of(ranges),
+            )
+            on_progress(self.progress)
+        return True
+
+    def _adapt(self, report: ReplayReport, offsets: int) -> None:
+        """As many offsets in the next transaction as COMMIT_BYTES have, by what was seen: also
+        where there are none, or only aborted records.
+        """
+        size = report.bytes / max(1, offsets)
+        most = self._settings.commit_records
+        self._next_records = max(1, min(most, int(COMMIT_BYTES / max(1.0, size))))
+
+    def _new_ranges(self) -> list[PartitionRange]:
+        """From where the target is to where the source ends now."""
+        topics = sorted(self.targets)
+        self._ids = ids = self._topic_ids()
+        anew = [name for name in self.positions.made_again(ids) if name in self.targets]
+        if anew and self._settings.limits.fail_on_data_loss:
+            raise DataLoss(
+                f"topic {anew[0]!r} is not the one that was mirrored: it was deleted and made "
+                "again. Set fail_on_data_loss to false to copy it from its beginning, behind the "
+                "former one's records"
+            )
+        self.forget(anew)
+        is_latest = self._settings.start_offset == "latest"
+        known_topics = {key.topic for key in self.positions.offsets}
+        return [
+            # Of a topic that was never seen; partitions that are added to one begin at the first.
+            one._replace(start=one.end)
+            if is_latest and one.topic not in known_topics
+            else self._without_skips(one)
+            for one in resolve_ranges(
+                self._client,
+                topics,
+                "earliest" if is_latest else self._settings.start_offset,
+                "latest",
+                self._settings.limits,
+                keep_empty=True,
+                # How far those of others are is not known here, once they go on.
+                committed={
+                    key: offset
+                    for key, offset in self.positions.offsets.items()
+                    if self._is_mine(key)
+                },
+            )
+            if one.partition < self.partitions[one.topic] and self._is_mine(one.topic_partition)
+        ]
+
+    def _unknown_ranges(self) -> list[PartitionRange]:
+        """Of partitions that nobody copies yet; how far the others are is known by the workers."""
+        known = self.positions.offsets
+        topics = [
+            topic
+            for topic, count in sorted(self.partitions.items())
+            if any(TopicPartition(topic, number) not in known for number in range(count))
+        ]
+        self._ids = self._topic_ids()
+        is_latest = self._settings.start_offset == "latest"
+        known_topics = {key.topic for key in known}
+        start_offset = "earliest" if is_latest else self._settings.start_offset
+        ranges = resolve_ranges(
+            self._client, topics, start_offset, "latest", self._settings.limits, keep_empty=True
+        )
+        return [
+            one._replace(start=one.end) if is_latest and one.topic not in known_topics else one
+            for one in ranges
+            if one.topic_partition not in known and one.partition < self.partitions[one.topic]
+        ]
+
+    def _without_skips(self, one: PartitionRange) -> PartitionRange:
+        """Up to the next skip, or from behind it. Groups find what is skipped where it is."""
+        for skip in self._skips.get(one.topic_partition, ()):
+            if one.start <= skip.source_start < one.end:
+                if one.start < skip.source_start:
+                    return one._replace(end=skip.source_start)
+                before = self.syncs.get(one.topic_partition, OffsetSyncs())
+                self.syncs[one.topic_partition] = before.after(skip)
+                one = one._replace(start=skip.source_end)
+        return one
+
+    def _topic_ids(self) -> dict[str, str]:
+        described = self._from.describe_topics(sorted(self.targets))
+        return {each.name: str(each.topic_id) for each in described}
+
+    def _commit(self, part: Sequence[PartitionRange]) -> ReplayReport:
+        """One transaction: these records, and that they are there."""
+        self.commits += 1
+        after = self.positions.after(part, self._ids)
+        total = ReplayReport()
+        with self._producer.transaction():
+            for topic in sorted({one.topic for one in part if one.size}):
+                report = replay(
+                    {
+                        TopicPartition(topic, one.partition): (one.start, one.end)
+                        for one in part
+                        if one.topic == topic and one.size
+                    },
+                    self.targets[topic],
+                    self._producer,
+                    bootstrap=self._settings.source,
+                    partitions={one.partition: one.partition for one in part if one.topic == topic},
+                    poll_timeout_ms=self._settings.limits.poll_timeout_ms,
+                    security=self._settings.source_security,
+                )
+                total.records += report.records
+                total.batches += report.batches
+                total.recoded += report.recoded
+                total.bytes += report.bytes
+                total.placed |= report.placed
+            syncs = {**self.syncs, **self._synced(part, total)}
+            mirror_positions.write_positions(
+                self._producer,
+                self._topic,
+                self._cluster,
+                after,
+                self.targets,
+                syncs,
+                [one.topic_partition for one in part],
+            )
+            copied = {one.topic for one in part}
+            now = self._topic_ids()
+            if any(now.get(topic) != self._ids[topic] for topic in copied):
+                raise TransactionAbortable(
+                    f"one of {', '.join(sorted(copied))} was made again while it was copied"
+                )
+        self.positions, self.syncs = after, syncs
+        ranges = {one.topic_partition: one for one in part}
+        self._on_placed(
+            {
+                key: OffsetSync(
+                    ranges[key].start,
+                    ranges[key].end,
+                    placed.start,
+                    placed.end,
+                    placed.records == placed.end - placed.start,
+                )
+                for key, placed in total.placed.items()
+            }
+        )
+        return total
+
+    def _synced(
+        self, part: Sequence[PartitionRange], report: ReplayReport
+    ) -> dict[TopicPartition, OffsetSyncs]:
+        """What groups' offsets are translated by, with what was just copied."""
+        synced = {}
+        for one in part:
+            placed = report.placed.get(one.topic_partition)
+            if placed is not None:
+                is_exact = placed.records == one.size == placed.end - placed.start
+                piece = OffsetSync(one.start, one.end, placed.start, placed.end, is_exact)
+                before = self.syncs.get(one.topic_partition, OffsetSyncs())
+                synced[one.topic_partition] = before.after(piece)
+        return synced
+
+
+def size_of(ranges: Sequence[PartitionRange]) -> int:
+    return sum(one.size for one in ranges)
+
+
+def known_of(
+    positions: Sequence[MirrorPosition], cluster: str, source: Admin
+) -> list[MirrorPosition]:
+    """Those of this source, without the ones of topics that were there before the ones of now."""
+    return mirror_positions.of_these_topics(
+        [each for each in positions if each.cluster == cluster],
+        {each.name: str(each.topic_id) for each in source.describe_topics()},
+    )
