@@ -1,4 +1,4 @@
-"""`bradbury load`: what is new in topics, into a table of Parquet files or a Delta table.
+"""`bradbury load`: what is new in topics, into a table: Parquet files, Delta or Iceberg.
 
 Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous load
 after the commit that is under way, with exit code 0.
@@ -6,8 +6,6 @@ after the commit that is under way, with exit code 0.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +13,15 @@ import typer
 
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import UsageError
-from ..terminal.options import AsJson, Bootstrap
+from ..terminal.interrupt import stop_at_interrupt
+from ..terminal.options import (
+    AllowDataLoss,
+    AsJson,
+    Bootstrap,
+    IcebergCatalog,
+    IcebergProperties,
+    parse_pairs,
+)
 from ..terminal.output import count_text, note, print_json
 
 if TYPE_CHECKING:
@@ -29,13 +35,16 @@ def load(
         typer.Option(
             "--to",
             metavar="PATH",
-            help="The table: a directory; with delta also s3://... and so on.",
+            help="The table: a directory; with delta also s3://... and so on; with iceberg "
+            "namespace.table.",
         ),
     ],
     table_format: Annotated[
-        Literal["parquet", "delta"],
-        typer.Option("--format", metavar="FORMAT", help="parquet or delta."),
+        Literal["parquet", "delta", "iceberg"],
+        typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg."),
     ] = "parquet",
+    catalog: IcebergCatalog = None,
+    catalog_property: IcebergProperties = None,
     partition_by: Annotated[
         Literal["day", "hour"] | None,
         typer.Option(
@@ -66,14 +75,7 @@ def load(
     commit_records: Annotated[
         int, typer.Option(min=1, metavar="N", help="Most records of a commit, about.")
     ] = 5_000_000,
-    allow_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--allow-data-loss",
-            help="Go on where retention has taken records before they were loaded, and with a "
-            "topic that was made again.",
-        ),
-    ] = False,
+    allow_data_loss: AllowDataLoss = False,
     read_uncommitted: Annotated[
         bool,
         typer.Option("--read-uncommitted", help="Load records of open and aborted transactions."),
@@ -89,31 +91,29 @@ def load(
     from ...pipelines.loads.load import load as load_topics
 
     began = time.monotonic()
-    stop = threading.Event()
-    former = signal.signal(signal.SIGINT, lambda *_: stop.set()) if continuous else None
     try:
-        done = load_topics(
-            topics,
-            to,
-            format=table_format,
-            partition_by=partition_by,
-            columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            value_decoder=value,
-            bootstrap_servers=bootstrap_servers(bootstrap),
-            isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
-            fail_on_data_loss=not allow_data_loss,
-            local_files=local_files,
-            commit_records=commit_records,
-            commit_interval_s=commit_interval,
-            continuous=continuous,
-            stop=stop,
-            on_progress=_show,
-        )
+        with stop_at_interrupt(active=continuous) as stop:
+            done = load_topics(
+                topics,
+                to,
+                format=table_format,
+                catalog=catalog,
+                catalog_properties=parse_pairs(catalog_property or (), "--catalog-property"),
+                partition_by=partition_by,
+                columns=None if columns is None else [name.strip() for name in columns.split(",")],
+                value_decoder=value,
+                bootstrap_servers=bootstrap_servers(bootstrap),
+                isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
+                fail_on_data_loss=not allow_data_loss,
+                local_files=local_files,
+                commit_records=commit_records,
+                commit_interval_s=commit_interval,
+                continuous=continuous,
+                stop=stop,
+                on_progress=_show,
+            )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    finally:
-        if former is not None:
-            signal.signal(signal.SIGINT, former)
     if as_json:
         print_json({"records": done.records, "commits": done.commits, "to": to})
     else:

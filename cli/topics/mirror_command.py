@@ -6,21 +6,19 @@ after the transaction that is under way, with exit code 0.
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import UsageError
-from ..terminal.options import AsJson, Bootstrap
+from ..terminal.interrupt import stop_at_interrupt
+from ..terminal.options import AllowDataLoss, AsJson, Bootstrap, MadeReplicas, SourceConfig
 from ..terminal.output import count_text, note, print_json
 
 if TYPE_CHECKING:
-    from ...pipelines.mirrors.mirror import MirrorProgress
+    from ...pipelines.mirrors.mirror_settings import MirrorProgress
 
 SHOW_SECONDS = 1.0
 
@@ -68,33 +66,22 @@ def mirror(
         bool,
         typer.Option("--latest", help="Topics never mirrored before: only what comes from now on."),
     ] = False,
-    replication_factor: Annotated[
-        int,
-        typer.Option(metavar="N", help="Of topics that are made.", show_default="the brokers'"),
-    ] = -1,
+    replication_factor: MadeReplicas = -1,
     continuous: Annotated[
         bool,
         typer.Option(
             "--continuous", help="Go on with new records, partitions and topics, until Ctrl-C."
         ),
     ] = False,
-    allow_data_loss: Annotated[
-        bool,
+    actors: Annotated[
+        str,
         typer.Option(
-            "--allow-data-loss",
-            help="Go on where retention has taken records before they were copied, and with a "
-            "topic that was made again.",
+            metavar="N|auto",
+            help="Ray actors that share the partitions; auto: by their number. 0: this process.",
         ),
-    ] = False,
-    source_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--source-config",
-            metavar="FILE",
-            help="Security settings of the cluster to read; see --client-config of bradbury.",
-            show_default=False,
-        ),
-    ] = None,
+    ] = "0",
+    allow_data_loss: AllowDataLoss = False,
+    source_config: SourceConfig = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -104,31 +91,30 @@ def mirror(
     from ...pipelines.mirrors.mirrored_topics import EXCLUDE
 
     began = time.monotonic()
-    stop = threading.Event()
-    former = signal.signal(signal.SIGINT, lambda *_: stop.set()) if continuous else None
     try:
-        done = mirror_topics(
-            topics,
-            source,
-            alias=alias,
-            bootstrap_servers=bootstrap_servers(bootstrap),
-            exclude=exclude or EXCLUDE,
-            policy=policy,
-            groups=groups or (),
-            sync_groups_interval_s=sync_groups_interval,
-            start_offset="latest" if latest else "earliest",
-            replication_factor=replication_factor,
-            fail_on_data_loss=not allow_data_loss,
-            continuous=continuous,
-            stop=stop,
-            source_security=None if source_config is None else read_client_options(source_config),
-            on_progress=_Progress(),
-        )
+        with stop_at_interrupt(active=continuous) as stop:
+            done = mirror_topics(
+                topics,
+                source,
+                alias=alias,
+                bootstrap_servers=bootstrap_servers(bootstrap),
+                exclude=exclude or EXCLUDE,
+                policy=policy,
+                groups=groups or (),
+                sync_groups_interval_s=sync_groups_interval,
+                start_offset="latest" if latest else "earliest",
+                replication_factor=replication_factor,
+                fail_on_data_loss=not allow_data_loss,
+                continuous=continuous,
+                stop=stop,
+                source_security=None
+                if source_config is None
+                else read_client_options(source_config),
+                on_progress=_Progress(),
+                actors=_actors(actors),
+            )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    finally:
-        if former is not None:
-            signal.signal(signal.SIGINT, former)
     if as_json:
         print_json(
             {
@@ -144,6 +130,14 @@ def mirror(
             f"{count_text(done.records, 'record')} of {count_text(done.topics, 'topic')} in "
             f"{time.monotonic() - began:.1f} s"
         )
+
+
+def _actors(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f'--actors {text!r}: use a number, or "auto"')
 
 
 class _Progress:

@@ -1,4 +1,4 @@
-"""`bradbury topics`: create, list, describe, configs, alter, add-partitions, delete."""
+"""`bradbury topics`: make, show, change and delete topics, and delete records."""
 
 from __future__ import annotations
 
@@ -265,6 +265,62 @@ def delete(
                     continue
                 raise _unknown(name) from None
             note(f"deleted topic {name!r}")
+
+
+@topics.command("delete-records")
+def delete_records(
+    topic: Topic,
+    before: Annotated[
+        str, typer.Option(metavar="OFFSET", help="The first that stays; latest: none does.")
+    ],
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Delete the records below an offset. They do not come back."""
+    from ...protocol.errors import OffsetOutOfRange, PolicyViolation
+
+    if before != "latest" and not before.isdecimal():
+        raise UsageError(f"--before {before!r} is no offset; use a number, or latest")
+    servers = bootstrap_servers(bootstrap)
+    count = require_partition(servers, topic, partition)
+    if partition is None and before != "latest" and count > 1:
+        raise UsageError(
+            f"topic {topic!r} has {count} partitions, and --before an offset is of one of them; "
+            "add --partition N"
+        )
+    chosen = range(count) if partition is None else (partition,)
+    if not yes and sys.stdin.isatty():
+        where = topic if partition is None else f"{topic}-{partition}"
+        what = "all records" if before == "latest" else f"what is below offset {before}"
+        confirm(f"Delete {what} of {where}?")
+    with _admin(servers) as admin:
+        try:
+            left = admin.delete_records(
+                {(topic, each): before if before == "latest" else int(before) for each in chosen}
+            )
+        except OffsetOutOfRange:
+            (end,) = (each.offset for each in admin.list_offsets([(topic, chosen[0])]).values())
+            raise CommandFailed(
+                f"{topic}-{chosen[0]} has nothing committed at offset {before}: it ends at {end}; "
+                f"use --before {end} or less, or latest"
+            ) from None
+        except PolicyViolation:
+            raise CommandFailed(
+                f"topic {topic!r} is compacted, where records go by their key; to delete them by "
+                f"offset set cleanup.policy=compact,delete with `bradbury topics alter {topic}`"
+            ) from None
+    rows = [
+        {"partition": key.partition, "log_start_offset": offset}
+        for key, offset in sorted(left.items())
+    ]
+    if as_json:
+        print_json({"topic": topic, "partitions": rows})
+    else:
+        print_table(("partition", "begins at"), [tuple(row.values()) for row in rows])
 
 
 def require_topic(servers: str, topic: str) -> int:

@@ -5,4 +5,5 @@ loaded_offsets   how far a table is, and which ranges come next (pure)
 load_rows        records -> rows of a table, with its partition column
 parquet_target   a directory of Parquet files, with its own commits
 delta_target     a Delta table (delta-rs)
+iceberg_target   an Iceberg table (PyIceberg); iceberg_catalog: where it is
 """

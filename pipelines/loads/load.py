@@ -30,15 +30,13 @@ from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .delta_target import DeltaTarget
+from .iceberg_target import IcebergTarget
 from .load_rows import LoadRows
 from .load_target import LoadTarget
 from .loaded_offsets import LoadedOffsets, next_ranges
 from .parquet_target import ParquetTarget
 
-TARGETS: Final[Mapping[str, Callable[[str, Any, str | None], LoadTarget]]] = {
-    "parquet": ParquetTarget,
-    "delta": DeltaTarget,
-}
+FORMATS: Final = ("parquet", "delta", "iceberg")
 LOOK_SECONDS: Final = 1.0
 METADATA_TIMEOUT_MS: Final = 65_000
 
@@ -57,6 +55,8 @@ def load(
     to: str,
     *,
     format: str = "parquet",  # noqa: A002 -- as Spark's and Ray's writers have it
+    catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
     partition_by: str | None = None,
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
@@ -78,8 +78,11 @@ def load(
 
     Args:
         topics: one name, or several, into the same table.
-        to: a directory; with format="delta" also an address that delta-rs has a store for.
-        format: "parquet", or "delta" (the extra [delta]).
+        to: a directory; with format="delta" also an address that delta-rs has a store for; with
+            format="iceberg" namespace.table.
+        format: "parquet", "delta" (the extra [delta]) or "iceberg" (the extra [iceberg]).
+        catalog, catalog_properties: of Iceberg, as PyIceberg has them: a name of ~/.pyiceberg.yaml,
+            or type, uri, warehouse and so on, or both.
         partition_by: "day" or "hour" of the record's timestamp, in UTC; a column of that name.
         columns: which of offset, key, value, topic, partition, timestamp (microseconds, UTC),
             timestamp_type, headers.
@@ -102,13 +105,25 @@ def load(
         DataLoss: records are gone before they were loaded.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
-    if format not in TARGETS:
-        raise ValueError(f"format is {format!r}; use {' or '.join(TARGETS)}")
+    if format not in FORMATS:
+        raise ValueError(f"format is {format!r}; use {' or '.join(FORMATS)}")
+    if format != "iceberg" and (catalog is not None or catalog_properties):
+        raise ValueError(f"a catalog is for the format iceberg, not for {format}")
+    if format == "iceberg" and not all(to.rpartition(".")[::2]):
+        raise ValueError(f"{to!r} is no table of a catalog; use namespace.table")
     if format == "parquet" and "://" in to:
         # It would become a folder of that name in the working directory.
         raise ValueError(
             f"{to!r} is no directory of this machine, which parquet needs; use the format delta"
         )
+
+    def target(schema: Any) -> LoadTarget:
+        if format == "iceberg":
+            return IcebergTarget(
+                to, schema, partition_by, catalog=catalog, properties=catalog_properties
+            )
+        return (DeltaTarget if format == "delta" else ParquetTarget)(to, schema, partition_by)
+
     if commit_records < 1 or commit_interval_s <= 0:
         raise ValueError(
             f"commit_records={commit_records}, commit_interval_s={commit_interval_s}: "
@@ -125,11 +140,11 @@ def load(
     )
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     one = _Load(client, topic_names(topics), limits, rows, start_offset, commit_records)
-    with TARGETS[format](to, rows.schema, partition_by) as target:
-        one.run(target, on_progress)
+    with target(rows.schema) as table:
+        one.run(table, on_progress)
         stopped = stop or threading.Event()
         while continuous and not stopped.wait(LOOK_SECONDS):
-            one.run(target, on_progress, wait_s=commit_interval_s, stopped=stopped)
+            one.run(table, on_progress, wait_s=commit_interval_s, stopped=stopped)
     return one.progress
 
 

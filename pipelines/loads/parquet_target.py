@@ -22,6 +22,7 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -51,6 +52,7 @@ class ParquetTarget:
         self._partition_by = partition_by
         self._lock: int | None = None
         self._number = 0
+        self._table_id = uuid.uuid4().hex
 
     def __enter__(self) -> Self:
         self._commits.mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,7 @@ class ParquetTarget:
             return LoadedOffsets()
         self._number = numbers[-1] + 1
         commit = self._read(numbers[-1])
+        self._table_id = commit.get("table_id", self._table_id)
         self._move(commit["files"], numbers[-1])
         self._throw_staging_away()
         self._check_columns(commit)
@@ -120,6 +123,7 @@ class ParquetTarget:
             offsets.setdefault(topic, {})[str(partition)] = offset
         content = {
             "version": VERSION,
+            "table_id": self._table_id,
             "offsets": offsets,
             "topic_ids": dict(after.topic_ids),
             "files": files,

@@ -82,6 +82,14 @@ _PYTHON_SOURCE: Final = (
 _OWN_PACKAGE: Final = "pyspark_bradbury"
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _FIRST_PARTITIONS: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+# What Spark's PythonStreamingSourceRunner puts into the environment of the source's function, which
+# all queries of a session share: with what it puts, or as good, there from the beginning.
+_RUNNER_ENVIRONMENT: Final = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
 _SETTINGS: Final = {
     # Else a cached result keeps the tasks that its shuffle began with, and so does all after it.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -241,8 +249,28 @@ def _registered(
     session: SparkSession, bootstrap: str | None, security: ClientSecurity | None
 ) -> SparkSession:
     _quieten_replacement(session)
-    session.dataSource.register(_source(bootstrap, security))
+    with _whole_environment(session):
+        session.dataSource.register(_source(bootstrap, security))
     return session
+
+
+@contextmanager
+def _whole_environment(session: SparkSession) -> Iterator[None]:
+    """Functions that are handed to Spark now have an environment that no stream's start adds to.
+
+    Each start of a stream puts four names into it, in a java.util.HashMap without a lock. Two that
+    start at once can leave it with one name more than it has, and then no task of the session
+    reads its function any more: java.io.OptionalDataException. A put of a name that is there only
+    replaces its value, which threads may do beside each other.
+    """
+    environment = session.sparkContext.environment
+    added = {name: value for name, value in _RUNNER_ENVIRONMENT.items() if name not in environment}
+    environment.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            environment.pop(name, None)
 
 
 def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[DataSource]:
@@ -274,7 +302,8 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
     jvm: Any = session._jvm
     try:
         manager = getattr(getattr(jvm, f"{_SOURCE_MANAGER}$"), "MODULE$")
-        function = _wrap_function(session.sparkContext, source)
+        with _whole_environment(session):
+            function = _wrap_function(session.sparkContext, source)
         found = jvm.java.util.HashMap()
         found.put(source.name(), getattr(jvm, _PYTHON_SOURCE)(function))
         found = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(found)

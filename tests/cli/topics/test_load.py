@@ -3,24 +3,15 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 
 from bradbury import LocalCluster
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, command_under_way
 
-
-@pytest.fixture(autouse=True)
-def servers(
-    bradbury_cluster: LocalCluster, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> str:
-    environment["BRADBURY_BOOTSTRAP"] = bradbury_cluster.bootstrap_servers
-    monkeypatch.setenv("BRADBURY_BOOTSTRAP", bradbury_cluster.bootstrap_servers)
-    return bradbury_cluster.bootstrap_servers
+pytestmark = pytest.mark.usefixtures("found_cluster")
 
 
 @pytest.fixture
@@ -66,24 +57,36 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
     assert not Path("s3:").exists()
 
 
+def test_an_iceberg_table_is_named_with_its_catalog(
+    process: Command, command: Command, topic: str, tmp_path: Path
+) -> None:
+    process("produce", topic, stdin=b"a\nb\n")
+    line = ["load", topic, "--to", "plant.turbines", "--format", "iceberg"]
+    described = ["type=sql", f"uri=sqlite:///{tmp_path}/c.db", f"warehouse=file://{tmp_path}"]
+    catalog = [word for each in described for word in ("--catalog-property", each)]
+    done = command(*line, *catalog)
+    assert done.code == 0, done.err
+    assert "2 records into plant.turbines" in done.err
+    assert json.loads(command(*line, *catalog, "--json").out)["records"] == 0
+    assert "cannot be opened" in command(*line, "--catalog-property", "type=sql").error
+    assert "is not a pair" in command(*line, "--catalog-property", "sql").usage
+    assert (
+        "is for the format iceberg"
+        in command("load", topic, "--to", str(tmp_path), "--catalog", "x").usage
+    )
+
+
 def test_ctrl_c_ends_a_continuous_load_after_its_commit(
     process: Command, environment: dict[str, str], topic: str, tmp_path: Path
 ) -> None:
     process("produce", topic, stdin=b"a\nb\n")
     table = tmp_path / "table"
     line = ["load", topic, "--to", str(table), "--value", "utf8", "--continuous"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "bradbury.cli", *line, "--commit-interval", "1"],
-        env=environment,
-        cwd=environment["HOME"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stderr is not None
-        assert "2 records so far" in running.stderr.readline()
+    with command_under_way([*line, "--commit-interval", "1"], environment) as (running, said):
+        assert "2 records so far" in said.readline()
         process("produce", topic, stdin=b"c\n")
-        assert "3 records so far" in running.stderr.readline()
+        assert "3 records so far" in said.readline()
         os.kill(running.pid, signal.SIGINT)
-        assert "3 records into" in running.stderr.readline()
+        assert "3 records into" in said.readline()
         assert running.wait(60) == 0
     assert rows(table) == ["a", "b", "c"]

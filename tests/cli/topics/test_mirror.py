@@ -2,14 +2,12 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 import bradbury
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, command_under_way
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +71,8 @@ def test_interrupted_it_ends_after_a_transaction(
     environment: dict[str, str], source: bradbury.LocalCluster, topic: str
 ) -> None:
     line = ["mirror", topic, "--from", source.bootstrap_servers, "--alias", "on", "--continuous"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "bradbury.cli", *line],
-        env=environment,
-        cwd=environment["HOME"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stderr is not None
-        assert "copied:" in running.stderr.readline()
+    with command_under_way(line, environment) as (running, said):
+        assert "copied:" in said.readline()
         running.send_signal(signal.SIGINT)
-        assert "of 1 topic in" in running.stderr.read()
+        assert "of 1 topic in" in said.read()
     assert running.returncode == 0

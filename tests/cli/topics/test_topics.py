@@ -43,6 +43,35 @@ def test_a_deleted_topic_is_gone(command: Command, bradbury_topic: str) -> None:
     assert bradbury_topic not in command("topics", "list").out
 
 
+def test_records_are_deleted_below_an_offset(
+    command: Command, bradbury_cluster: LocalCluster, bradbury_topic: str
+) -> None:
+    command("topics", "create", bradbury_topic, "-p", "2")
+    with bradbury.Producer(bradbury_cluster.bootstrap_servers) as producer:
+        for partition in (0, 1):
+            for _ in range(3):
+                producer.send(bradbury_topic, b"x", partition=partition).result(60)
+    delete = ("topics", "delete-records", bradbury_topic, "--yes", "--before")
+    assert "add --partition" in command(*delete, "2").usage
+    assert "no offset" in command(*delete, "-1").usage
+    assert "partitions 0 to 1, not 2" in command(*delete, "2", "-p", "2").error
+    assert "ends at 3; use --before 3 or less" in command(*delete, "4", "-p", "1").error
+
+    done = command(*delete, "2", "-p", "1", "--json")
+    assert json.loads(done.out)["partitions"] == [{"partition": 1, "log_start_offset": 2}]
+    described = json.loads(command("topics", "describe", bradbury_topic, "--json").out)
+    assert [one["log_start_offset"] for one in described["partitions"]] == [0, 2]
+    shown = [line.split() for line in command(*delete, "latest").out.splitlines()]
+    assert ["0", "3"] in shown
+    assert ["1", "3"] in shown
+
+    compacted = f"{bradbury_topic}-compacted"
+    command("topics", "create", compacted, "-p", "1", "-c", "cleanup.policy=compact")
+    error = command("topics", "delete-records", compacted, "--yes", "--before", "latest").error
+    assert "is compacted" in error
+    assert "does not exist" in command("topics", "delete-records", "no-such", "--before", "1").error
+
+
 def test_what_is_there_or_is_not_may_be_passed_over(command: Command, bradbury_topic: str) -> None:
     create = ("topics", "create", bradbury_topic, "--if-not-exists")
     assert "created topic" in command(*create, "-p", "2").err

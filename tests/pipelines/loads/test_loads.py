@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +19,7 @@ from bradbury.pipelines.loads import parquet_target
 from bradbury.pipelines.loads.load_target import LoadFailed
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.protocol.errors import UnknownTopicOrPartition
+from bradbury.tests.support.killed_program import kill_at
 
 NewTopic = Callable[..., str]
 DAY_MS = 86_400_000
@@ -205,18 +203,8 @@ def test_killed_again_and_again_each_record_is_there_once(
 ) -> None:
     topic, to = new_topic(2), tmp_path / "table"
     send(bootstrap, topic, 0, 5_000, 2)
-    command = [sys.executable, "-c", PROGRAM, topic, str(to), table_format, bootstrap]
-    kills = 0
-    for commits in (1, 2, 3, 1_000):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-            assert running.stdout is not None
-            for number, line in enumerate(running.stdout):
-                if line == "done\n":
-                    break
-                if number == commits:
-                    running.send_signal(signal.SIGKILL)
-                    kills += 1
-    assert kills == 3
+    arguments = [topic, str(to), table_format, bootstrap]
+    assert kill_at(PROGRAM, arguments, (1, 2, 3, 1_000)) == 3
     assert values(to, table_format) == list(range(5_000))
 
 

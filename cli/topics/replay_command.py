@@ -1,0 +1,176 @@
+"""`bradbury replay`: rows of Parquet files, of a Delta or an Iceberg table, as records of a topic.
+
+Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous one
+after the commit that is under way, with exit code 0.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.interrupt import stop_at_interrupt
+from ..terminal.options import (
+    AsJson,
+    Bootstrap,
+    Compression,
+    IcebergCatalog,
+    IcebergProperties,
+    parse_pairs,
+)
+from ..terminal.output import count_text, note, print_json
+from ..terminal.progress import Advance, progress_bar
+
+if TYPE_CHECKING:
+    from ...pipelines.replays.replay_table import ReplayProgress
+
+
+def replay(
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            help="A directory as `load` writes it, other Parquet files, or a Delta table; "
+            "also s3://... and so on; namespace.table for iceberg.",
+        ),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="A topic that exists.")],
+    table_format: Annotated[
+        Literal["parquet", "delta", "iceberg"] | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="parquet, delta or iceberg.",
+            show_default="delta where there is a _delta_log, else parquet",
+        ),
+    ] = None,
+    catalog: IcebergCatalog = None,
+    catalog_property: IcebergProperties = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The keys; '' for none.", show_default="key"),
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The values: bytes or text as they are, others as JSON.",
+            show_default="value",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Values are JSON objects of these columns.",
+            show_default="all, if there is no column value",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The times of records; '' for now.", show_default="timestamp"
+        ),
+    ] = None,
+    headers: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Their headers; '' for none.", show_default="headers"),
+    ] = None,
+    keep_partitions: Annotated[
+        bool,
+        typer.Option("--keep-partitions", help="The partition is that of the column `partition`."),
+    ] = False,
+    order_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Ascending.",
+            show_default="offset, if there is such a column, else the order of the files",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of this replay. A table goes into a topic once under each name.",
+            show_default="by table and topic",
+        ),
+    ] = None,
+    commit_records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most records of a transaction, about.")
+    ] = 500_000,
+    compression: Compression = "none",
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on with what is added to it, until Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Write the rows of a table as records of a topic, each once."""
+    from ...pipelines.replays.replay_table import default_name, replay as replay_table
+
+    began = time.monotonic()
+    try:
+        with (
+            stop_at_interrupt(active=continuous) as stop,
+            progress_bar(f"into {to}", None, "records") as advance,
+        ):
+            done = replay_table(
+                table,
+                to,
+                format=table_format,
+                catalog=catalog,
+                catalog_properties=parse_pairs(catalog_property or (), "--catalog-property"),
+                key=key,
+                value=value,
+                columns=_names(columns),
+                timestamp=timestamp,
+                headers=headers,
+                keep_partitions=keep_partitions,
+                order_by=_names(order_by),
+                name=name,
+                commit_records=commit_records,
+                compression_type=compression,
+                bootstrap_servers=bootstrap_servers(bootstrap),
+                continuous=continuous,
+                stop=stop,
+                on_progress=_Shown(advance),
+            )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if as_json:
+        print_json(
+            {
+                "records": done.records,
+                "commits": done.commits,
+                "to": to,
+                "name": name or default_name(table, to, table_format),
+            }
+        )
+    else:
+        seconds = time.monotonic() - began
+        note(f"{count_text(done.records, 'record')} into {to} in {seconds:.1f} s")
+
+
+def _names(words: str | None) -> list[str] | None:
+    return None if words is None else [name.strip() for name in words.split(",")]
+
+
+class _Shown:
+    """Commits move the bar; without a terminal they are lines."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._records = 0
+
+    def __call__(self, progress: ReplayProgress) -> None:
+        self._advance(progress.records - self._records)
+        self._records = progress.records
+        if not sys.stderr.isatty():
+            behind = f", {count_text(progress.behind, 'row')} to go" if progress.behind else ""
+            note(f"committed: {count_text(progress.records, 'record')} so far{behind}")

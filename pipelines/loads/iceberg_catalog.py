@@ -1,0 +1,58 @@
+"""The catalog in which an Iceberg table is, as PyIceberg knows it, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...discovery.extras import install_command, missing_modules
+
+
+class CatalogFailed(Exception):
+    """The text says why it cannot be opened, and what to do."""
+
+
+def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
+    """A pyiceberg Catalog. Without name and properties, the one that PyIceberg has as default.
+
+    Raises CatalogFailed: the extra [iceberg] is not installed, or there is no such catalog.
+    """
+    if missing_modules("iceberg"):
+        raise CatalogFailed(f"Iceberg tables need an extra: {install_command('iceberg')}")
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NotInstalledError
+
+    if name is None and properties:
+        name = "bradbury"
+    try:
+        return load_catalog(name, **properties)
+    except (ValueError, NotInstalledError, OSError) as error:
+        raise CatalogFailed(
+            f"catalog {name or 'default'!r} cannot be opened ({error}); name one of "
+            "~/.pyiceberg.yaml, or give its properties, as type=sql uri=sqlite:///catalog.db "
+            "warehouse=file:///tables, or type=rest uri=http://..."
+        ) from None
+
+
+def open_table(catalog: Any, name: str, schema: Any, partition_by: Sequence[str]) -> Any:
+    """The table `namespace.table`, made if there is none. Raises what PyIceberg raises."""
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        NoSuchTableError,
+        TableAlreadyExistsError,
+    )
+
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        pass
+    catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+    try:
+        with catalog.create_table_transaction(name, schema) as made:
+            if partition_by:
+                with made.update_spec() as spec:
+                    for column in partition_by:
+                        spec.add_identity(column)
+    except (TableAlreadyExistsError, CommitFailedException):
+        pass  # somebody else was quicker
+    return catalog.load_table(name)

@@ -1,0 +1,227 @@
+"""An Iceberg table of some catalog, written by PyIceberg. How far it is stands in its snapshots:
+
+    summary of a snapshot   "bradbury.load": {"offsets": {topic: {partition: the next offset}},
+                            "topic_ids": {topic: id}}, of all topics that were ever loaded
+    property of the table   the same, for when maintenance has expired those snapshots
+
+Rows, summary and property come in one commit, whose condition is that the table is what the load
+has read: of two loads into one table the later commit fails. PyIceberg would repeat an append on
+top of the other's, which here doubles rows; it is told not to.
+
+Files that an interrupted load has written are in no snapshot. Iceberg's removal of orphan files
+takes them away.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+import pyarrow.parquet as pq
+
+from ...clients.wire.record_metadata import TopicPartition
+from .iceberg_catalog import CatalogFailed, open_catalog, open_table
+from .load_rows import by_partition
+from .load_target import LoadFailed
+from .loaded_offsets import LoadedOffsets
+
+LOADED: Final = "bradbury.load"
+RETRIES: Final = "commit.retry.num-retries"
+MOST_OPEN: Final = 64
+"""Files at a time. One more partition begins, and the oldest file ends."""
+
+
+class IcebergTarget:
+    """`name`: namespace.table. Without any catalog, the one that PyIceberg has as default."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Any,
+        partition_by: str | None,
+        *,
+        catalog: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises LoadFailed: the extra [iceberg] is not installed, or there is no such catalog."""
+        self._name = name
+        self._schema = schema
+        self._partition_by = partition_by
+        try:
+            self._catalog = open_catalog(catalog, properties or {})
+        except CatalogFailed as error:
+            raise LoadFailed(str(error)) from None
+        self._table: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._table = None
+        self._catalog.close()
+
+    def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
+        """See load_target. Makes the table if there is none.
+
+        Raises:
+            LoadFailed: it has other columns, or something in it that no load wrote there.
+        """
+        self._table = self._opened()
+        self._check_columns()
+        return self._said()
+
+    def write(self, rows: Iterable[Any], after: LoadedOffsets) -> int:
+        """See load_target.
+
+        Raises:
+            LoadFailed: another load, or somebody else, has committed meanwhile.
+            What `rows` raises.
+        """
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
+
+        written = _Files(self._table, self._partition_by)
+        with written:
+            for batch in rows:
+                written.write(batch)
+        said = _text(after)
+        # Of this object, not of the table: see the beginning of this module.
+        self._table.properties[RETRIES] = "0"
+        transaction = self._table.transaction()
+        try:
+            transaction.add_files(
+                written.paths, snapshot_properties={LOADED: said}, check_duplicate_files=False
+            )
+            transaction.set_properties({LOADED: said})
+            transaction.commit_transaction()
+        except (CommitFailedException, NoSuchTableError) as error:
+            written.discard()
+            raise LoadFailed(
+                f"{self._name} was changed meanwhile; run the load again ({error})"
+            ) from None
+        except RESTError as error:  # the commit may be there all the same: the next load sees it
+            raise LoadFailed(
+                f"the catalog did not say how the commit to {self._name} has ended ({error}); run "
+                "the load again"
+            ) from None
+        return written.rows
+
+    def _opened(self) -> Any:
+        by = () if self._partition_by is None else (self._partition_by,)
+        return open_table(self._catalog, self._name, self._schema, by)
+
+    def _check_columns(self) -> None:
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+        has = self._table.schema()
+        by = [field.name for field in self._table.spec().fields]
+        try:
+            wanted = pyarrow_to_schema(self._schema, name_mapping=has.name_mapping)
+            is_same = [(one.name, one.field_type) for one in wanted.fields] == [
+                (one.name, one.field_type) for one in has.fields
+            ]
+        except ValueError:  # a column that the table has not
+            is_same = False
+        if not is_same or by != ([self._partition_by] if self._partition_by else []):
+            columns = ", ".join(f"{one.name}: {one.field_type}" for one in has.fields)
+            raise LoadFailed(
+                f"{self._name} has other columns: {columns}, partitioned by "
+                f"{', '.join(by) or 'None'}; load with the same ones, or into another table"
+            )
+
+    def _said(self) -> LoadedOffsets:
+        """By the newest snapshot of a load that the table's present state goes back to."""
+        snapshot = self._table.current_snapshot()
+        said = None
+        while snapshot is not None and said is None:
+            said = None if snapshot.summary is None else snapshot.summary[LOADED]
+            parent = snapshot.parent_snapshot_id
+            before = None if parent is None else self._table.snapshot_by_id(parent)
+            if said is None and before is None and snapshot.sequence_number not in (None, 0, 1):
+                said = self._table.properties.get(LOADED)  # those before were expired
+            snapshot = before
+        if said is None:
+            return LoadedOffsets()
+        try:
+            content = json.loads(said)
+            return LoadedOffsets(
+                {
+                    TopicPartition(topic, int(partition)): int(offset)
+                    for topic, partitions in content["offsets"].items()
+                    for partition, offset in partitions.items()
+                },
+                dict(content["topic_ids"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LoadFailed(
+                f"the property {LOADED} of {self._name} is damaged ({error}): load into another "
+                "table"
+            ) from None
+
+
+class _Files:
+    """The Parquet files of one commit, one for each value of the partition column, or several."""
+
+    def __init__(self, table: Any, partition_by: str | None) -> None:
+        self._io = table.io
+        self._provider = table.location_provider()
+        self._partition_by = partition_by
+        self._prefix = uuid.uuid4().hex
+        self._open: dict[str, tuple[pq.ParquetWriter, ExitStack]] = {}
+        self.paths: list[str] = []
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for value in list(self._open):
+            self._end(value)
+        if kind is not None:
+            self.discard()
+
+    def discard(self) -> None:
+        """They are in no snapshot."""
+        for path in self.paths:
+            self._io.delete(path)
+
+    def write(self, batch: Any) -> None:
+        for value, part in by_partition(batch, self._partition_by):
+            rows = part
+            if self._partition_by is not None:  # Iceberg's files have all columns
+                rows = part.append_column(
+                    self._partition_by, _repeated(value, part.num_rows)
+                ).select(batch.schema.names)
+            found = self._open.pop(value or "", None)
+            writer, _ = found = found or self._begun(rows.schema)
+            self._open[value or ""] = found  # the last one that was written to is the last to end
+            writer.write_batch(rows)
+            self.rows += rows.num_rows
+
+    def _begun(self, schema: Any) -> tuple[pq.ParquetWriter, ExitStack]:
+        if len(self._open) >= MOST_OPEN:
+            self._end(next(iter(self._open)))
+        path = self._provider.new_data_location(f"{self._prefix}-{len(self.paths)}.parquet")
+        self.paths.append(path)
+        opened = ExitStack()
+        file = opened.enter_context(self._io.new_output(path).create())
+        return opened.enter_context(pq.ParquetWriter(file, schema, compression="zstd")), opened
+
+    def _end(self, value: str) -> None:
+        _, opened = self._open.pop(value)
+        opened.close()
+
+
+def _repeated(value: str | None, count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def _text(after: LoadedOffsets) -> str:
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(after.offsets.items()):
+        offsets.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps({"offsets": offsets, "topic_ids": dict(after.topic_ids)})

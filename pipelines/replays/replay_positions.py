@@ -1,0 +1,85 @@
+"""How far replays are: a compacted topic of the cluster, written in the records' own transactions.
+
+    replay-positions.internal
+        key    {"replay": its name}
+        value  {"table": which it is, "to": topic, "topic_id": ..., "part": number, "whole": bool,
+                "rows": of that part that are in the topic, "done": bool, "digest": of its files,
+                "order": [columns]}
+
+What always holds: the first `rows` rows of that part, in that order, and all of the parts before
+it are in the topic, and no others of the table: the position became visible with them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from ...clients.admin.admin import Admin
+from ...clients.producer.producer import Producer
+from ...protocol.errors import TopicAlreadyExists
+from ..ranges.partition_range import ReadLimits
+from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import reading_client
+from ..ranges.topic_offsets import resolve_ranges
+
+POSITIONS: Final = "replay-positions.internal"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPosition:
+    """Of one replay."""
+
+    table: str
+    to: str
+    topic_id: str
+    part: int
+    whole: bool
+    rows: int
+    done: bool
+    digest: str
+    order: tuple[str, ...]
+
+
+def make_positions_topic(admin: Admin) -> None:
+    if POSITIONS in admin.list_topics(include_internal=True):
+        return
+    try:
+        admin.create_topic(POSITIONS, 1, configs={"cleanup.policy": "compact"})
+    except TopicAlreadyExists:
+        pass
+
+
+def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPosition | None:
+    """What was committed last under this name.
+
+    Raises ValueError for a record that no replay wrote.
+    """
+    client = reading_client(bootstrap, limits.fetch)
+    ranges = resolve_ranges(client, [POSITIONS], "earliest", "latest", limits)
+    found: bytes | None = None
+    with RangeReader(client, limits) as reader:
+        for decoded in reader.read(ranges):
+            mine = decoded.values.filter(pc.equal(decoded.keys, _key(name)))
+            if len(mine):
+                found = mine[-1].as_py()
+    if found is None:
+        return None
+    try:
+        content: dict[str, Any] = json.loads(found)
+        return ReplayPosition(**{**content, "order": tuple(content["order"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"not a position of a replay: {found!r}") from error
+
+
+def write_position(producer: Producer, name: str, position: ReplayPosition) -> None:
+    """To be called in the transaction of the records."""
+    value = json.dumps(asdict(position), separators=(",", ":"))
+    producer.send(POSITIONS, key=_key(name), value=value.encode(), partition=0)
+
+
+def _key(name: str) -> bytes:
+    return json.dumps({"replay": name}, separators=(",", ":")).encode()

@@ -1,0 +1,408 @@
+"""`bradbury.replay`: the rows of a table into a topic, each once: the way back of `bradbury.load`.
+
+    bradbury.replay("/data/flights", "flights-again")
+
+Run again, it goes on where the last one ended: how far it is stands in the topic's cluster, and
+becomes visible there with the records, by one transaction. When all of a loaded, a Delta or an
+Iceberg table is in the topic, the next run brings what was added to the table since; so does a
+continuous one, which looks for it every few seconds.
+
+What always holds:
+    The rows of one call are in the order of the table, whatever ended the calls before.
+    One replay of a name at a time: another that begins ends the former (its transactional id).
+
+This runs in the process that calls it, with neither Ray nor Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+import pyarrow as pa
+
+from ...clients.admin.admin import Admin
+from ...clients.producer.producer import Producer
+from ...clients.security.security_options import SecurityOptions, as_given, given_security
+from ...protocol.errors import TransactionAbortable, UnknownTopicOrPartition
+from ..ranges.partition_range import ReadLimits
+from ..ranges.read_arguments import read_limits, servers_of
+from ..ranges.reading_client import load_kernels
+from .delta_source import DeltaSource
+from .iceberg_source import IcebergSource
+from .ordered_rows import ordered_rows
+from .parquet_source import ParquetSource, parquet_source
+from .replay_positions import (
+    ReplayPosition,
+    make_positions_topic,
+    read_position,
+    write_position,
+)
+from .replayed_columns import ReplayedColumns
+from .table_source import ReplayFailed, TablePart, TableSource, natural_order
+
+FORMATS: Final = ("parquet", "delta", "iceberg")
+PIECE_ROWS: Final = 50_000
+COMMIT_BYTES: Final = 256 * 1024 * 1024
+OPEN_SECONDS: Final = 60.0
+"""A transaction is committed after so long, however little is in it."""
+TRANSACTION_MS: Final = 900_000
+MOST_RECORD_BYTES: Final = 128 * 1024**2
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProgress:
+    """After each commit. records, commits: of this call. behind: rows of the part of the table that
+    is under way which are not in the topic yet.
+    """
+
+    records: int
+    commits: int
+    behind: int
+
+
+def replay(
+    table: str,
+    to: str,
+    *,
+    format: str | None = None,  # noqa: A002 -- as Spark's and Ray's readers have it
+    catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    key: str | None = None,
+    value: str | None = None,
+    columns: Sequence[str] | None = None,
+    timestamp: str | None = None,
+    headers: str | None = None,
+    keep_partitions: bool = False,
+    order_by: str | Sequence[str] | None = None,
+    name: str | None = None,
+    commit_records: int = 500_000,
+    compression_type: str = "none",
+    bootstrap_servers: str | Sequence[str] | None = None,
+    poll_timeout_ms: int = 120_000,
+    continuous: bool = False,
+    look_interval_s: float = 5.0,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+    **security: Unpack[SecurityOptions],
+) -> ReplayProgress:
+    """Write the rows of a table as records; returns when all that was there at the call is written.
+
+    Args:
+        table: a directory as `load` has written it, any other Parquet files (also s3://... and
+            gs://...), a Delta table, or namespace.table of an Iceberg catalog.
+        to: a topic that exists.
+        format: "parquet", "delta" or "iceberg"; None: Delta where there is a `_delta_log`, else
+            Parquet.
+        catalog, catalog_properties: of Iceberg, as PyIceberg has them; see `load`.
+        key: a column; numbers, dates and times become text. None: the column `key`, if there is one
+            that can be it; "" for none.
+        value: a column: as it is if it is bytes or text, else as JSON. None: the column `value`.
+        columns: the value is a JSON object of these; the default where there is no column `value`
+            is all.
+        timestamp, headers: columns, by default of these names; "" for none. Without a time it is
+            now.
+        keep_partitions: each row goes to the partition that its column `partition` says; else by
+            its key, as Kafka's clients do it.
+        order_by: columns. None: `offset` where there is such a column, else as the files have it.
+        name: of this replay: what is in the topic counts under it. None: by table and topic.
+        commit_records: most records of a transaction, about.
+        compression_type: none, gzip, snappy, lz4 or zstd.
+        continuous: go on with what is added to the table until `stop` is set, or forever; looks
+            for it every `look_interval_s`. Not of other Parquet files, which do not say what is
+            new.
+        on_progress: called after each commit.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
+
+    Raises:
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        ReplayFailed: the table is not what it was when its replay began, or is no table; the
+            brokers have aborted a transaction.
+        UnknownTopicOrPartition: the topic does not exist.
+        ProducerFenced: another replay of this name has begun.
+        ConnectionFailed, RequestTimedOut, KafkaError, OSError: nothing is committed that is not
+            whole; called again, it goes on.
+    Cost: rows that are to be sorted are in memory up to 256 MB, beyond that in TMPDIR.
+    """
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"format is {format!r}; use parquet, delta or iceberg")
+    if format != "iceberg" and (catalog is not None or catalog_properties):
+        raise ValueError("a catalog is for the format iceberg")
+    if commit_records < 1:
+        raise ValueError(f"commit_records={commit_records}: use more than 0")
+    if name is not None and not _NAME.fullmatch(name):
+        raise ValueError(f'name is {name!r}; use letters, digits, ".", "_" and "-"')
+    if look_interval_s <= 0:
+        raise ValueError(f"look_interval_s={look_interval_s}: use more than 0")
+
+    def opened() -> tuple[TableSource, ReplayedColumns]:
+        source: TableSource
+        if format == "iceberg":
+            source = IcebergSource(table, catalog=catalog, properties=catalog_properties)
+        elif format == "delta" or (format is None and (Path(table) / "_delta_log").is_dir()):
+            source = DeltaSource(table)
+        else:
+            source = parquet_source(table)
+        if continuous and isinstance(source, ParquetSource):
+            raise ValueError(
+                f"continuous: {table} is neither loaded nor a Delta or Iceberg table, so nobody "
+                "could say what is new in it"
+            )
+        chosen = ReplayedColumns(
+            source.schema,
+            key=key,
+            value=value,
+            columns=columns,
+            timestamp=timestamp,
+            headers=headers,
+            keep_partitions=keep_partitions,
+        )
+        return source, chosen
+
+    source, _ = found = opened()
+    limits = read_limits(
+        "read_committed",
+        "bradbury-replay",
+        poll_timeout_ms=poll_timeout_ms,
+        fail_on_data_loss=True,
+        security=given_security(security),
+    )
+    one = _Replay(
+        found,
+        to,
+        _order(source.schema, order_by),
+        name or default_name(table, to, format),
+        min(commit_records, 1_000_000_000),
+        servers_of(bootstrap_servers),
+        limits,
+    )
+    look = (opened, look_interval_s) if continuous else None
+    return one.run(compression_type, on_progress, stop or threading.Event(), look)
+
+
+def default_name(table: str, to: str, table_format: str | None = None) -> str:
+    """The name of a replay that was given none."""
+    if table_format == "iceberg" or "://" in table:
+        place = table
+    else:
+        place = str(Path(table).resolve())
+    return f"{to}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+
+
+def _order(schema: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Raises ValueError: a column is not there, or has no order."""
+    if order_by is None:
+        return tuple(natural_order(schema))
+    names = [order_by] if isinstance(order_by, str) else list(order_by)
+    for name in names:
+        if name not in schema.names:
+            raise ValueError(
+                f"order_by: there is no column {name!r}; there are {', '.join(schema.names)}"
+            )
+        if pa.types.is_nested(schema.field(name).type):
+            raise ValueError(
+                f"order_by: column {name!r} is {schema.field(name).type}, which has no order"
+            )
+    return tuple(names)
+
+
+class _Replay:
+    """One call of replay."""
+
+    def __init__(
+        self,
+        opened: tuple[TableSource, ReplayedColumns],
+        to: str,
+        order: tuple[str, ...],
+        name: str,
+        commit_records: int,
+        servers: str,
+        limits: ReadLimits,
+    ) -> None:
+        self._source, self._columns = opened
+        self._to = to
+        self._order = order
+        self._name = name
+        self._commit_records = commit_records
+        self._servers = servers
+        self._limits = limits
+        self._behind = 0
+        self._position: ReplayPosition | None = None
+        self._progress = ReplayProgress(0, 0, 0)
+
+    def run(
+        self,
+        compression_type: str,
+        on_progress: Callable[[ReplayProgress], None],
+        stopped: threading.Event,
+        look: tuple[Callable[[], tuple[TableSource, ReplayedColumns]], float] | None,
+    ) -> ReplayProgress:
+        """look: opens the table again, and how often; None: what is there now is all."""
+        security = as_given(self._limits.fetch.security)
+        with (
+            Admin(self._servers, **security) as admin,
+            Producer(
+                self._servers,
+                transactional_id=f"bradbury-replay-{self._name}",
+                transaction_timeout_ms=TRANSACTION_MS,
+                compression_type=compression_type,
+                # What the topic takes is the topic's to say: max.message.bytes.
+                max_request_size=MOST_RECORD_BYTES,
+                buffer_memory=2 * MOST_RECORD_BYTES,
+                client_id="bradbury-replay",
+                **security,
+            ) as producer,
+        ):
+            topic_id, partition_count = self._topic(admin)
+            make_positions_topic(admin)
+            # Ends a former replay's transaction, so that what is read next is the last word.
+            producer.init_transactions()
+            self._position = read_position(self._servers, self._name, self._limits)
+            try:
+                self._write(producer, topic_id, partition_count, on_progress, stopped)
+                while look is not None and not stopped.wait(look[1]):
+                    self._source, self._columns = look[0]()
+                    self._write(producer, topic_id, partition_count, on_progress, stopped)
+                return self._progress
+            except TransactionAbortable as error:
+                raise ReplayFailed(
+                    f"the brokers have ended a transaction of {self._name!r}, maybe as another "
+                    f"replay of this name has begun; run it again, it goes on there ({error})"
+                ) from None
+
+    def _topic(self, admin: Admin) -> tuple[str, int]:
+        try:
+            (described,) = admin.describe_topics([self._to])
+        except UnknownTopicOrPartition:
+            raise UnknownTopicOrPartition(
+                f"topic {self._to!r} does not exist; create it with `bradbury topics create "
+                f"{self._to}`"
+            ) from None
+        return str(described.topic_id), len(described.partitions)
+
+    def _check(self, position: ReplayPosition, topic_id: str) -> None:
+        """Raises ReplayFailed: the position is not one of this table and topic."""
+        anew = "use another --name to replay all of it"
+        if position.to != self._to:
+            raise ReplayFailed(
+                f"{self._name!r} is a replay into topic {position.to!r}; use another --name"
+            )
+        if position.topic_id != topic_id:
+            raise ReplayFailed(
+                f"topic {self._to!r} was deleted and made again since {self._name!r} has written "
+                f"to it; {anew}"
+            )
+        if position.table not in ("", self._source.table_id):  # older loads gave none
+            raise ReplayFailed(
+                f"the table is not the one that {self._name!r} has begun to replay: it was made "
+                f"again, or its files have changed; {anew}"
+            )
+        if not position.done and position.order != self._order:
+            raise ReplayFailed(
+                f"{self._name!r} has begun in the order of "
+                f"{', '.join(position.order) or 'the files'}; end it with that, or use another "
+                "--name"
+            )
+
+    def _begun(self, position: ReplayPosition) -> TablePart:
+        """The part in which the last call has ended."""
+        part = self._source.part(position.part, is_whole=position.whole)
+        if part is None or part.digest != position.digest:
+            raise ReplayFailed(
+                f"files of the table that {self._name!r} has not replayed to the end were changed "
+                "or taken away; put them back, or use another --name to replay all of it"
+            )
+        return part
+
+    def _pieces(
+        self, position: ReplayPosition | None, topic_id: str
+    ) -> Iterator[tuple[Any, ReplayPosition]]:
+        """Rows in order, and where the replay is when they are written."""
+        parts = self._source.parts(None if position is None else position.part)
+        if position is not None and not position.done:
+            yield from self._rows(self._begun(position), topic_id, position.rows)
+        for part in parts:
+            yield from self._rows(part, topic_id, 0)
+
+    def _rows(
+        self, part: TablePart, topic_id: str, skipped: int
+    ) -> Iterator[tuple[Any, ReplayPosition]]:
+        needed = self._columns.needed
+        scanned = part.dataset.to_batches(columns=list(dict.fromkeys([*needed, *self._order])))
+        batches = (each for each in scanned if each.num_rows)
+        total = part.dataset.count_rows()
+        at = ReplayPosition(
+            self._source.table_id,
+            self._to,
+            topic_id,
+            part.number,
+            part.is_whole,
+            0,
+            False,
+            part.digest,
+            self._order,
+        )
+        rows = ordered_rows(batches, self._order) if self._order else batches
+        most = min(PIECE_ROWS, self._commit_records)
+        count = 0
+        for batch in rows:
+            start = max(0, skipped - count)
+            for first in range(start, batch.num_rows, most):
+                piece = batch.slice(first, most)
+                done = count + first + piece.num_rows
+                self._behind = total - done
+                yield piece, replace(at, rows=done, done=done == total)
+            count += batch.num_rows
+
+    def _write(
+        self,
+        producer: Producer,
+        topic_id: str,
+        partition_count: int,
+        on_progress: Callable[[ReplayProgress], None],
+        stopped: threading.Event,
+    ) -> None:
+        """What the table has beyond the position. `stopped` ends it at the next commit."""
+        if self._position is not None:
+            self._check(self._position, topic_id)
+        pieces = self._pieces(self._position, topic_id)
+        partition = "partition" if self._columns.keeps_partitions else None
+        piece = next(pieces, None)
+        while piece is not None and not stopped.is_set():
+            count = size = 0
+            is_full = False
+            began = time.monotonic()
+            with producer.transaction():
+                while piece is not None and not is_full:
+                    batch, position = piece
+                    load_kernels(batch.num_rows)
+                    records = self._columns.records(batch, partition_count)
+                    producer.send_batch(self._to, records, partition=partition)
+                    count += batch.num_rows
+                    size += records.nbytes
+                    behind = self._behind
+                    elapsed = time.monotonic() - began
+                    is_full = (
+                        count >= self._commit_records
+                        or size >= COMMIT_BYTES
+                        or elapsed > OPEN_SECONDS
+                        or stopped.is_set()
+                        # What comes next may have to be sorted first, which takes its time.
+                        or (position.done and elapsed > 1)
+                    )
+                    if not is_full:
+                        piece = next(pieces, None)
+                write_position(producer, self._name, position)
+            self._position = position
+            former = self._progress
+            self._progress = ReplayProgress(former.records + count, former.commits + 1, behind)
+            on_progress(self._progress)
+            if is_full:
+                piece = next(pieces, None)

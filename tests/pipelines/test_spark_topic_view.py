@@ -1,0 +1,140 @@
+"""Does spark.sql read topics by name, with typed columns, at once and as a stream?"""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import bradbury
+from bradbury.pipelines.spark.session import local_session
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.long,
+]  # long: a Spark session of its own
+
+NewTopic = Callable[..., str]
+DDL = "tail string, delay double"
+AVRO = {
+    "type": "record",
+    "name": "flight",
+    "fields": [{"name": "tail", "type": "string"}, {"name": "delay", "type": "double"}],
+}
+
+
+@pytest.fixture(scope="module")
+def spark(bootstrap: str) -> Iterator[SparkSession]:
+    session = local_session(master="local[2]", bootstrap=bootstrap, short_lived=True)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def flights(producer: bradbury.Producer, new_topic: NewTopic) -> str:
+    topic = new_topic(2)
+    for number in range(10):
+        value = {"tail": f"t{number % 2}", "delay": number / 2}
+        producer.send(topic, json.dumps(value), key=f"k{number}", partition=number % 2)
+    producer.flush()
+    return topic
+
+
+def test_fields_are_columns_and_those_of_the_record_too(spark: SparkSession, flights: str) -> None:
+    for schema in (DDL, pa.schema([("tail", pa.string()), ("delay", pa.float64())])):
+        view = bradbury.topic_view(spark, flights, name="flights", value="json", schema=schema)
+        assert view.dtypes == [
+            ("tail", "string"),
+            ("delay", "double"),
+            ("_key", "string"),
+            ("_topic", "string"),
+            ("_partition", "int"),
+            ("_offset", "bigint"),
+            ("_timestamp", "timestamp"),
+            ("_timestampType", "int"),
+        ]
+        rows = spark.sql(
+            "SELECT tail, sum(delay) AS delay FROM flights GROUP BY tail ORDER BY tail"
+        )
+        assert [tuple(row) for row in rows.collect()] == [("t0", 10.0), ("t1", 12.5)]
+    some = spark.sql("SELECT _key FROM flights WHERE _partition = 1 AND _offset >= 3")
+    assert sorted(row[0] for row in some.collect()) == ["k7", "k9"]
+    bradbury.topic_view(spark, flights, value="utf8", options={"includeHeaders": True})
+    (row,) = spark.sql(f"SELECT * FROM `{flights}` WHERE key = 'k3'").collect()
+    assert json.loads(row.value) == {"tail": "t1", "delay": 1.5}
+    assert row.headers is None
+
+
+def test_a_view_of_a_stream_makes_streams(
+    spark: SparkSession, producer: bradbury.Producer, flights: str, tmp_path: Path
+) -> None:
+    start = {"startingOffsets": "earliest"}
+    bradbury.topic_view(
+        spark, flights, name="live", value="json", schema=DDL, stream=True, options=start
+    )
+
+    def run() -> int:
+        query = (
+            spark.sql("SELECT upper(tail) AS tail, delay FROM live WHERE delay < 100")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "table"))
+        )
+        assert query.awaitTermination(120)
+        return spark.read.parquet(str(tmp_path / "table")).count()
+
+    assert run() == 10
+    producer.send(flights, '{"tail": "late", "delay": 1}').result(30)
+    assert run() == 11
+
+
+def test_avro_values_are_decoded(
+    spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    for number in range(3):
+        content = io.BytesIO()
+        fastavro.schemaless_writer(content, AVRO, {"tail": f"t{number}", "delay": 0.5})
+        producer.send(topic, content.getvalue())
+    producer.send(topic, None)
+    producer.flush()
+    bradbury.topic_view(spark, topic, name="avro_flights", value="avro", schema=AVRO)
+    rows = spark.sql("SELECT tail, delay, _offset FROM avro_flights ORDER BY _offset").collect()
+    assert [row.tail for row in rows] == ["t0", "t1", "t2", None]
+    producer.send(topic, b"\xff").result(30)
+    bradbury.topic_view(spark, topic, name="avro_flights", value="avro", schema=AVRO)
+    with pytest.raises(Exception, match=f"the value of {topic}-0 at offset 4 is not avro"):
+        spark.sql("SELECT tail FROM avro_flights").collect()
+
+
+def test_what_is_no_json_fails_unless_it_may_be_null(
+    spark: SparkSession, producer: bradbury.Producer, flights: str
+) -> None:
+    producer.send(flights, "{nonsense").result(30)
+    bradbury.topic_view(spark, flights, name="strict", value="json", schema=DDL)
+    with pytest.raises(Exception, match="FAILFAST|MALFORMED"):
+        spark.sql("SELECT tail FROM strict").collect()
+    bradbury.topic_view(spark, flights, name="lax", value="json", schema=DDL, on_error="null")
+    assert spark.sql("SELECT tail FROM lax WHERE tail IS NULL").count() == 1
+
+
+def test_arguments_that_cannot_be_are_refused_in_a_sentence(spark: SparkSession) -> None:
+    for wrong, said in (
+        ({"value": "xml"}, "value is 'xml'; use 'raw', 'utf8'"),
+        ({"value": "json"}, "value='json' needs a schema"),
+        ({"schema": DDL}, "value='raw' has no schema"),
+        ({"value": "json", "schema": "tail strong"}, "is no DDL of columns"),
+        ({"value": "json", "schema": "string"}, "a StructType or DDL"),
+        ({"value": "avro", "schema": "string"}, "no Avro schema"),
+        ({"key": "json"}, "key is 'json'"),
+        ({"on_error": "null"}, "on_error is for value='json'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            bradbury.topic_view(spark, "t", **wrong)  # type: ignore[arg-type]
