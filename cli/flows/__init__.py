@@ -1,0 +1,1 @@
+"""`bradbury flow`: flows of topics through steps into topics and tables."""

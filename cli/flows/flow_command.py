@@ -1,0 +1,100 @@
+"""`bradbury flow run FLOW.yaml`: a flow, and how far it is while it runs.
+
+Ctrl-C ends it after what is under way, with exit code 0; run again, it goes on there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..terminal.app import App
+from ..terminal.bootstrap_address import bootstrap_servers
+from ..terminal.failure import UsageError
+from ..terminal.interrupt import stop_at_interrupt
+from ..terminal.options import AsJson, Bootstrap
+from ..terminal.output import count_text, make_table, note, print_json
+
+if TYPE_CHECKING:
+    from ...pipelines.flows.flow_progress import FlowProgress
+
+SHOW_SECONDS = 5.0
+"""Where there is no terminal: a line so often."""
+COLUMNS = ("target", "records", "records/s", "behind", "batches")
+
+flow = App(help="Topics through Spark or Ray Data into topics and tables.", no_args_is_help=True)
+
+
+@flow.command()
+def run(
+    path: Annotated[Path, typer.Argument(metavar="FLOW", help="A file, FLOW.yaml or FLOW.py.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there now has gone through.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = None,
+) -> None:
+    """Run a flow until Ctrl-C, or once; started again, it goes on where it was."""
+    from ...pipelines.flows.flow_file import read_flow
+    from ...pipelines.flows.run_flow import run_flow
+
+    began = time.monotonic()
+    try:
+        with stop_at_interrupt() as stop:
+            read_flow(path)  # what is wrong with it is said whether or not there is a cluster
+            with _shown() as show:
+                found = run_flow(
+                    path,
+                    once=once,
+                    bootstrap_servers=bootstrap_servers(bootstrap),
+                    stop=stop,
+                    on_progress=show,
+                )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if as_json:
+        names = ("records", "batches", "behind")
+        print_json({one.target: {name: getattr(one, name) for name in names} for one in found})
+    else:
+        for one in found:
+            note(f"{one.target}: {count_text(one.records, 'record')}")
+        note(f"{time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Sequence[FlowProgress]], None]]:
+    """A table that is drawn over on a terminal; else a line for each target, now and then."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda found: live.update(
+            make_table(COLUMNS, [_row(one) for one in found], width=console.width), refresh=True
+        )
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._shown_at = -SHOW_SECONDS
+
+    def __call__(self, found: Sequence[FlowProgress]) -> None:
+        if time.monotonic() - self._shown_at < SHOW_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        for one in found:
+            behind = "" if one.behind is None else f", {count_text(one.behind, 'record')} behind"
+            note(f"{one.target}: {count_text(one.records, 'record')} so far{behind}")
+
+
+def _row(one: FlowProgress) -> tuple[object, ...]:
+    return one.target, one.records, round(one.per_second), one.behind, one.batches

@@ -1,0 +1,304 @@
+"""What a flow is made of. Pure: nothing is opened or connected to here.
+
+{"name": "delays",
+ "sources": {"flights": {"topic": "flights", "value": "json", "schema": "tail string, ..."}},
+ "steps": {"late": {"sql": "SELECT tail, delay FROM flights WHERE delay > 15"}},
+ "targets": {"late": {"topic": "late", "key": "tail"}}}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+FORMATS: Final = ("parquet", "delta", "iceberg")
+_ICEBERG_NAME: Final = re.compile(r"\w+(\.\w+)+")
+_FLOW_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class FlowFailed(Exception):
+    """A flow has ended with a failure. The text says which part of it, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSource:
+    """A topic, or (with Spark) a table of Parquet files, under the name of a view.
+
+    stream: False: what there is when the flow starts, to join with. value, schema, key: as
+    `topic_view`'s. watermark: how late a record may be, for windows ("10 minutes").
+    """
+
+    name: str
+    topic: str | None = None
+    table: str | None = None
+    value: str = "raw"
+    schema: Any = None
+    key: str = "utf8"
+    stream: bool = True
+    watermark: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStep:
+    """One of sql, python and map_batches.
+
+    python: takes the DataFrames of `of`, in this order, and returns one. map_batches: as Ray Data's
+    (a function, or a class for actors); `options` are its arguments.
+    """
+
+    name: str
+    sql: str | None = None
+    python: Callable[..., Any] | None = None
+    map_batches: Callable[..., Any] | None = None
+    of: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTarget:
+    """A topic, or (with Spark) a table.
+
+    of: the step or source it gets; by default the last step. key, value: columns; without a value
+    it is a JSON object of all columns. table: a directory of Parquet files or of a Delta table, or
+    namespace.table of Iceberg, in `catalog`: a name, or properties.
+    """
+
+    name: str
+    of: str
+    topic: str | None = None
+    table: str | None = None
+    key: str | None = None
+    value: str | None = None
+    partition_by: tuple[str, ...] = ()
+    output_mode: str = "append"
+    format: str = "parquet"
+    catalog: str | Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """checkpoint: a directory, for Spark. executors: of RayDP; 0 for Spark in this process."""
+
+    name: str
+    engine: Literal["spark", "ray"]
+    sources: tuple[FlowSource, ...]
+    steps: tuple[FlowStep, ...]
+    targets: tuple[FlowTarget, ...]
+    checkpoint: str
+    executors: int = 0
+    trigger: str | None = None
+    commit_records: int = 500_000
+
+
+def flow_of(content: Any, checkpoints: str, find: Callable[[str], Callable[..., Any]]) -> Flow:
+    """checkpoints: where they are if the flow does not say. find: "steps.py:late" -> the function.
+
+    Raises ValueError: it is no flow; the text says where.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError(  # noqa: TRY004 -- one kind of error for whatever is wrong with a flow
+            "a flow is a mapping of name, sources, steps and targets"
+        )
+    allowed = {"name", "sources", "steps", "targets", "checkpoint", "executors", "trigger"}
+    _only(content, allowed | {"commit_records"}, "the flow")
+    name = content.get("name")
+    if not isinstance(name, str) or not _FLOW_NAME.fullmatch(name):
+        raise ValueError(f'the flow\'s name is {name!r}; use letters, digits, ".", "_" and "-"')
+    sources = tuple(_source(each, given) for each, given in _parts(content, "sources", needed=True))
+    steps = _steps(_parts(content, "steps"), sources, find)
+    engine = _engine(sources, steps)
+    last = steps[-1].name if steps else sources[-1].name
+    known = {each.name for each in sources} | {each.name for each in steps}
+    targets = tuple(
+        _target(each, given, last, known) for each, given in _parts(content, "targets", needed=True)
+    )
+    executors = content.get("executors", 0)
+    records = content.get("commit_records", 500_000)
+    for what, number, least in (("executors", executors, 0), ("commit_records", records, 1)):
+        if not isinstance(number, int) or number < least:
+            raise ValueError(f"{what} is {number!r}; use a number from {least} on")
+    if engine == "ray":
+        _check_ray(content, sources[0], targets, last)
+    elif "commit_records" in content:
+        raise ValueError(
+            "commit_records is for steps with map_batches; with Spark a source has the option "
+            "maxOffsetsPerTrigger"
+        )
+    return Flow(
+        name=name,
+        engine=engine,
+        sources=sources,
+        steps=steps,
+        targets=targets,
+        checkpoint=str(content.get("checkpoint") or f"{checkpoints}/{name}"),
+        executors=executors,
+        trigger=content.get("trigger"),
+        commit_records=records,
+    )
+
+
+def _parts(
+    content: Mapping[str, Any], what: str, *, needed: bool = False
+) -> list[tuple[str, Mapping[str, Any]]]:
+    parts = content.get(what) or {}
+    if not isinstance(parts, Mapping) or (needed and not parts):
+        raise ValueError(f"{what} is {parts!r}; name at least one, as a mapping of names")
+    for name, given in parts.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f'{what}: {name!r} is no name; use letters, digits and "_"')
+        if not isinstance(given, Mapping):
+            raise ValueError(  # noqa: TRY004 -- as above
+                f"{what}.{name} is {given!r}; it must be a mapping"
+            )
+    return list(parts.items())
+
+
+def _only(given: Mapping[str, Any], allowed: set[str], where: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ValueError(f"{where} has {key!r}; it can have {', '.join(sorted(allowed))}")
+
+
+def _one_of(given: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    if sum(given.get(name) is not None for name in names) != 1:
+        raise ValueError(f"{where} needs one of {', '.join(names)}")
+
+
+def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
+    where = f"sources.{name}"
+    _only(given, {one.name for one in fields(FlowSource)} - {"name"}, where)
+    _one_of(given, ("topic", "table"), where)
+    source = FlowSource(name=name, **given)
+    if source.table is not None and set(given) - {"table"}:
+        raise ValueError(f"{where} is a table, which has nothing else to say")
+    if source.watermark is not None and not source.stream:
+        raise ValueError(f"{where} is no stream, so it has no watermark")
+    return source
+
+
+def _steps(
+    parts: list[tuple[str, Mapping[str, Any]]],
+    sources: tuple[FlowSource, ...],
+    find: Callable[[str], Callable[..., Any]],
+) -> tuple[FlowStep, ...]:
+    known = [source.name for source in sources]
+    steps = []
+    for name, given in parts:
+        where = f"steps.{name}"
+        _only(given, {"sql", "python", "map_batches", "of", "options"}, where)
+        _one_of(given, ("sql", "python", "map_batches"), where)
+        if name in known:
+            raise ValueError(f"{where}: there is a source or step of that name")
+        of = _names(given.get("of", () if "sql" in given else known[-1]), f"{where}.of")
+        for each in of:
+            if each not in known:
+                raise ValueError(f"{where}.of: {each!r} is no source or step before it")
+        if "sql" in given and of:
+            raise ValueError(f"{where}: a statement names what it reads; leave out `of`")
+        if given.get("options") and "map_batches" not in given:
+            raise ValueError(f"{where}: options are those of map_batches")
+        functions = {
+            kind: find(given[kind]) if isinstance(given[kind], str) else given[kind]
+            for kind in ("python", "map_batches")
+            if given.get(kind) is not None
+        }
+        for kind, function in functions.items():
+            if not callable(function):
+                raise ValueError(  # noqa: TRY004 -- as above
+                    f"{where}.{kind} is {function!r}; use FILE.py:FUNCTION"
+                )
+        steps.append(
+            FlowStep(
+                name=name,
+                sql=given.get("sql"),
+                of=of,
+                options=given.get("options") or {},
+                **functions,
+            )
+        )
+        known.append(name)
+    return tuple(steps)
+
+
+def _engine(
+    sources: tuple[FlowSource, ...], steps: tuple[FlowStep, ...]
+) -> Literal["spark", "ray"]:
+    with_ray = [step.map_batches is not None for step in steps]
+    if not any(with_ray):
+        if not any(source.stream and source.topic for source in sources):
+            raise ValueError("sources: none is a topic that is read as a stream")
+        return "spark"
+    if not all(with_ray):
+        raise ValueError(
+            "steps of Spark (sql, python) and of Ray Data (map_batches) are mixed; make two flows "
+            "with a topic between them"
+        )
+    if len(sources) != 1:
+        raise ValueError("a flow with map_batches has one source")
+    return "ray"
+
+
+def _check_ray(
+    content: Mapping[str, Any], source: FlowSource, targets: tuple[FlowTarget, ...], last: str
+) -> None:
+    if source.topic is None or source.watermark or source.options or not source.stream:
+        raise ValueError(
+            f"sources.{source.name}: with map_batches it is a topic, with value and schema only"
+        )
+    if isinstance(source.schema, str) and source.value == "json":
+        raise ValueError(
+            f"sources.{source.name}.schema: with map_batches give each field its Arrow type, as "
+            "{tail: string, delay: float64}"
+        )
+    for target in targets:
+        if target.table is not None or target.of != last or target.output_mode != "append":
+            raise ValueError(
+                f"targets.{target.name}: with map_batches it is a topic, of the last step; "
+                "`bradbury load` makes tables of topics"
+            )
+    for setting in ("checkpoint", "executors", "trigger"):
+        if content.get(setting) is not None:
+            raise ValueError(f"{setting} is for Spark, and the steps are map_batches")
+
+
+def _target(name: str, given: Mapping[str, Any], last: str, known: set[str]) -> FlowTarget:
+    where = f"targets.{name}"
+    _only(given, {one.name for one in fields(FlowTarget)} - {"name"}, where)
+    _one_of(given, ("topic", "table"), where)
+    target = FlowTarget(
+        name=name,
+        **{
+            **given,
+            "of": given.get("of", last),
+            "partition_by": _names(given.get("partition_by", ()), f"{where}.partition_by"),
+        },
+    )
+    if target.of not in known:
+        raise ValueError(f"{where}.of: there is no source or step {target.of!r}")
+    if target.topic is None and (target.key or target.value):
+        raise ValueError(f"{where}: key and value are those of records, not of a table")
+    if target.table is None and target.partition_by:
+        raise ValueError(f"{where}: partition_by is for tables; the key decides in a topic")
+    if target.table is None and (target.format != "parquet" or target.catalog is not None):
+        raise ValueError(f"{where}: format and catalog are those of a table, not of a topic")
+    if target.format not in FORMATS:
+        raise ValueError(f"{where}.format is {target.format!r}; use {', '.join(FORMATS)}")
+    if target.catalog is not None and target.format != "iceberg":
+        raise ValueError(f"{where}: a catalog is for format: iceberg")
+    if target.format == "iceberg" and not _ICEBERG_NAME.fullmatch(target.table or ""):
+        raise ValueError(f"{where}.table is {target.table!r}; with iceberg use NAMESPACE.TABLE")
+    modes = ("append", "complete") if target.table is None else ("append",)
+    if target.output_mode not in modes:
+        raise ValueError(f"{where}: output_mode is {target.output_mode!r}; use {modes}")
+    return target
+
+
+def _names(given: Any, where: str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"{where} is {given!r}; use a name, or a list of them")
+    return tuple(names)

@@ -1,0 +1,113 @@
+"""FLOW.yaml or FLOW.py -> a flow. Paths in it are as seen from the directory of the file.
+
+FLOW.yaml   the mapping; functions are named, "steps.py:late"
+FLOW.py     a module that has the mapping as `flow`; functions stand in it as they are
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .flow import Flow, FlowSource, FlowTarget, flow_of
+
+
+def read_flow(path: str | Path) -> Flow:
+    """Raises ValueError: it is no flow, or names functions that are not there; OSError."""
+    file = Path(path).resolve()
+    if file.suffix == ".py":
+        module = _module(file)
+        if not hasattr(module, "flow"):
+            raise ValueError(f"{path} has no variable `flow`")
+        content = module.flow
+    elif file.suffix in (".yaml", ".yml"):
+        content = _yaml(file)
+    else:
+        raise ValueError(f"{path} is neither .yaml nor .py")
+
+    def find(named: str) -> Callable[..., Any]:
+        where, colon, function = named.rpartition(":")
+        if not colon or not where.endswith(".py"):
+            raise ValueError(f"{named!r} names no function; use FILE.py:FUNCTION")
+        found = getattr(_module(file.parent / where), function, None)
+        if found is None:
+            raise ValueError(f"{where} has no function {function!r}")
+        return found  # type: ignore[no-any-return]  # flow_of looks whether it can be called
+
+    try:
+        flow = flow_of(content, str(file.parent / "checkpoints"), find)
+        return replace(
+            flow,
+            sources=tuple(_placed_source(one, file.parent) for one in flow.sources),
+            targets=tuple(_placed_target(one, file.parent) for one in flow.targets),
+            checkpoint=_placed(flow.checkpoint, file.parent),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _yaml(file: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is no YAML: {' '.join(str(error).split())}") from None
+
+
+def _module(file: Path) -> ModuleType:
+    """The file as a module, which travels to workers by value: they need not have the file."""
+    name = f"bradbury_flow_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ValueError(f"there is no file {file}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    for pickle in ("ray.cloudpickle", "pyspark.cloudpickle"):
+        if importlib.util.find_spec(pickle.partition(".")[0]) is not None:
+            importlib.import_module(pickle).register_pickle_by_value(module)
+    return module
+
+
+def _placed(path: str, folder: Path) -> str:
+    return path if "://" in path else str(folder / path)
+
+
+def _placed_source(source: FlowSource, folder: Path) -> FlowSource:
+    if source.table is not None:
+        return replace(source, table=_placed(source.table, folder))
+    if isinstance(source.schema, Mapping) and source.value == "json":
+        return replace(source, schema=_arrow_schema(source))
+    return source
+
+
+def _placed_target(target: FlowTarget, folder: Path) -> FlowTarget:
+    if target.table is None or target.format == "iceberg":
+        return target
+    return replace(target, table=_placed(target.table, folder))
+
+
+def _arrow_schema(source: FlowSource) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in source.schema.items()])
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"sources.{source.name}.schema: {error}; use Arrow's names, as string, int64, float64, "
+            "bool"
+        ) from None

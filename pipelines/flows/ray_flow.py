@@ -1,0 +1,170 @@
+"""A flow whose steps are map_batches of Ray Data: one bounded Dataset after the other.
+
+    transactional.id, group   bradbury-flow-{name}
+
+Each round reads from the offsets that the group has committed to where the topic ends now (at most
+about `commit_records`), and writes what the steps make of it, with the new offsets, in one
+transaction. So it is there once, whatever ends a round, and steps may drop, double, sort and
+aggregate rows of a round as they like.
+
+What always holds: of two runs of a flow the one that began later writes; the other one is fenced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ...clients.admin.group_offsets_admin import group_offsets
+from ...clients.producer.producer import Producer
+from ...clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ..loads.loaded_offsets import next_ranges
+from ..ranges.partition_range import PartitionRange
+from ..ranges.read_arguments import read_limits
+from ..ranges.reading_client import reading_client
+from ..ranges.topic_offsets import resolve_ranges
+from ..ray_data.ray_data_missing import require_ray_data
+from ..ray_data.read_topic import read_topic
+from ..replays.replayed_columns import ReplayedColumns
+from .flow import Flow, FlowFailed, FlowTarget
+from .flow_progress import FlowProgress
+
+LOOK_SECONDS: Final = 0.5
+TIMEOUT_MS: Final = 60_000
+TRANSACTION_MS: Final = 900_000
+
+
+class RayFlow:
+    """Raises RayDataMissing: the extra [data] is not installed."""
+
+    def __init__(self, flow: Flow, servers: str) -> None:
+        require_ray_data()
+        self._flow = flow
+        self._servers = servers
+        self._group = f"bradbury-flow-{flow.name}"
+        (source,) = flow.sources
+        assert source.topic is not None
+        self._source = source
+        self._topic = source.topic
+        self._limits = read_limits(
+            "read_committed", self._group, poll_timeout_ms=120_000, fail_on_data_loss=True
+        )
+        self._client = reading_client(servers, self._limits.fetch)
+
+    def run(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[Sequence[FlowProgress]], None],
+        *,
+        once: bool,
+    ) -> list[FlowProgress]:
+        """Raises FlowFailed: a step has failed, or made no columns that a target asks for."""
+        records = batches = 0
+        rate = 0.0
+        with Producer(
+            self._servers,
+            transactional_id=self._group,
+            transaction_timeout_ms=TRANSACTION_MS,
+            client_id=self._group,
+        ) as producer:
+            producer.init_transactions()  # ends a former run's; what is committed then is the last
+            ranges = self._ranges(self._committed())
+            while True:
+                part = next_ranges(ranges, self._flow.commit_records)
+                if part:
+                    began = time.monotonic()
+                    self._round(producer, part)
+                    count = sum(one.size for one in part)
+                    rate = count / max(1e-9, time.monotonic() - began)
+                    records, batches = records + count, batches + 1
+                    ends = {one.topic_partition: one.end for one in part}
+                    ranges = [
+                        one._replace(start=ends.get(one.topic_partition, one.start))
+                        for one in ranges
+                    ]
+                behind = sum(one.size for one in ranges)
+                found = [
+                    FlowProgress(target.name, records, batches, behind, rate)
+                    for target in self._flow.targets
+                ]
+                on_progress(found)
+                if stopped.is_set() or (once and not behind):
+                    return found
+                if not behind and stopped.wait(LOOK_SECONDS):
+                    return found
+                if not once:
+                    done = {one.topic_partition: one.start for one in ranges}
+                    ranges = self._ranges(done)
+
+    def _committed(self) -> dict[TopicPartition, int]:
+        steps = group_offsets(self._client, [self._group], timeout_ms=TIMEOUT_MS)
+        found = self._client.run(steps, TIMEOUT_MS)
+        return {
+            TopicPartition(*key): committed.offset
+            for key, committed in found[self._group].items()
+            if committed is not None and key[0] == self._topic
+        }
+
+    def _ranges(self, done: dict[TopicPartition, int]) -> list[PartitionRange]:
+        return resolve_ranges(
+            self._client,
+            [self._topic],
+            "earliest",
+            "latest",
+            self._limits,
+            keep_empty=True,
+            committed=done,
+        )
+
+    def _round(self, producer: Producer, part: Sequence[PartitionRange]) -> None:
+        dataset: Any = read_topic(
+            self._topic,
+            bootstrap_servers=self._servers,
+            start_offset={self._topic: {one.partition: one.start for one in part}},
+            end_offset={self._topic: {one.partition: one.end for one in part}},
+            value_decoder=self._source.value,
+            value_schema=self._source.schema,
+        )
+        for step in self._flow.steps:
+            dataset = dataset.map_batches(step.map_batches, **step.options)
+        with producer.transaction():
+            for batch in self._batches(dataset):
+                for target in self._flow.targets:
+                    _send(producer, target, batch)
+            producer.send_offsets(
+                {one.topic_partition: OffsetAndMetadata(one.end) for one in part}, self._group
+            )
+
+    def _batches(self, dataset: Any) -> Any:
+        """Of Arrow, in the order of the records. What Ray says of a step becomes one line."""
+        import ray
+        from ray.data import DataContext
+
+        DataContext.get_current().execution_options.preserve_order = True
+        try:
+            yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            said = " ".join(str(cause).split())[:300]
+            raise FlowFailed(f"a step has failed: {type(cause).__name__}: {said}") from None
+
+
+def _send(producer: Producer, target: FlowTarget, table: Any) -> None:
+    if not len(table):
+        return
+    try:
+        columns = ReplayedColumns(
+            table.schema,
+            key=target.key or "",
+            value=target.value,
+            columns=None,
+            timestamp="",
+            headers="",
+            keep_partitions=False,
+        )
+        for batch in table.combine_chunks().to_batches():
+            producer.send_batch(str(target.topic), columns.records(batch, 0))
+    except ValueError as error:
+        raise FlowFailed(f"targets.{target.name}: {error}") from None

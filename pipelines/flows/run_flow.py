@@ -1,0 +1,50 @@
+"""`bradbury.run_flow`: a flow, until the ends that its topics have now, or until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..ranges.read_arguments import servers_of
+from .flow_file import read_flow
+from .flow_progress import FlowProgress
+
+
+def run_flow(
+    path: str | Path,
+    *,
+    once: bool = False,
+    bootstrap_servers: str | Sequence[str] | None = None,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[Sequence[FlowProgress]], None] = lambda progress: None,
+) -> list[FlowProgress]:
+    """Run what a file describes; returns how far each target has come.
+
+    Run again, it goes on where it was: with Spark by its checkpoint directory, with Ray Data by the
+    offsets of its group, which are committed with the records.
+
+    Args:
+        path: FLOW.yaml or FLOW.py; see docs/flows.md.
+        once: end when all that was there at the call has gone through.
+        bootstrap_servers: None: found as all clients find them.
+        stop: set, it ends a flow that is not `once`.
+        on_progress: called about twice a second.
+
+    Raises:
+        ValueError: the file is no flow.
+        FlowFailed: a part of it has failed.
+        SparkUnavailable, RayDataMissing: what its steps need is not there.
+        UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
+    """
+    flow = read_flow(path)
+    servers = servers_of(bootstrap_servers)
+    stopped = stop or threading.Event()
+    if flow.engine == "ray":
+        from .ray_flow import RayFlow
+
+        return RayFlow(flow, servers).run(stopped, on_progress, once=once)
+    from .spark_flow import SparkFlow
+
+    with SparkFlow(flow, servers) as running:
+        return running.run(stopped, on_progress, once=once)

@@ -1,0 +1,259 @@
+"""A flow whose steps are Spark SQL and PySpark: a streaming query for each target.
+
+How far it is stands in Spark's checkpoints, one for each target; topics are written exactly once by
+our sink, Parquet tables by Spark's file sink, others by flow_tables.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ..spark.session import local_session, spark, stop_spark
+from ..spark.topic_view import topic_view
+from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
+from .flow_progress import FlowProgress
+from .flow_tables import MOST_OFFSETS, batch_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_SECONDS: Final = 0.5
+
+
+class SparkFlow:
+    """Use as a context manager: a session that it has made ends with it."""
+
+    def __init__(self, flow: Flow, servers: str) -> None:
+        self._flow = flow
+        self._servers = servers
+        self._queries: dict[str, StreamingQuery] = {}
+        self._seen: dict[str, dict[int, int]] = {}
+        self._frames: dict[str, DataFrame] = {}
+        self._failures: dict[str, Exception] = {}
+        """Of batches that we write ourselves, by target."""
+
+    def __enter__(self) -> Self:
+        name = f"flow-{self._flow.name}"
+        self._is_ours = True
+        interrupted = signal.getsignal(signal.SIGINT)
+        if self._flow.executors:
+            self._spark = spark(name, num_executors=self._flow.executors, bootstrap=self._servers)
+        else:
+            self._spark, self._is_ours = _here(name, self._servers)
+        if threading.current_thread() is threading.main_thread():
+            # Spark's own handler, which a new session sets, would not let a caller end by `stop`.
+            signal.signal(signal.SIGINT, interrupted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for query in self._queries.values():
+            if query.isActive:
+                query.stop()
+        if not self._is_ours:
+            return
+        if self._flow.executors:
+            stop_spark()
+        else:
+            self._spark.stop()
+
+    def run(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[Sequence[FlowProgress]], None],
+        *,
+        once: bool,
+    ) -> list[FlowProgress]:
+        """Raises FlowFailed: a part of the flow is wrong, or a query has failed."""
+        for source in self._flow.sources:
+            with _named(f"sources.{source.name}"):
+                self._keep(source.name, self._source(source))
+        for step in self._flow.steps:
+            with _named(f"steps.{step.name}"):
+                self._keep(step.name, self._made(step))
+        for target in self._flow.targets:
+            with _named(f"targets.{target.name}"):
+                self._queries[target.name] = self._started(target, once=once)
+        while any(query.isActive for query in self._queries.values()):
+            if stopped.wait(LOOK_SECONDS):
+                break
+            self._raise_failures()
+            on_progress(self._progress())
+        for query in self._queries.values():
+            query.stop()
+        self._raise_failures()
+        found = self._progress()
+        on_progress(found)
+        return found
+
+    def _keep(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._frames[name] = frame
+
+    def _made(self, step: FlowStep) -> DataFrame:
+        if step.sql is not None:
+            return self._spark.sql(step.sql)
+        assert step.python is not None
+        frame = step.python(*(self._frames[each] for each in step.of))
+        if not hasattr(frame, "createOrReplaceTempView"):
+            raise ValueError(f"the function has returned {frame!r}, and no DataFrame")
+        return frame  # type: ignore[no-any-return]  # it quacks
+
+    def _source(self, source: FlowSource) -> DataFrame:
+        if source.table is not None:
+            return self._spark.read.parquet(source.table)
+        assert source.topic is not None
+        start: dict[str, object] = {}
+        if source.stream:
+            start["startingOffsets"] = "earliest"
+            if any(target.format != "parquet" for target in self._flow.targets):
+                start["maxOffsetsPerTrigger"] = MOST_OFFSETS
+        frame = topic_view(
+            self._spark,
+            source.topic,
+            name=source.name,
+            value=source.value,
+            schema=source.schema,
+            key=source.key,
+            stream=source.stream,
+            options={**start, **source.options},
+        )
+        if source.watermark is None:
+            return frame
+        column = "timestamp" if source.value in ("raw", "utf8") else "_timestamp"
+        return frame.withWatermark(column, source.watermark)
+
+    def _started(self, target: FlowTarget, *, once: bool) -> StreamingQuery:
+        frame = self._frames[target.of]
+        if not frame.isStreaming:
+            raise ValueError(f"{target.of} is no stream: it comes of no topic that is read as one")
+        if target.topic is not None:
+            writer = _records(frame, target).writeStream.format("bradbury")
+            writer = writer.option("topic", target.topic)
+        elif target.format != "parquet":
+            failed = partial(self._failures.__setitem__, target.name)
+            writer = frame.writeStream.foreachBatch(batch_writer(self._flow.name, target, failed))
+        else:
+            writer = frame.writeStream.format("parquet").option("path", target.table)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+        checkpoint = str(Path(self._flow.checkpoint) / target.name)
+        if "://" in self._flow.checkpoint:
+            checkpoint = f"{self._flow.checkpoint.rstrip('/')}/{target.name}"
+        writer = writer.option("checkpointLocation", checkpoint).outputMode(target.output_mode)
+        writer = writer.queryName(f"{self._flow.name}-{target.name}")
+        if once:
+            writer = writer.trigger(availableNow=True)
+        elif self._flow.trigger is not None:
+            writer = writer.trigger(processingTime=self._flow.trigger)
+        return writer.start()
+
+    def _raise_failures(self) -> None:
+        for name, query in self._queries.items():
+            error = None if query.isActive else query.exception()
+            if error is not None:
+                raise FlowFailed(f"targets.{name}: {_line(self._failures.get(name, error))}")
+
+    def _progress(self) -> list[FlowProgress]:
+        found = []
+        for name, query in self._queries.items():
+            seen = self._seen.setdefault(name, {})
+            last: Any = None
+            for last in query.recentProgress:
+                # Also those of a batch without rows, which has the number of the next one.
+                rows = int(last["numInputRows"])
+                seen[int(last["batchId"])] = max(rows, seen.get(int(last["batchId"]), 0))
+            found.append(
+                FlowProgress(
+                    name,
+                    sum(seen.values()),
+                    sum(rows > 0 for rows in seen.values()),
+                    None if last is None else _behind(last),
+                    0.0 if last is None else float(last["processedRowsPerSecond"] or 0.0),
+                )
+            )
+        return found
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """What Spark, or we, refuse in this part of the flow is said with its place."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, ValueError) as error:
+        raise FlowFailed(f"{where}: {_line(error)}") from None
+
+
+def _here(name: str, servers: str) -> tuple[SparkSession, bool]:
+    """A session in this process: the one that is there, or a new one."""
+    from pyspark.sql import SparkSession
+
+    from ..spark.session import register
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return register(active, bootstrap=servers), False
+    session = local_session(name, bootstrap=servers)
+    session.sparkContext.setLogLevel("OFF")
+    return session, True
+
+
+def _records(frame: DataFrame, target: FlowTarget) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    for column in filter(None, (target.key, target.value)):
+        if column not in frame.columns:
+            raise ValueError(
+                f"there is no column {column!r} in {target.of}; there are "
+                f"{', '.join(frame.columns)}"
+            )
+    types: Mapping[str, str] = dict(frame.dtypes)
+
+    def content(column: str) -> Any:
+        found = f.col(f"`{column}`")
+        return found if types[column] == "binary" else found.cast("string")
+
+    whole = f.to_json(f.struct(*(f.col(f"`{one}`") for one in frame.columns)))
+    value = whole if target.value is None else content(target.value)
+    chosen = [value.alias("value")]
+    if target.key is not None:
+        chosen.append(content(target.key).alias("key"))
+    return frame.select(*chosen)
+
+
+def _behind(progress: Any) -> int | None:
+    """Offsets that there are less those that are done, of all sources."""
+    behind = 0
+    for source in progress["sources"]:
+        latest, done = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
+        if latest is None or done is None:
+            return None
+        behind += sum(end - done.get(key, 0) for key, end in latest.items())
+    return max(0, behind)
+
+
+def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
+    content = json.loads(given) if isinstance(given, str) else given
+    if not isinstance(content, Mapping):
+        return None
+    return {
+        (topic, partition): offset
+        for topic, partitions in content.items()
+        if not topic.startswith("@") and isinstance(partitions, Mapping)
+        for partition, offset in partitions.items()
+    }
+
+
+def _line(error: BaseException) -> str:
+    """What Spark says without its stack of Java or Python."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:500] if lines else type(error).__name__

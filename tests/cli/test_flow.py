@@ -1,0 +1,15 @@
+"""`bradbury flow run`: what is said of files that are no flows."""
+
+from pathlib import Path
+
+from bradbury.tests.support.command_line import Command
+
+
+def test_a_file_that_is_no_flow_is_a_usage_error(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text("{name: n, sources: {a: {topic: t}}, targets: {b: {topic: u, of: c}}}")
+    assert "there is no source or step 'c'" in command("flow", "run", str(path)).usage
+    assert "neither .yaml nor .py" in command("flow", "run", str(tmp_path / "a.txt")).usage
+    missing = command("flow", "run", str(tmp_path / "none.yaml"))
+    assert missing.error.endswith("none.yaml: No such file or directory")
+    assert "FLOW" in command("flow", "run").usage

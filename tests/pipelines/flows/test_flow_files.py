@@ -1,0 +1,107 @@
+"""What is a flow, and what is said of a file that is none?"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bradbury.pipelines.flows.flow import flow_of
+from bradbury.pipelines.flows.flow_file import read_flow
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "flow"
+SOURCE = {"flights": {"topic": "flights"}}
+TARGET = {"late": {"topic": "late"}}
+
+
+def step(batch: Any) -> Any:
+    return batch
+
+
+def test_the_examples_are_read_with_their_functions_and_places() -> None:
+    delays = read_flow(EXAMPLES / "delays.yaml")
+    assert delays.engine == "spark"
+    assert [each.name for each in delays.steps] == ["late", "named"]
+    assert delays.steps[1].python is not None
+    assert delays.steps[1].python.__name__ == "with_models"
+    assert delays.targets[0].of == "named"
+    assert delays.targets[1].table == str(EXAMPLES / "tables" / "late")
+    assert delays.checkpoint == str(EXAMPLES / "checkpoints" / "delays")
+    scores = read_flow(EXAMPLES / "scores.yaml")
+    assert scores.engine == "ray"
+
+
+def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "flow.py"
+    path.write_text(
+        "def double(batch):\n    return batch\n"
+        "flow = {'name': 'n', 'sources': {'a': {'topic': 't', 'value': 'json', 'schema':\n"
+        "        {'x': 'int64'}}}, 'steps': {'s': {'map_batches': double}},\n"
+        "        'targets': {'b': {'topic': 'u'}}}\n"
+    )
+    flow = read_flow(path)
+    assert flow.sources[0].schema == pa.schema([("x", pa.int64())])
+    assert flow.steps[0].of == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([], "a flow is a mapping"),
+        ({"name": "a b"}, "the flow's name is 'a b'"),
+        ({"sources": {}}, "sources is {}; name at least one"),
+        ({"targets": {}}, "targets is {}"),
+        ({"sources": {"a-b": {"topic": "t"}}}, "'a-b' is no name"),
+        ({"sources": {"a": "t"}}, "sources.a is 't'; it must be a mapping"),
+        ({"sources": {"a": {}}}, "sources.a needs one of topic, table"),
+        ({"sources": {"a": {"topic": "t", "shema": 1}}}, "sources.a has 'shema'; it can have"),
+        ({"sources": {"a": {"table": "t", "value": "json"}}}, "a table, which has nothing else"),
+        ({"sources": {"a": {"table": "t"}}}, "none is a topic"),
+        ({"steps": {"s": {}}}, "steps.s needs one of sql, python, map_batches"),
+        ({"steps": {"s": {"python": 3}}}, "steps.s.python is 3; use FILE.py:FUNCTION"),
+        ({"steps": {"s": {"python": step, "of": ["x"]}}}, "'x' is no source or step before it"),
+        ({"steps": {"s": {"sql": "SELECT 1", "of": ["flights"]}}}, "leave out `of`"),
+        ({"steps": {"s": {"sql": "SELECT 1", "options": {"a": 1}}}}, "those of map_batches"),
+        ({"steps": {"flights": {"sql": "SELECT 1"}}}, "a source or step of that name"),
+        ({"steps": {"s": {"sql": "x"}, "r": {"map_batches": step}}}, "make two flows"),
+        ({"steps": {"r": {"map_batches": step}}, "trigger": "1 second"}, "trigger is for Spark"),
+        (
+            {"steps": {"r": {"map_batches": step}}, "targets": {"t": {"table": "x"}}},
+            "bradbury load",
+        ),
+        ({"targets": {"t": {"topic": "x", "of": "nobody"}}}, "no source or step 'nobody'"),
+        ({"targets": {"t": {"table": "x", "key": "k"}}}, "key and value are those of records"),
+        ({"targets": {"t": {"topic": "x", "output_mode": "update"}}}, "output_mode is 'update'"),
+        ({"targets": {"t": {"topic": "x", "partition_by": "d"}}}, "partition_by is for tables"),
+        ({"targets": {"t": {"topic": "x", "format": "delta"}}}, "those of a table, not of a topic"),
+        ({"targets": {"t": {"table": "x", "format": "orc"}}}, "use parquet, delta, iceberg"),
+        ({"targets": {"t": {"table": "x", "catalog": "c"}}}, "a catalog is for format: iceberg"),
+        ({"targets": {"t": {"table": "x", "format": "iceberg"}}}, "use NAMESPACE.TABLE"),
+        ({"executors": -1}, "executors is -1"),
+        ({"commit_records": 10}, "maxOffsetsPerTrigger"),
+        ({"engine": "flink"}, "the flow has 'engine'"),
+    ],
+)
+def test_what_is_no_flow_is_said_with_its_place(content: Any, said: str) -> None:
+    whole = {"name": "n", "sources": SOURCE, "targets": TARGET}
+    given = {**whole, **content} if isinstance(content, dict) else content
+    with pytest.raises(ValueError) as error:
+        flow_of(given, "checkpoints", lambda name: step)
+    assert said in str(error.value)
+
+
+def test_files_that_are_not_there_or_no_flow_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    with pytest.raises(FileNotFoundError):
+        read_flow(path)
+    path.write_text("a: [")
+    with pytest.raises(ValueError, match="is no YAML"):
+        read_flow(path)
+    path.write_text("{name: n, sources: {a: {topic: t}}, steps: {s: {python: 'f.py:g'}}}")
+    with pytest.raises(ValueError, match=r"flow\.yaml: there is no file .*f\.py"):
+        read_flow(path)
+    (tmp_path / "f.py").write_text("")
+    with pytest.raises(ValueError, match=r"f\.py has no function 'g'"):
+        read_flow(path)
+    with pytest.raises(ValueError, match=r"neither \.yaml nor \.py"):
+        read_flow(tmp_path / "flow.toml")

@@ -1,0 +1,273 @@
+"""Do flows bring each record to their targets once, whatever ended the runs before?"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+import bradbury
+from bradbury.tests.support.committed_records import committed_records
+
+pytestmark = [pytest.mark.slow]
+EXAMPLES = Path(__file__).parents[3] / "examples" / "flow"
+TOPICS = ("flow-flights", "flow-planes", "flow-late", "flow-delays", "flow-scores")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with bradbury.local() as cluster:
+        with cluster.admin() as admin:
+            for topic in TOPICS:
+                admin.create_topic(topic, partitions=2)
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the examples, as they leave checkpoints and tables beside them."""
+    for file in EXAMPLES.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_text(file.read_text())
+    return tmp_path
+
+
+def command(folder: Path, flow: str, servers: str, *more: str) -> list[str]:
+    words = [sys.executable, "-m", "bradbury.cli", "flow", "run", str(folder / flow)]
+    return [*words, "--bootstrap", servers, *more]
+
+
+def run(folder: Path, flow: str, servers: str, *more: str) -> dict[str, Any]:
+    done = subprocess.run(
+        command(folder, flow, servers, "--once", "--json", *more),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    return found
+
+
+def values(servers: str, topic: str) -> list[Any]:
+    """All committed ones."""
+    return [json.loads(each.value or b"{}") for each in committed_records(servers, topic)]
+
+
+def fly(servers: str, start: int, end: int, topic: str = "flow-flights") -> None:
+    with bradbury.Producer(servers) as producer:
+        for number in range(start, end):
+            flight = {"tail": f"t{number % 3}", "delay": number}
+            producer.send(topic, json.dumps(flight), key=flight["tail"])
+
+
+@pytest.mark.long  # a Spark session and a cluster of its own
+@pytest.mark.spark
+def test_the_example_of_spark_joins_into_a_topic_and_a_table(servers: str, folder: Path) -> None:
+    with bradbury.Producer(servers) as producer:
+        for number in range(2):
+            plane = {"tail": f"t{number}", "model": f"m{number}"}
+            producer.send("flow-planes", json.dumps(plane), key=plane["tail"])
+    fly(servers, 0, 30)
+    done = run(folder, "delays.yaml", servers)
+    assert done["late"] == {"records": 30, "batches": 1, "behind": 0}
+    fly(servers, 30, 40)
+    assert run(folder, "delays.yaml", servers)["late"]["records"] == 10
+    late = values(servers, "flow-late")
+    assert sorted(each["delay"] for each in late) == list(range(16, 40))
+    assert {each["tail"]: each.get("model") for each in late} == {
+        "t0": "m0",
+        "t1": "m1",
+        "t2": None,
+    }
+    table = ds.dataset(folder / "tables" / "late", format="parquet", partitioning="hive").to_table()
+    assert sorted(table["delay"].to_pylist()) == list(range(16, 40))
+
+
+@pytest.mark.long  # a Spark session of its own; test_flow_tables has the rules
+@pytest.mark.spark
+def test_tables_of_delta_and_iceberg_have_each_row_once(servers: str, folder: Path) -> None:
+    """Also where a run ended between the commit in the table and Spark's own note of it."""
+    with bradbury.Admin(servers) as admin:
+        admin.create_topic("table-flights", 2)
+    (folder / "tables.yaml").write_text(f"""
+name: tables
+sources:
+  flights: {{topic: table-flights, value: json, schema: "tail string, delay int"}}
+steps:
+  late: {{sql: "SELECT tail, delay, _timestamp AS at FROM flights WHERE delay >= 5"}}
+targets:
+  delta: {{table: tables/delta, format: delta, partition_by: tail}}
+  iceberg:
+    table: db.late
+    format: iceberg
+    catalog: {{type: sql, uri: "sqlite:///{folder}/catalog.db", warehouse: "file://{folder}/lake"}}
+""")
+
+    def delays() -> tuple[list[int], list[int]]:
+        of_delta = DeltaTable(folder / "tables" / "delta").to_pyarrow_table()
+        catalog = load_catalog(
+            "bradbury",
+            type="sql",
+            uri=f"sqlite:///{folder}/catalog.db",
+            warehouse=f"file://{folder}/lake",
+        )
+        of_iceberg = catalog.load_table("db.late").scan().to_arrow()
+        for table in (of_delta, of_iceberg):
+            assert table.schema.field("at").type == pa.timestamp("us", "UTC")
+        return sorted(of_delta["delay"].to_pylist()), sorted(of_iceberg["delay"].to_pylist())
+
+    fly(servers, 0, 30, "table-flights")
+    assert run(folder, "tables.yaml", servers)["delta"] == {
+        "records": 30,
+        "batches": 1,
+        "behind": 0,
+    }
+    expected = list(range(5, 30))
+    assert delays() == (expected, expected)
+    for target in ("delta", "iceberg"):
+        commits = folder / "checkpoints" / "tables" / target / "commits"
+        for note in (*commits.glob("0"), *commits.glob(".0.crc")):
+            note.unlink()
+    fly(servers, 30, 40, "table-flights")
+    run(folder, "tables.yaml", servers)
+    expected = list(range(5, 40))
+    assert delays() == (expected, expected)
+
+    file = folder / "tables.yaml"
+    file.write_text(
+        file.read_text()
+        .replace("name: tables", "name: others")
+        .replace("SELECT tail,", "SELECT tail AS plane, tail,")
+    )
+    refused = subprocess.run(
+        command(folder, "tables.yaml", servers, "--once"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert refused.returncode == 1
+    said = refused.stderr.strip().splitlines()[-1]
+    assert re.search(r"targets\.(delta|iceberg): .*(tables/delta|db\.late)", said), refused.stderr
+    assert "plane" in said
+    assert delays() == (expected, expected)
+
+
+def lines_until(running: subprocess.Popen[str], wanted: str) -> None:
+    assert running.stderr is not None
+    seen = []
+    for line in running.stderr:
+        seen.append(line)
+        if re.match(wanted, line):
+            return
+    raise AssertionError("".join(seen))
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_flow_of_spark_is_killed_interrupted_and_goes_on(servers: str, folder: Path) -> None:
+    file = folder / "delays.yaml"
+    file.write_text(file.read_text().replace("flow-", "killed-"))
+    with bradbury.Admin(servers) as admin:
+        for topic in ("killed-flights", "killed-planes", "killed-late"):
+            admin.create_topic(topic, 2)
+    words = command(folder, "delays.yaml", servers)
+    for start, number in ((0, signal.SIGKILL), (30, signal.SIGINT)):
+        fly(servers, start, start + 30, "killed-flights")
+        # A group, as a terminal has one: Ctrl-C reaches the JVM and its workers, too.
+        with subprocess.Popen(
+            words, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as running:
+            lines_until(running, r"late: [1-9]\d* records? so far")
+            os.killpg(running.pid, number)
+            assert running.stderr is not None
+            said = running.stderr.read()
+        assert running.returncode == (0 if number == signal.SIGINT else -number), said
+    assert run(folder, "delays.yaml", servers)["late"]["behind"] in (0, None)
+    late = values(servers, "killed-late")
+    assert sorted(each["delay"] for each in late) == list(range(16, 60))
+    # Spark's own list of the files that count; those of killed batches are beside them.
+    sink = sorted((folder / "tables" / "late" / "_spark_metadata").glob("[0-9]*"))
+    assert sink
+
+
+@pytest.mark.spark
+@pytest.mark.deep  # three JVMs
+def test_a_part_that_fails_is_named_in_a_line(servers: str, folder: Path) -> None:
+    file = folder / "delays.yaml"
+    text = file.read_text()
+    for broken, said in (
+        (text.replace("delay > 15", "speed > 15"), "steps.late: .*speed"),
+        (text.replace("key: tail", "key: nobody"), "targets.late: there is no column 'nobody'"),
+        (text.replace("flow-flights", "nowhere"), "nowhere.* does not exist"),
+    ):
+        file.write_text(broken)
+        done = subprocess.run(
+            command(folder, "delays.yaml", servers, "--once"),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        (line,) = [one for one in done.stderr.splitlines() if one.startswith("error: ")]
+        assert re.search(said, line), line
+
+
+RAY = """
+import sys, ray
+from bradbury.cli.main import run
+ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def ray_program(tmp_path: Path) -> Path:
+    """The command in a process that has a Ray of its own."""
+    program = tmp_path / "with_ray.py"
+    program.write_text(RAY)
+    return program
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_the_example_of_ray_data_is_killed_and_goes_on(
+    servers: str, folder: Path, ray_program: Path
+) -> None:
+    file = folder / "scores.yaml"
+    file.write_text(file.read_text() + "commit_records: 40\n")
+
+    def delays(start: int, end: int) -> None:
+        with bradbury.Producer(servers) as producer:
+            for number in range(start, end):
+                producer.send("flow-delays", str(number), key=f"k{number}")
+
+    words = [sys.executable, str(ray_program), *command(folder, "scores.yaml", servers)[3:]]
+    delays(0, 200)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "so far" in line:
+                running.send_signal(signal.SIGKILL)
+                break
+    delays(200, 300)
+    done = subprocess.run(
+        [*words, "--once", "--json"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout[done.stdout.index("{\n") :])["scores"]["behind"] == 0
+    found = sorted(values(servers, "flow-scores"), key=lambda each: each["score"])
+    assert [each["key"] for each in found] == [f"k{number}" for number in range(300)]
