@@ -28,6 +28,8 @@ from ...protocol.kernel_loading import is_worth_a_thread
 
 T = TypeVar("T")
 THREADS = 2
+LEAST_RECORDS = 16
+"""Of a batch that is better checked by the compiled loop."""
 MOST_BYTES = 128 * 1024**2
 """Bytes of batches that wait for their conversion, or for another one's, on one node."""
 
@@ -47,8 +49,14 @@ class ConversionPool:
         return asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def load_when_it_pays(self, record_count: int) -> None:
-        """`record_count` more records are looked at plainly: see protocol/kernel_loading."""
-        if not self._is_loading and is_worth_a_thread(record_count):
+        """A batch of so many records is looked at plainly: see protocol/kernel_loading.
+
+        Small batches do not count: of those the loop saves a few us of the hundred that a request
+        costs, and its loading takes Python's lock from the event loop for a second or two.
+        """
+        if record_count < LEAST_RECORDS or self._is_loading:
+            return
+        if is_worth_a_thread(record_count):
             self._is_loading = True
             self.run(load_record_check)
 

@@ -79,13 +79,13 @@ class GroupCoordinator:
         config: GroupCoordinatorConfig,
         *,
         memory: MemberMemory | None = None,
-        counters: GroupCounters | None = None,
+        counters: GroupCounters,
     ) -> None:
         """`memory` and `counters`: the node's, shared with its other coordinators."""
         self._config = config
         self.memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
         """What its members hold."""
-        self._counters = GroupCounters() if counters is None else counters
+        self._counters = counters
         self._state = CoordinatorState(config, self.memory, self._counters)
         self.groups = self._state.groups
         """By group id. Not to be changed."""

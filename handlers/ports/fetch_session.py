@@ -38,6 +38,10 @@ FIRST_WITH_TOPIC_IDS: Final = 13
 MOST_PARTITIONS: Final = 1_000_000
 """Limit of partitions in all sessions of a cache: about 400 bytes each."""
 
+REFUSED_AGAIN_MS: Final = 1_000
+"""For so long a refusal holds for who asks for as little: beyond its slots a cache is asked for a
+session by every fetch, and looking through all sessions costs each some 100 us."""
+
 TopicKey = tuple[str, "UUID"]
 PartitionKey = tuple[str, "UUID", int]
 
@@ -171,6 +175,8 @@ class FetchSessionCache:
         self._eviction_ms = eviction_ms
         # By last use, the longest ago first: a dict keeps the order, and a used session goes last.
         self._sessions: dict[int, FetchSession] = {}
+        # The largest that found no room lately (is it a follower's, its size), and until when.
+        self._refused, self._refused_until_ms = (False, 0), 0
         self.evictions = 0
 
     def __len__(self) -> int:
@@ -244,10 +250,12 @@ class FetchSessionCache:
             return False
         victim = next(iter(self._sessions.values()))
         if now_ms - victim.last_used_ms <= self._eviction_ms:
-            smallest = self._smallest_evictable(is_follower=is_follower)
-            if smallest is None:
+            asked = is_follower, size
+            if now_ms < self._refused_until_ms and asked <= self._refused:
                 return False
-            if (is_follower, size) <= (smallest.is_follower, len(smallest.partitions)):
+            smallest = self._smallest_evictable(is_follower=is_follower)
+            if smallest is None or asked <= (smallest.is_follower, len(smallest.partitions)):
+                self._refused, self._refused_until_ms = asked, now_ms + REFUSED_AGAIN_MS
                 return False
             victim = smallest
         if self.partition_count - len(victim.partitions) + size > MOST_PARTITIONS:

@@ -18,6 +18,7 @@ from ..ports.quota_port import Quotas
 from .fetch_down_conversion import FIRST_WITH_BATCHES, as_message_sets
 from .fetch_reading import is_follower
 from .pending_fetch import ParkedFetch, PendingFetch, begin_fetch
+from .poll_timers import poll_timers
 from .throttled_fetch import finish, within_quota
 
 
@@ -37,26 +38,28 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awai
     else:
         # Parked at once, not when the coroutine first runs: an append in between must wake it.
         deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-        answer = _wait(begun, deadline, _park(begun, deadline), context, quotas)
+        woken = _park(begun, deadline, request.max_wait_ms)
+        answer = _wait(begun, deadline, woken, request.max_wait_ms, context, quotas)
     return (
         _convert(answer, request, context) if context.api_version < FIRST_WITH_BATCHES else answer
     )
 
 
-def _park(fetch: PendingFetch, deadline: float) -> asyncio.Future[None]:
+def _park(fetch: PendingFetch, deadline: float, wait_ms: int) -> asyncio.Future[None]:
     """Done when it is to be read again. It unparks in whatever way it ends, awaited or not."""
     loop = asyncio.get_running_loop()
+    timers = poll_timers(loop)
     woken: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
         if not woken.done():
             woken.set_result(None)
 
-    timer = loop.call_at(deadline, wake)
+    due = timers.add(loop, wake, deadline, wait_ms)
     parked: ParkedFetch = fetch.park(wake)
 
     def over(_: asyncio.Future[None]) -> None:
-        timer.cancel()
+        timers.discard(wake, due)
         fetch.unpark(parked)
 
     woken.add_done_callback(over)
@@ -67,6 +70,7 @@ async def _wait(
     fetch: PendingFetch,
     deadline: float,
     woken: asyncio.Future[None],
+    wait_ms: int,
     context: RequestContext,
     quotas: Quotas | None,
 ) -> FetchAnswer:
@@ -75,7 +79,7 @@ async def _wait(
         await woken
         if fetch.resume(is_late=loop.time() >= deadline):
             return fetch.finish() if quotas is None else finish(fetch, context, quotas)
-        woken = _park(fetch, deadline)
+        woken = _park(fetch, deadline, wait_ms)
 
 
 async def _convert(

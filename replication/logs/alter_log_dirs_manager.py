@@ -300,8 +300,7 @@ class AlterLogDirsManager:
         if log.epochs.latest_epoch != future.epochs.latest_epoch:
             future.local.assign_epochs(log.epochs.entries)
         future.high_watermark = log.high_watermark
-        if log.log_start_offset > future.log_start_offset:
-            future.advance_log_start_offset(log.log_start_offset)
+        future.advance_log_start_offset(log.log_start_offset)
         future.local.reconfigure(log.config)
         move.directory.rename_log(future, directory_name(*move.key))
         del move.directory.future_logs[move.key]

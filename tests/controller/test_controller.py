@@ -1,6 +1,7 @@
 """Is a change of the metadata durable before it is answered, and can two controllers not both write?"""
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Coroutine
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.access.acl_control import AclToCreate, CreateAcls
+from bradbury.cluster.control.alter_partition import AlterPartition, Insync, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate
@@ -39,6 +41,7 @@ from bradbury.protocol.security.acl_binding import (
     ResourceType,
 )
 from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.tests.support import metadata
 
 NOW = 1_700_000_000_000
 
@@ -53,10 +56,12 @@ def open_voter(path: Path, name: str = "broker/a") -> VoterHost:
     return voter
 
 
-async def start_controller(*voters: VoterHost, ended: list[str] | None = None) -> Controller:
+async def start_controller(
+    *voters: VoterHost, ended: list[str] | None = None, **config: str
+) -> Controller:
     controller = Controller(
         lambda: voters,
-        ServerConfig(),
+        ServerConfig.from_kafka(config),
         now_ms=lambda: NOW,
         on_superseded=lambda: ended.append("superseded") if ended is not None else None,
     )
@@ -260,6 +265,81 @@ def test_a_parked_question_of_a_dead_node_does_not_bring_it_back(tmp_path: Path)
         await voter.close()
 
     run(scenario())
+
+
+def test_a_first_replica_that_is_back_in_sync_leads_again(tmp_path: Path) -> None:
+    config = {"leader.imbalance.check.interval.seconds": "1"}
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter, **config)
+        first, second = [
+            (await controller.ask(Register(metadata.registration(name, incarnation="i")))).node_id
+            for name in ("a", "b")
+        ]
+        for node in (first, second):
+            await controller.ask(Poll(node, "i", 0))
+        topic_id = uuid4()
+        topic = TopicToCreate(
+            name="t", topic_id=topic_id, assignments={0: (first, second), 1: (second, first)}
+        )
+        await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
+        await controller.ask(Leave(first, "i"))
+        partition = controller.image.partition("t", 0)
+        assert partition is not None
+        assert (partition.leader, tuple(partition.isr)) == (second, (second,))
+
+        await controller.ask(Poll(first, "i", 0))
+        for number in (0, 1):
+            now = controller.image.partition("t", number)
+            assert now is not None
+            isr = tuple(
+                Insync(node, controller.image.nodes[node].epoch) for node in (second, first)
+            )
+            proposed = ProposedIsr(topic_id, number, now.leader_epoch, now.partition_epoch, isr)
+            request = AlterPartition(
+                node_id=second,
+                broker_epoch=controller.image.nodes[second].epoch,
+                partitions=(proposed,),
+            )
+            (answer,) = await controller.change(request, timeout_ms=0)
+            assert answer.partition is not None, answer
+
+        def leaders() -> list[int]:
+            found = [controller.image.partition("t", number) for number in (0, 1)]
+            return [each.leader for each in found if each is not None]
+
+        assert leaders() == [second, second]
+        while leaders() != [first, second]:
+            await asyncio.sleep(0.01)
+        await controller.close()
+        await voter.close()
+
+    run(scenario())
+
+
+def test_a_new_controller_waits_with_the_balance_and_speaks_of_no_tokens_where_there_are_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """leader.imbalance.check.interval.seconds: nodes that start after each other lead in peace."""
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        controller = await start_controller(voter)
+        step = controller._step
+        began = asyncio.get_running_loop().time() * 1000
+        assert step._balance_at_ms > began + 200_000
+        ticks = {step._tick_at_ms}
+        while len(ticks) < 3:
+            await asyncio.sleep(0.01)
+            ticks.add(step._tick_at_ms)
+        assert step._tokens_at_ms > began, "tokens were looked at"
+        await controller.close()
+        await voter.close()
+
+    run(scenario())
+    assert "delegation tokens" not in caplog.text
 
 
 def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path: Path) -> None:

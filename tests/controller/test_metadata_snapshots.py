@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 from uuid import uuid4
@@ -11,13 +12,17 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
+from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of, snapshot_name
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
 from bradbury.controller.controller_calls import Register
+from bradbury.controller.controller_effects import Instant
+from bradbury.controller.metadata_snapshots import MetadataSnapshots
 from bradbury.controller.quorum_times import QuorumTimes
+from bradbury.controller.voter_files.acknowledged_offset import AcknowledgedOffset
 from bradbury.controller.voter_requests import (
     AppendEntries,
     DescribeVoter,
@@ -31,6 +36,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, KafkaStorageError
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
+from bradbury.storage.disk.storage_failure import DirectoryUnusable
 from bradbury.tests.support.storage.memory_file_system import Inode, MemoryFileSystem
 
 NOW = 1_700_000_000_000
@@ -406,6 +412,8 @@ def test_a_log_whose_snapshot_is_gone_is_not_taken_for_a_whole_one() -> None:
         again = Machine("broker/b", after)
         state = await again.voter.ask(DescribeVoter())
         assert (state.log_end_offset, state.snapshot) == (0, NO_SNAPSHOT)
+        # What is taken from the others begins with nothing that was acknowledged.
+        assert AcknowledgedOffset(after, "/data/metadata").read() == NO_SNAPSHOT
         # With its vote a log without what it had acknowledged could win.
         with pytest.raises(KafkaStorageError, match="does not vote until it has taken"):
             await again.voter.ask(VoteRequest(Candidate(epoch=99, owner="x")))
@@ -420,11 +428,99 @@ def test_a_damaged_snapshot_is_passed_over_while_the_log_is_whole() -> None:
         inode = Inode()
         inode.content = bytearray(past.snapshot[:-1])
         machine.disk.names[f"{LOG}/{snapshot_name(past.end)}"] = inode
+        acknowledged = AcknowledgedOffset(machine.disk, "/data/metadata").read()
+        assert acknowledged not in (None, NO_SNAPSHOT)
         await machine.restart()
+        assert AcknowledgedOffset(machine.disk, "/data/metadata").read() == acknowledged
         assert (await machine.voter.ask(DescribeVoter())).snapshot == NO_SNAPSHOT
         assert machine.snapshots() == []
         controller = await start(machine)
         assert set(controller.image.topics) == past.topics
         await controller.close()
+
+    run(scenario())
+
+
+class Leader:
+    """What a snapshot asks of the leader of the metadata."""
+
+    def __init__(self) -> None:
+        self.compacted: list[LogEnd] = []
+
+    def batches_from(self, offset: int) -> list[bytes]:
+        return [bytes(100)]
+
+    def compact(self, end: LogEnd, snapshot: bytes, now: Instant) -> None:
+        self.compacted.append(end)
+
+
+def test_a_former_leaders_snapshot_is_not_its_successors() -> None:
+    """It comes when the next leader's own is under way, of a log that may go on differently."""
+    former, leader = Leader(), Leader()
+    leading: list[Leader] = [former]
+    effects: list[Any] = []
+    snapshots = MetadataSnapshots(
+        BrokerConfig(metadata_log_max_record_bytes_between_snapshots=50),
+        effects,
+        lambda one: leading[0] is one,
+    )
+    image, now = MetadataImage(), Instant(0, NOW)
+
+    def take() -> None:
+        snapshots.take_if_due(image, leading[0], now)
+
+    snapshots.begin(former, now)
+    take()
+    leading[0] = leader
+    snapshots.begin(leader, now)
+    take()
+    assert len(effects) == 2
+    effects[0].then(effects[0].work(), now)
+    assert former.compacted == []
+    take()
+    assert len(effects) == 2, "one at a time"
+    effects[1].then(effects[1].work(), now)
+    assert leader.compacted == [end_of(image)]
+    take()
+    assert len(effects) == 2, "nothing has come since"
+
+
+@pytest.mark.parametrize("keep_contents", [False, True])
+def test_power_that_fails_while_a_damaged_log_is_written_again_makes_no_empty_cluster(
+    keep_contents: bool,
+) -> None:
+    """The voter is alone. What is damaged stands for nothing: it is in the snapshot."""
+
+    def damaged(machine: Machine) -> MemoryFileSystem:
+        disk = machine.disk.crash(keep_contents=True)
+        log = next(path for path in disk.names if path.startswith(LOG) and path.endswith(".log"))
+        disk.names[log].content[70] ^= 1
+        return disk
+
+    async def scenario() -> None:
+        past = await history()
+        machine = await whole(past)
+        await install(machine, past)
+        steps = refusals = 0
+        is_through = False
+        while not is_through:
+            disk = damaged(machine)
+            stand_in = Machine.__new__(Machine)
+            stand_in.disk = disk
+            cut_power_at(stand_in, steps)
+            with contextlib.suppress(PowerCut):
+                Machine(machine.name, disk)
+                is_through = True
+            steps += 1
+            try:
+                after = Machine(machine.name, disk.crash(keep_contents=keep_contents))
+            except DirectoryUnusable:
+                refusals += 1
+                continue
+            controller = await start(after)
+            assert set(controller.image.topics) == past.topics, steps
+            await controller.close()
+        assert steps > 8
+        assert refusals < steps // 2
 
     run(scenario())

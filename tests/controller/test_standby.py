@@ -19,7 +19,8 @@ from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.controller.controller_calls import Poll, Register
-from bradbury.controller.standby_controller import StandbyTimes
+from bradbury.controller.controller_effects import Instant
+from bradbury.controller.standby_controller import StandbyController, StandbyTimes
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import NotController
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -29,6 +30,13 @@ NOW = 1_700_000_000_000
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 30))
+
+
+def test_it_looks_as_often_as_it_is_told() -> None:
+    for times, look_ms in ((None, StandbyTimes().look_ms), (StandbyTimes(look_ms=7), 7)):
+        step = StandbyController(Candidacy(), [], times)
+        step.on_tick(None, Instant(1_000, 0))
+        assert step.next_deadline_ms == 1_000 + look_ms
 
 
 class Broker:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from bradbury.handlers.ports import fetch_session
-from bradbury.handlers.ports.fetch_session import FetchSession, FetchSessionCache
+from bradbury.handlers.ports.fetch_session import REFUSED_AGAIN_MS, FetchSession, FetchSessionCache
 from bradbury.protocol.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
@@ -102,6 +102,19 @@ def test_a_full_cache_gives_no_session_to_the_like_of_those_it_has() -> None:
         use(sessions, session, now_ms=EVICTION_MS + 1)
     assert begin(sessions, 2, now_ms=EVICTION_MS + 2) is None  # and this one is no larger
     assert len(sessions) == 2
+
+
+def test_a_refusal_holds_for_a_second_unless_a_larger_one_or_a_place_comes() -> None:
+    sessions = cache(slots=2)
+    first, second = begin(sessions, 2), begin(sessions, 2)
+    assert begin(sessions, 3, now_ms=EVICTION_MS) is None  # those are too young to go
+    for session in (first, second):
+        use(sessions, session, now_ms=EVICTION_MS + 1)
+    assert begin(sessions, 3, now_ms=EVICTION_MS + REFUSED_AGAIN_MS - 1) is None  # not looked again
+    assert begin(sessions, 4, now_ms=EVICTION_MS + REFUSED_AGAIN_MS - 1) is not None
+    assert begin(sessions, 3, now_ms=EVICTION_MS + REFUSED_AGAIN_MS) is not None
+    sessions.remove(3)
+    assert begin(sessions, 1, now_ms=EVICTION_MS + REFUSED_AGAIN_MS) is not None
 
 
 def test_the_session_longest_unused_goes_first_however_large() -> None:

@@ -7,7 +7,8 @@
 A sample of the mutants of the pure core, half of them in step objects; the same for the same seed
 and source. Each runs against the simulation and the fast tests (judges.py). What became of a mutant
 is kept in .cache/mutants.jsonl and not run again, so an interrupted run goes on where it was; it is
-run again when its function has changed, and with --again. Survivors are shown with their
+run again when its function has changed, and with --again. With --record those that were noticed are written
+to noticed.jsonl, beside this file, so that a checkout need not begin anew. Survivors are shown with their
 differences; those in explained.toml change nothing that anybody could notice, and why.
 Exit code 1: less than nine of ten were noticed, or an unexplained mutant survived.
 """
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from .mutations import Mutation, mutations_of
 from .shadow import ROOT, ShadowTree
 
 KEPT = ROOT / ".cache" / "mutants.jsonl"
+NOTICED = Path(__file__).with_name("noticed.jsonl")
 EXPLAINED = Path(__file__).with_name("explained.toml")
 CORE = (
     "cluster/**/*.py",
@@ -93,12 +95,25 @@ def _is_step(path: str) -> bool:
 
 
 def read_kept() -> dict[str, dict[str, Any]]:
-    """The results of an earlier run, by mutation id."""
-    try:
-        lines = KEPT.read_text().splitlines()
-    except FileNotFoundError:
-        return {}
-    return {kept["id"]: kept for kept in map(json.loads, lines)}
+    """The results of earlier runs, by mutation id."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in (NOTICED, KEPT):
+        if file.exists():
+            found |= {kept["id"]: kept for kept in map(json.loads, file.read_text().splitlines())}
+    return found
+
+
+def record(kept: Mapping[str, Mapping[str, Any]], current: Iterable[Mutation]) -> None:
+    """Write down those of `current` that were noticed; an id is void when its function changes."""
+    lines = [
+        json.dumps({name: kept[one][name] for name in ("id", "path", "line", "kind", "by")})
+        for one in sorted(
+            {each.mutation_id for each in current} & kept.keys(),
+            key=lambda one: (kept[one]["path"], kept[one]["line"], one),
+        )
+        if kept[one]["by"] is not None
+    ]
+    NOTICED.write_text("".join(f"{line}\n" for line in lines))
 
 
 def keep(mutation: Mutation, verdict: Verdict, patch: str) -> dict[str, Any]:
@@ -233,6 +248,7 @@ def arguments() -> Iterator[tuple[str, dict[str, object]]]:
     yield "--jobs", {"type": int, "default": os.cpu_count() or 1}
     yield "--only", {"action": "append", "help": "modules, as a pattern of their path"}
     yield "--at", {"help": "all mutants of one line: path:line"}
+    yield "--record", {"action": "store_true", "help": "what is known, in noticed.jsonl; no run"}
     yield "--again", {"action": "store_true", "help": "also those that were run before"}
 
 
@@ -244,6 +260,9 @@ def main() -> int:
         parser.add_argument(name, **rest)  # type: ignore[arg-type]  # as argparse has it
     given = parser.parse_args()
     console = Console()
+    if given.record:
+        record(read_kept(), all_mutations())
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if given.at:
         path, _, line = given.at.partition(":")

@@ -80,6 +80,7 @@ def test_an_id_stays_when_other_functions_change_and_goes_when_its_own_does() ->
     assert not ids(one) & ids(one.replace("a < b", "a < b + 1"))
 
 
+@pytest.mark.long  # make mutants compiles those it tries
 def test_every_mutant_of_the_core_is_a_program_and_another_one() -> None:
     mutations = all_mutations()
     assert len(mutations) > 5_000

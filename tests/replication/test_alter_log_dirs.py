@@ -121,6 +121,20 @@ def test_records_that_come_while_the_note_is_written_are_in_the_log_that_takes_o
     )
 
 
+def test_a_long_log_is_copied_piece_by_piece_before_the_log_stands_still() -> None:
+    """The switch is one step, in which nothing is appended: little is left for it."""
+    node = MovingNode()
+    batch = make_batch(value=b"x" * 200_000)
+    for _ in range(20):
+        node.old.append_as_leader(bytearray(batch), leader_epoch=1, now_ms=0, opened=True)
+    node.begin()
+    assert node.work(until="NoteWork")
+    assert node.done.count("CopyPiece") >= 4
+    expected = read_all(node.old)
+    assert not node.work()
+    assert read_all(node.replica.log) == expected
+
+
 def test_what_was_dropped_meanwhile_is_not_in_the_log_that_takes_over() -> None:
     """The log has the same end again, with other records."""
     node = MovingNode()

@@ -1,10 +1,16 @@
 """When does a leader ask for another ISR?"""
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
+from bradbury.cluster.control.alter_partition import PartitionState
+from bradbury.cluster.control.controller_request import DONE, RequestOutcome
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.partition.leader_state import LeaderState
+from bradbury.protocol.errors import ErrorCode
 from bradbury.replication.effects import SendControllerRequest
 from bradbury.replication.manager.alter_partition_manager import AlterPartitionManager
 from bradbury.tests.support.metadata import applied, cluster, create
@@ -56,3 +62,30 @@ def test_a_follower_that_stands_still_leaves_as_soon_as_its_time_is_over() -> No
     assert isinstance(asked, SendControllerRequest)
     (partition,) = asked.request.partitions
     assert [each.node_id for each in partition.isr] == [1, 3]
+
+
+def test_the_log_names_the_new_isr_and_why_another_was_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    image = cluster("a", "b", "c")
+    image = applied(image, create(image, "t", partitions=1, replication_factor=3))
+    state = image.topics["t"].partitions[0]
+    leader = LeaderState(
+        state.leader_epoch, state.partition_epoch, 0, node_id=1, replicas=(1, 2, 3), isr=(1, 2, 3),
+        now_ms=0,
+    )  # fmt: skip
+    manager = AlterPartitionManager(node := LeadingNode(image, [Led(leader)]), node.effects)
+    leader.on_local_append(1)
+    manager.on_tick(LAG_MS + 1)
+    assert len(node.effects) == 1
+    refused = RequestOutcome(ErrorCode.INVALID_REQUEST, "another leader epoch")
+    manager.on_answer((PartitionState(refused),), LAG_MS + 2)
+    assert [record.getMessage() for record in caplog.records] == ["t-0: another leader epoch"]
+    caplog.clear()
+
+    manager.on_tick(2 * LAG_MS + 2)
+    assert len(node.effects) == 2
+    shrunk = replace(state, isr=(1,), partition_epoch=state.partition_epoch + 1)
+    manager.on_answer((PartitionState(DONE, shrunk),), 2 * LAG_MS + 3)
+    assert [record.getMessage() for record in caplog.records] == ["t-0: ISR is now 1"]

@@ -127,3 +127,12 @@ def test_damage_is_told_by_every_life_until_the_node_is_registered() -> None:
     registered(second)
     killed(disk)
     assert opened(disk, memory).has_all_data
+
+
+def test_what_was_there_when_it_was_opened_is_still_known_if_the_process_dies_at_once() -> None:
+    disk, memory = MemoryFileSystem(), Memory()
+    registered(opened(disk, memory))
+    for _ in range(3):  # none of these lives is registered
+        killed(disk)
+        assert opened(disk, memory).has_all_data
+        assert memory.ids == {"a", "b"}

@@ -6,11 +6,13 @@ from pathlib import Path
 from uuid import UUID
 
 from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.cluster.partition.follower_state import TruncateFullyAndStartAt
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from bradbury.replication.effects import Effects, RunWork, SendFetch, SuspectNode
 from bradbury.replication.followers.replica_fetcher import (
     FIRST_BACKOFF_MS,
+    MAX_BACKOFF_MS,
     FollowedPartition,
     ReplicaFetcher,
 )
@@ -155,3 +157,45 @@ def test_after_a_new_registration_of_this_node_all_partitions_are_fetched_with_i
     [sent] = [each for each in node.effects if isinstance(each, SendFetch)]
     assert (sent.request.session_id, sent.request.session_epoch) == (5, 0)
     assert sent.request.replica_state.replica_epoch == 2
+
+
+def test_to_be_told_again_what_it_follows_changes_nothing(tmp_path: Path) -> None:
+    """Else each change of metadata would have it ask for every partition from the start."""
+    node = Node(tmp_path)
+    node.question(0)
+    node.answer(1)
+    node.effects.clear()
+    for followed in list(node.fetcher._partitions.values()):
+        node.fetcher.follow(followed)
+    assert node.effects == []
+    fresh = Node(tmp_path / "fresh")
+    fresh.question(0)
+    fresh.answer(1)
+    assert node.question(2) == fresh.question(2)
+
+
+def test_a_log_that_begins_anew_where_its_leaders_begins_is_committed_up_to_there(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    node.answer(1)
+    log = node.logs[GOOD]
+    assert log.log_end_offset == 1
+    node.fetcher._truncate(node.fetcher._partitions[GOOD, 0], TruncateFullyAndStartAt(50))
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
+
+
+def test_each_failure_after_another_waits_twice_as_long_up_to_a_bound(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    now_ms, waits = 0, []
+    for _ in range(8):
+        node.question(now_ms)
+        node.fetcher.on_unreachable(ConnectionFailed("gone"), now_ms)
+        due = node.fetcher.next_deadline_ms
+        assert due is not None
+        waits.append(due - now_ms)
+        now_ms = due
+    doubled = [min(FIRST_BACKOFF_MS << n, MAX_BACKOFF_MS) for n in range(8)]
+    assert waits == doubled
+    assert waits[-1] == MAX_BACKOFF_MS

@@ -1,5 +1,5 @@
-"""A replicated cluster under faults: is what was promised kept? 100 seeds, in
-`make test-deep` 500 others; `make simulate` for more.
+"""A replicated cluster under faults: is what was promised kept? 50 seeds, in
+`make test-long` 50 more, in `make test-deep` 500; `make simulate` for more.
 
 A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
 """
@@ -14,18 +14,22 @@ from bradbury.tests.simulation.world.simulated_cluster import SimulatedCluster
 from bradbury.tests.simulation.world.simulated_runs import Totals, run_seed
 
 SEEDS = 600
-IN_EVERY_RUN = 100
-AT_A_TIME = 50
-WITH_SETS = (7, 74, 105)
-"""Two of them with transactions and their offsets."""
+LONG = 100
+AT_A_TIME = 25
+WITH_SETS = ((7,), (74, 105))
+"""Those that have transactions and their offsets are long."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=pytest.mark.deep) if first >= IN_EVERY_RUN else first
-        for first in range(0, SEEDS, AT_A_TIME)
+        0,
+        *(
+            pytest.param(first, marks=pytest.mark.long)
+            for first in range(AT_A_TIME, LONG, AT_A_TIME)
+        ),
+        *(pytest.param(first, marks=pytest.mark.deep) for first in range(LONG, SEEDS, AT_A_TIME)),
     ],
 )
 def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
@@ -47,11 +51,16 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_order_of_sets_does_not_matter() -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [WITH_SETS[0], pytest.param(WITH_SETS[1], marks=pytest.mark.long)],
+    ids=str,
+)
+def test_the_order_of_sets_does_not_matter(seeds: tuple[int, ...]) -> None:
     """Another process hashes strings otherwise."""
     code = (
         "from bradbury.tests.simulation.world.simulated_runs import run_seed\n"
-        f"print([run_seed(seed).digest for seed in {WITH_SETS}])"
+        f"print([run_seed(seed).digest for seed in {seeds}])"
     )
     digests = {
         subprocess.run(
@@ -67,7 +76,7 @@ def test_the_order_of_sets_does_not_matter() -> None:
         ).stdout
         for seed in (1, 2)
     }
-    assert digests == {f"{[run_seed(seed).digest for seed in WITH_SETS]}\n"}
+    assert digests == {f"{[run_seed(seed).digest for seed in seeds]}\n"}
 
 
 def test_one_seed_runs_through() -> None:

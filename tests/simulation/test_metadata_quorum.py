@@ -27,7 +27,10 @@ def changes_in(world: QuorumWorld) -> int:
     )
 
 
-@pytest.mark.parametrize("voters", [1, 3, 5])
+@pytest.mark.parametrize(
+    "voters",
+    [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(5, marks=pytest.mark.long)],
+)
 def test_what_was_committed_is_never_lost_and_never_two_things(voters: int) -> None:
     committed = snapshots = changes = 0
     for seed in range(SEEDS // 3):

@@ -115,7 +115,13 @@ def lost_indexes(directory: Path, log: PartitionLog) -> None:
     open_log(directory, config=SMALL).close(clean=True)
 
 
-@pytest.mark.parametrize("codec", range(5), ids=["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        pytest.param(number, id=name, marks=() if name == "zstd" else pytest.mark.long)
+        for number, name in enumerate(("none", "gzip", "snappy", "lz4", "zstd"))
+    ],
+)
 def test_a_log_of_every_codec(tmp_path: Path, codec: int) -> None:
     require_kafka()
     log = open_log(tmp_path, config=SMALL)
@@ -125,7 +131,7 @@ def test_a_log_of_every_codec(tmp_path: Path, codec: int) -> None:
     check_everything(tmp_path, 200)
 
 
-@pytest.mark.parametrize("end", [torn_tail, lost_indexes])
+@pytest.mark.parametrize("end", [torn_tail, pytest.param(lost_indexes, marks=pytest.mark.long)])
 def test_a_log_that_was_recovered(
     tmp_path: Path, end: Callable[[Path, PartitionLog], None]
 ) -> None:

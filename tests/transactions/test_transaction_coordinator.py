@@ -490,3 +490,17 @@ def test_an_id_that_nobody_uses_expires_and_one_with_an_open_transaction_does_no
     assert [name for name, _ in world.coordinator] == ["open"]
     world.begin()
     assert [name for name, _ in world.coordinator] == ["open"]
+
+
+def test_an_id_whose_tombstone_cannot_be_written_is_there_and_expires_later() -> None:
+    world = World()
+    world.begin_producer("idle")
+    world.timers = {key: at for key, at in world.timers.items() if key.kind.name == "EXPIRE"}
+    while not world.appends:
+        world.pass_time(DAY_MS)
+    assert len(world.timers) == 1, "it looks again"
+    world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)  # nobody waits for an answer
+    assert [name for name, _ in world.coordinator] == ["idle"]
+    world.pass_time(8 * DAY_MS)
+    world.settle()
+    assert [name for name, _ in world.coordinator] == []

@@ -76,6 +76,7 @@ def test_other_bytes_are_refused_and_nothing_else_happens(rest: bytes, value: by
         decode_transaction_record(b"\0\0" + rest, value)
 
 
+@pytest.mark.long  # a JVM for each
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize("version", [0, 2])

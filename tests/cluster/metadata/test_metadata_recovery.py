@@ -7,9 +7,11 @@ from uuid import UUID
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
 from bradbury.cluster.metadata.metadata_records import (
+    ConfigRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterNodeRecord,
+    RemoveTopicRecord,
     TopicRecord,
 )
 from bradbury.cluster.metadata.metadata_recovery import (
@@ -152,3 +154,21 @@ def test_the_image_is_one_that_a_snapshot_can_hold() -> None:
     image, _ = recover([node(1)], [found("flights", 1, FLIGHTS)])
     again = MetadataImage().apply(image.to_records(), offset=image.offset)
     assert replace(again, epoch=image.epoch) == image
+
+
+def test_a_topic_that_was_removed_leaves_nothing_to_the_next_one_of_its_name() -> None:
+    known = KnownMetadata()
+    known.apply(
+        [
+            TopicRecord(topic_id=str(FLIGHTS), name="flights"),
+            partition(FLIGHTS, 0, (1,)),
+            ConfigRecord(resource="topic", name="flights", key="retention.ms", value="1"),
+            RemoveTopicRecord(topic_id=str(FLIGHTS)),
+            RemoveTopicRecord(topic_id=str(GATES)),  # its own record is lost
+            TopicRecord(topic_id=str(GATES), name="flights"),
+            partition(GATES, 0, (1,)),
+        ]
+    )
+    assert known.topics == {GATES: "flights"}
+    assert list(known.partitions) == [(GATES, 0)]
+    assert not known.configs.get(("topic", "flights"))

@@ -165,8 +165,30 @@ def test_a_follower_that_does_not_fetch_leaves_after_the_lag_time_unless_nothing
     state.on_local_append(10)
     fetch(state, 2, 10, end=10)
     fetch(state, 3, 9, end=10)
+    assert state.next_to_leave_ms(LAG_MS) == LAG_MS + 1
     assert propose(state, now_ms=LAG_MS) is None
     assert propose(state, now_ms=LAG_MS + 1) == (1, 2)
+    fetch(state, 3, 10, end=10, now_ms=LAG_MS + 1)
+    assert state.next_to_leave_ms(LAG_MS) is None
+
+
+def test_a_replica_that_is_added_may_fetch_and_join_and_one_that_is_removed_is_forgotten() -> None:
+    state = leader(end=10)
+    state.on_local_append(10)
+    for node in (2, 3):
+        fetch(state, node, 10, end=10)
+    with pytest.raises(KeyError):
+        fetch(state, 4, 10, end=10)
+
+    state.on_replicas((1, 2, 4))
+    assert state.followers.keys() == {2, 4}
+    assert state.followers[2].log_end_offset == 10  # what is known of those that stay is kept
+    fetch(state, 4, 10, end=10)
+    asked = propose(state)
+    assert asked is not None
+    assert 4 in asked
+    state.on_replicas((1,))
+    assert state.followers == {}
 
 
 def test_old_news_of_the_isr_is_passed_over() -> None:

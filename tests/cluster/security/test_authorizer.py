@@ -221,3 +221,11 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_super_user_has_a_kind_and_a_name(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"super\.users"):
         parse_super_users(text)
+
+
+def test_a_topic_whose_last_rule_is_gone_is_one_without_rules() -> None:
+    rule = AclBinding(TOPIC, "a", LITERAL, "User:bob", "*", AclOperation.READ, ALLOW)
+    made = authorizer([rule], allows_if_no_acl=True)
+    assert made.authorize(ALICE, HERE, AclOperation.READ, TOPIC, "a") == DEFAULT_DENY
+    made.use({})
+    assert made.authorize(ALICE, HERE, AclOperation.READ, TOPIC, "a") == DEFAULT_ALLOW

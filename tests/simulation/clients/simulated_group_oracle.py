@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
+from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_records import entries_in
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError
@@ -225,7 +226,8 @@ class GroupOracle:
                     self._check_replay(shard)
 
     def _check_replay(self, shard: SimulatedShard) -> None:
-        replayed, log = GroupCoordinator(CONFIG), shard.replica.log
+        replayed = GroupCoordinator(CONFIG, counters=GroupCounters())
+        log = shard.replica.log
         offset = log.log_start_offset
         while offset < log.high_watermark:
             data = read_bytes(log, offset, log.high_watermark)

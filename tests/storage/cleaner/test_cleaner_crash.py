@@ -162,6 +162,7 @@ def test_a_death_at_any_call_leaves_the_old_or_the_new() -> None:
                 raise AssertionError(f"{name} at call {at}: {error}") from error
 
 
+@pytest.mark.long  # the square of the matrix above
 def test_a_second_death_while_a_start_cleans_up_changes_nothing() -> None:
     for at, disk, before, end_offset in cleanings():
         if at % 5:  # every fifth is enough for the square of the matrix

@@ -27,7 +27,7 @@ from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 from bradbury.tests.support.storage.logs import read_all
 from bradbury.tests.support.storage.transactions import read_committed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # long: Apache Kafka writes the directories first
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MEBIBYTE = 1024**2

@@ -287,8 +287,8 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     log = directory.logs["flights", 0]
     piece = log.read(0, max_bytes=1000, up_to=6, min_one_batch=True)
     remove_log(directory, "flights", 0, now_ms=1000)
-    doomed = tmp_path / f"flights-0.{1:032x}-delete"
-    assert doomed.is_dir()
+    deleted = tmp_path / f"flights-0.{1:032x}-delete"
+    assert deleted.is_dir()
     assert not (tmp_path / "flights-0").exists()
     with pytest.raises(KafkaStorageError, match="is closed"):
         log.read(0, max_bytes=1000, up_to=6, min_one_batch=True)
@@ -299,7 +299,7 @@ def test_a_removed_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     due = directory.deletions.take_due(now_ms=1100)
     assert len(due) == 1
     directory.deletions.delete(due)
-    assert not doomed.exists()
+    assert not deleted.exists()
     assert piece.file is not None
     assert len(piece.file.read_at(piece.size, piece.position)) == piece.size
     fresh = directory.create_log("flights", 0, UUID(int=5), SMALL)

@@ -234,3 +234,13 @@ def test_a_batch_that_is_too_large_only_when_it_is_opened_is_refused(tmp_path: P
     stored = convert_batch(make_batch(100, value=b"x" * 100, codec=1), config, NOW)
     with pytest.raises(MessageTooLarge):
         open_log(tmp_path, config=config).append_as_leader(stored, leader_epoch=0, now_ms=NOW)
+
+
+def test_a_message_set_may_hold_more_than_the_topics_largest_batch_when_it_is_opened() -> None:
+    """What arrives is small enough; Kafka opens it as well, and keeps it compressed."""
+    inner = b"".join(encode_message(n, 1, NOW, b"k", b"v" * 9_000) for n in range(10))
+    wrapper = encode_message(9, 1, NOW, None, compress(1, inner), 1)
+    config = LogConfig(max_message_bytes=10_000)
+    stored = convert_message_set(wrapper, config, NOW)
+    assert len(stored) <= 10_000
+    assert sum(len(r.value or b"") for r in iterate_records(stored)) == 90_000

@@ -13,9 +13,9 @@ from bradbury.protocol.errors import KafkaStorageError
 from bradbury.protocol.records.records import encode_records
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directory import LogDirectory
-from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem, sync_directory
 from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
-from bradbury.storage.log.lost_segments import LOST
+from bradbury.storage.log.lost_segments import LOST, is_lost, mark_lost
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
@@ -23,6 +23,7 @@ from bradbury.storage.segments.batch_scan import walk_headers
 from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS
 from bradbury.tests.storage.log.test_log_damage import heal
 from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 BATCHES = 60
 PLAIN = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
@@ -241,6 +242,28 @@ def test_a_reader_waits_until_it_is_known(tmp_path: Path, config: LogConfig, num
     assert str(logs[number]) in {segment.files.path for segment in log.damage.suspects}
 
 
+@pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
+def test_a_sound_segment_does_not_speak_for_the_one_before_it(
+    tmp_path: Path, config: LogConfig
+) -> None:
+    logs, _ = stopped(tmp_path, config)
+    log = opened(tmp_path, config)
+    first = log.segments[0]
+    position, last = list(walk_headers(first.file, 0, first.size))[-1]
+    log.close(clean=True)
+    with logs[0].open("r+b") as file:
+        file.truncate(position)
+    log = opened(tmp_path, config)
+    examination = log.damage.begin_examination(log.segments[1])
+    assert examination is not None
+    examination.run()
+    log.damage.complete_examination(examination)
+    assert log.segments[1].unproven == 0
+    with pytest.raises(KafkaStorageError, match="is being examined"):
+        log.read(last.base_offset, max_bytes=1, up_to=BATCHES, min_one_batch=True)
+    assert str(logs[0]) in {segment.files.path for segment in log.damage.suspects}
+
+
 # --- what the list of closed segments says ------------------------------------------------------
 
 
@@ -440,3 +463,14 @@ def test_a_time_index_without_its_last_entries_is_made_again(tmp_path: Path, cle
     assert index.read_bytes() == content
     log.close(clean=True)
     assert opened(tmp_path, PLAIN).recovery.reasons == ()
+
+
+def test_the_mark_outlives_a_loss_of_power() -> None:
+    """Else the next start finds an empty file, which in a compacted log is none that was lost."""
+    disk = MemoryFileSystem()
+    disk.make_directory("/t-0")
+    disk.open("/t-0/1.log", create=True).close()
+    sync_directory(disk, "/t-0")
+    sync_directory(disk, "/")
+    mark_lost(disk, "/t-0/1.log")
+    assert is_lost(disk.crash(), "/t-0/1.log")

@@ -7,6 +7,7 @@ import pytest
 
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.records.record_batch import build_batch
+from bradbury.storage.disk.file_system import OsFile
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log.timestamp_search import begin_search
@@ -53,6 +54,31 @@ def test_indexes_that_are_gone_or_lie_make_it_slower_not_wrong(tmp_path: Path) -
     assert [search.first_at_or_after(1000 + 10 * n) for n in range(100)] == expected
     assert search.first_with_max_timestamp() == (1990, 99, 0)
     assert not list(tmp_path.glob("*.index"))  # a look-up repairs nothing: the log does
+
+
+def test_where_the_index_is_right_the_log_is_hardly_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LogConfig(segment_bytes=60_000, index_interval_bytes=0)
+    log = open_log(tmp_path, config=config)
+    for number in range(400):
+        append(log, number)
+    log.close(clean=True)
+    log = open_log(tmp_path, config=config, clean=True)
+    frozen = log.segments[0].frozen()
+    assert frozen.size > 50_000
+
+    read: list[int] = []
+    read_at = OsFile.read_at
+
+    def counted(self: OsFile, size: int, position: int) -> bytes:
+        read.append(size)
+        return read_at(self, size, position)
+
+    monkeypatch.setattr(OsFile, "read_at", counted)
+    last = log.segments[1].base_offset - 1
+    assert frozen.largest() == (1000 + 10 * last, last)
+    assert 0 < sum(read) < 10_000
 
 
 def test_segments_that_are_deleted_meanwhile_are_still_read(tmp_path: Path) -> None:

@@ -225,6 +225,22 @@ def test_a_client_whose_epochs_rise_begins_at_sequence_zero(tmp_path: Path) -> N
     assert send(log, 0, guard=begin(7, 0, 0, supports_epoch_bump=True, now_ms=0)).base_offset == 0
 
 
+def test_after_a_marker_of_the_next_epoch_it_begins_at_zero_and_after_one_of_its_own_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path)
+    begin = log.local.producers.begin_verification
+    send(log, 0)
+    end(log, is_commit=True, epoch=1, version=2)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        send(log, 3, epoch=1, guard=begin(7, 1, 3, supports_epoch_bump=True, now_ms=0))
+    guard = begin(7, 1, 0, supports_epoch_bump=True, now_ms=0)
+    send(log, 0, epoch=1, guard=guard)
+    end(log, is_commit=True, epoch=1)  # by a coordinator that does not raise epochs
+    guard = begin(7, 1, 1, supports_epoch_bump=True, now_ms=0)
+    assert send(log, 1, epoch=1, guard=guard).base_offset == 4
+
+
 def test_a_coordinator_writes_in_a_producers_name_without_a_sequence(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     own = {"leader_epoch": 0, "now_ms": 1000, "opened": True, "is_own": True}

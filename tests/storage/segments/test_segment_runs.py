@@ -156,3 +156,17 @@ def check_flips(content: bytes, chance: random.Random, *, may_touch: bool) -> No
         assert (run.first_offset > offset) == (run.position > position)
         offset, position = run.next_offset, run.position + run.size
     assert (offset == 80) == (position == len(content))
+
+
+def test_what_is_behind_the_size_does_not_count() -> None:
+    """It may be what is being appended."""
+    content, starts = log(5)
+    disk = MemoryFileSystem()
+    file = disk.open("/log", create=True)
+    file.write_at(content, 0)
+    found = find_runs(SegmentReader(file, starts[3], end_offset=50, has_gaps=False), 0)
+    assert [(run.position, run.size) for run in found] == [(0, starts[3])]
+    assert offsets(found) == [(0, 30)]
+    file.truncate(starts[2])  # and a file may be shorter than was said
+    found = find_runs(SegmentReader(file, starts[3], end_offset=50, has_gaps=False), 0)
+    assert offsets(found) == [(0, 20)]

@@ -1,0 +1,77 @@
+"""When long polls are over: those that end at about one time share a timer of the event loop.
+
+Polls that end one by one each have a timer, and each wake the loop from its sleep: an eighth of
+what a thousand idle ones cost (docs/notes/performance.md). So the end of a poll is put off to the
+next of ticks, which are at most a fiftieth of its wait apart; Kafka's purgatory has ticks, too
+(SystemTimer). All of a tick are woken in one turn of the loop, and their clients, which ask again
+at once, stay together.
+
+A poll never ends before its time. Not here: what wakes it earlier (replication/partition).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+PARTS = 50
+"""Of a poll's wait, one of which it may be late."""
+
+Wake = Callable[[], None]
+
+
+class PollTimers:
+    """Of one event loop. Times are the loop's, in seconds.
+
+    It does not know its loop, which would live as long as this does: see poll_timers.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[float, tuple[asyncio.TimerHandle, dict[Wake, None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(
+        self, loop: asyncio.AbstractEventLoop, wake: Wake, deadline: float, wait_ms: int
+    ) -> float:
+        """`wake` is called at `deadline` or a little later; returns when, for `discard`."""
+        tick = tick_ms(wait_ms) / 1000
+        due = (deadline // tick + 1) * tick
+        found = self._due.get(due)
+        if found is None:
+            found = self._due[due] = loop.call_at(due, self._wake_all, due), {}
+        found[1][wake] = None
+        return due
+
+    def discard(self, wake: Wake, due: float) -> None:
+        """It is not to be called any more. Harmless if it was."""
+        found = self._due.get(due)
+        if found is None:
+            return
+        timer, wakes = found
+        wakes.pop(wake, None)
+        if not wakes:
+            timer.cancel()
+            del self._due[due]
+
+    def _wake_all(self, due: float) -> None:
+        _, wakes = self._due.pop(due)
+        for wake in wakes:
+            wake()
+
+
+def tick_ms(wait_ms: int) -> int:
+    """A power of two, so that polls of about one length have one tick; at least a millisecond."""
+    return max(1, 1 << (wait_ms // PARTS).bit_length() >> 1)
+
+
+_timers: WeakKeyDictionary[asyncio.AbstractEventLoop, PollTimers] = WeakKeyDictionary()
+
+
+def poll_timers(loop: asyncio.AbstractEventLoop) -> PollTimers:
+    found = _timers.get(loop)
+    if found is None:
+        found = _timers[loop] = PollTimers()
+    return found

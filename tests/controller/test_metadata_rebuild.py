@@ -1,0 +1,122 @@
+"""What do directories of partitions say when the metadata log is gone? (`bradbury metadata recover`)
+
+The whole recovery, with brokers, is in tests/live/nodes.
+"""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.voter_host import VoterHost
+from bradbury.cluster.metadata.metadata_records import RegisterNodeRecord
+from bradbury.controller.controller_calls import AllocateProducerIds
+from bradbury.controller.voter_files.metadata_rebuild import FoundMetadata, MetadataRebuild
+from bradbury.handlers.ports.server_config import ServerConfig
+from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
+from bradbury.storage.directories.log_directories import LogDirectories
+from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.batches import make_batch
+
+
+def filled(path: Path, directory_id: str, topic: str, batches: int) -> None:
+    """A directory of logs with one partition. Its files of identity name no node yet."""
+    directories = LogDirectories.open(
+        OsFileSystem(), [str(path)], directory_ids=[directory_id], producer_id_expiration_ms=1_000
+    )
+    directories.load_logs(lambda topic: LogConfig(), now_ms=0, on_damaged=lambda: None)
+    log = directories.all[0].create_log(topic, 3, UUID(int=7), LogConfig(), now_ms=0)
+    for _ in range(batches):
+        log.append_as_leader(make_batch(), leader_epoch=4, now_ms=0)
+    directories.close(clean=True)
+
+
+def test_each_partition_is_found_with_its_node_and_a_directory_without_a_node_is_named(
+    tmp_path: Path,
+) -> None:
+    disk = OsFileSystem()
+    filled(tmp_path / "partitions-0", "d-0", "mine", 2)
+    identity = DirectoryIdentity(directory_id="d-0", cluster_id="cluster", node_id=5)
+    write_identity(disk, str(tmp_path / "partitions-0"), identity)
+    filled(tmp_path / "partitions-1", "d-1", "lost", 1)
+    for file in (tmp_path / "partitions-1").glob("meta.properties*"):
+        file.unlink()
+    (tmp_path / "metadata").mkdir()
+    found = MetadataRebuild(
+        [str(tmp_path)], disk, new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )._read_directories()
+    assert found.nameless == [str(tmp_path / "partitions-1")]
+    assert found.paths == [str(tmp_path / "partitions-0")]
+    assert dict(found.nodes) == {5: ["d-0"]}
+    assert found.cluster_ids == {"cluster"}
+    [partition] = found.partitions
+    assert (partition.topic, partition.partition) == ("mine", 3)
+    assert (partition.topic_id, partition.node_id) == (UUID(int=7), 5)
+    assert (partition.leader_epoch, partition.end_offset) == (4, 2)
+
+
+def test_a_log_with_a_flaw_is_made_again_even_if_no_node_is_unknown_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsFileSystem()
+    filled(tmp_path / "partitions-0", "d-0", "mine", 2)
+    identity = DirectoryIdentity(directory_id="d-0", cluster_id="cluster", node_id=5)
+    write_identity(disk, str(tmp_path / "partitions-0"), identity)
+    (tmp_path / "metadata").mkdir()
+    ids = iter(("new-voter",))
+    rebuild = MetadataRebuild(
+        [str(tmp_path)],
+        disk,
+        new_id=lambda: next(ids),
+        internal_configs=lambda topic: None,
+        now_ms=0,
+    )
+    read = rebuild._read_metadata
+
+    def with_the_node(path: str) -> FoundMetadata:
+        found = read(path)
+        node = RegisterNodeRecord(
+            node_id=5, directory_id="d-0", incarnation="i", roles=("partition",), host="h", port=1,
+            rack=None, epoch=1,
+        )  # fmt: skip
+        return replace(found, known=replace(found.known, nodes={5: node}))
+
+    monkeypatch.setattr(rebuild, "_read_metadata", with_the_node)
+    plan = rebuild.plan()
+    assert plan.metadata.flaws
+    assert plan.new is not None
+    assert plan.new.voters == ("new-voter",)
+    assert plan.recovered is not None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
+    """Of the first batch, too, before which there is no snapshot."""
+
+    async def fill() -> None:
+        voter = VoterHost("broker/a", str(tmp_path), OsFileSystem(), now_ms=lambda: 0)
+        voter.open()
+        controller = Controller(
+            lambda: [voter], ServerConfig(), now_ms=lambda: 0, on_superseded=lambda: None
+        )
+        await controller.start()
+        for _ in range(3):
+            await controller.ask(AllocateProducerIds())
+        await controller.close()
+        await voter.close()
+
+    asyncio.run(fill())
+    (log,) = tmp_path.glob("metadata/__cluster_metadata-0/*.log")
+    content = bytearray(log.read_bytes())
+    content[70 if is_first else -1] ^= 1
+    log.write_bytes(content)
+    found = MetadataRebuild(
+        [str(tmp_path)], OsFileSystem(), new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )._read_metadata(str(tmp_path / "metadata"))
+    assert len(found.flaws) == 1
+    assert str(log) in found.flaws[0]
+    assert ("at byte 0 " in found.flaws[0]) == is_first
