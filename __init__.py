@@ -40,14 +40,19 @@ if TYPE_CHECKING:
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
+    from .pipelines.flows.run_flow import run_flow
     from .pipelines.loads.load import load
+    from .pipelines.migrations.migration import Migration
+    from .pipelines.mirrors.background_mirror import Mirror
     from .pipelines.mirrors.mirror import mirror
     from .pipelines.ray_data.committed_batches import committed_batches
     from .pipelines.ray_data.read_topic import read_topic
     from .pipelines.ray_data.write_topic import write_topic
+    from .pipelines.replays.replay_table import replay
     from .pipelines.serving.lag_policy import TopicLagPolicy
     from .pipelines.serving.serve_topic import serve_topic
     from .pipelines.spark.session import spark
+    from .pipelines.spark.topic_view import topic_view
     from .pipelines.training.topic_dataset import TopicDataset
     from .protocol.security.acl_binding import (
         AclBinding,
@@ -79,6 +84,8 @@ _OWNERS = {
     "Empty": ".clients.queue.received_item",
     "Full": ".clients.queue.received_item",
     "LocalCluster": ".launch.local",
+    "Migration": ".pipelines.migrations.migration",
+    "Mirror": ".pipelines.mirrors.background_mirror",
     "OffsetAndMetadata": ".clients.wire.record_metadata",
     "OffsetAndTimestamp": ".clients.wire.record_metadata",
     "Producer": ".clients.producer.producer",
@@ -100,8 +107,11 @@ _OWNERS = {
     "load": ".pipelines.loads.load",
     "mirror": ".pipelines.mirrors.mirror",
     "read_topic": ".pipelines.ray_data.read_topic",
+    "replay": ".pipelines.replays.replay_table",
+    "run_flow": ".pipelines.flows.run_flow",
     "serve_topic": ".pipelines.serving.serve_topic",
     "spark": ".pipelines.spark.session",
+    "topic_view": ".pipelines.spark.topic_view",
     "up": ".launch.cluster",
     "write_topic": ".pipelines.ray_data.write_topic",
 }
@@ -128,6 +138,8 @@ __all__ = [
     "Empty",
     "Full",
     "LocalCluster",
+    "Migration",
+    "Mirror",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PatternType",
@@ -152,8 +164,11 @@ __all__ = [
     "local",
     "mirror",
     "read_topic",
+    "replay",
+    "run_flow",
     "serve_topic",
     "spark",
+    "topic_view",
     "up",
     "write_topic",
 ]

@@ -31,9 +31,11 @@ from .cluster.replicas_command import replicas
 from .cluster.status_command import status
 from .cluster.voters_command import voters
 from .demo.demo_command import demo
+from .flows.flow_command import flow
 from .groups.groups_command import groups
 from .log.log_command import log
 from .metadata.metadata_command import metadata
+from .migrate.migrate_command import migrate
 from .terminal.app import App
 from .terminal.failure import USAGE, exit_code, explain
 from .topics.consume_command import consume
@@ -41,6 +43,7 @@ from .topics.load_command import load
 from .topics.mirror_command import mirror
 from .topics.offsets_command import offsets
 from .topics.produce_command import produce
+from .topics.replay_command import replay
 from .topics.topic_commands import topics
 from .transactions.transactions_command import transactions
 from .users.delegation_tokens_command import delegation_tokens
@@ -122,7 +125,10 @@ app.add_typer(topics, name="topics")
 app.command()(produce)
 app.command()(consume)
 app.command()(load)
+app.command()(replay)
 app.command()(mirror)
+app.add_typer(migrate, name="migrate")
+app.add_typer(flow, name="flow")
 app.add_typer(offsets, name="offsets")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")

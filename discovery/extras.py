@@ -22,6 +22,7 @@ MODULES: Final = {
     "data": ("pandas", "fsspec", "confluent_kafka"),
     "serve": ("fastapi", "uvicorn", "watchfiles", "mmh3"),
     "delta": ("deltalake",),
+    "iceberg": ("pyiceberg", "sqlalchemy"),
     "oauth": ("jwt", "cryptography"),
     "dashboard": ("aiohttp_cors", "colorful", "opencensus", "opentelemetry.sdk", "smart_open"),
     "spark": ("pyspark", "raydp"),

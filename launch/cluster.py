@@ -73,7 +73,11 @@ from .actors import (
     stop_actors,
     wait_until_serving,
 )
-from .secure.listener_checks import check_secrets, refuse_open_listeners
+from .secure.listener_checks import (
+    check_for_a_new_ray,
+    check_secrets,
+    refuse_open_listeners,
+)
 from .secure.secure_cluster import SecureCluster
 
 if TYPE_CHECKING:
@@ -296,6 +300,8 @@ def up(
         state = None
     if state is not None and not is_connected() and named_address(address) is None:
         address = _address_to_go_on_with(state)
+    if not is_connected() and (named_address(address) or LOCAL) == LOCAL:
+        check_for_a_new_ray(config, host, secure=secure, insecure=insecure)
     owns_ray = join_ray(address, namespace, on_progress)
     try:
         cluster = start(
@@ -397,7 +403,7 @@ def start(
         except PlacementError as error:
             raise UpError(str(error)) from None
         if running is None and not insecure:
-            refuse_open_listeners(server.security, plans)
+            refuse_open_listeners(server.security, (each.config.host for each in plans))
         try:
             if secured is not None:
                 secured.certify(plans, first_data_dir, on_progress)

@@ -74,6 +74,7 @@ class LocalCluster:
         self.controller: Controller | None = None
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._leading: asyncio.Task[None] | None = None
+        self._began_again = ""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="bradbury-local", daemon=True
@@ -175,8 +176,10 @@ class LocalCluster:
             self._call(self._start(), START_SECONDS)
         except TimeoutError:
             waiting_for = None if self.controller is None else self.controller.waiting_for
+            why = f" (the controller began again: {self._began_again})" if self._began_again else ""
             raise TimeoutError(
-                f"not started within {START_SECONDS:g} s: waiting for {waiting_for or 'its nodes'}"
+                f"not started within {START_SECONDS:g} s: waiting for "
+                f"{waiting_for or 'its nodes'}{why}"
             ) from None
 
     async def _start(self) -> None:
@@ -222,6 +225,7 @@ class LocalCluster:
                 await controller.start()
                 return
             except Superseded as error:
+                self._began_again = str(error)
                 logger.warning("the controller starts again: %s", error)
 
     def _on_superseded(self) -> None:

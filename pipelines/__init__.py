@@ -4,4 +4,39 @@ ranges              reading what a task is given, which they share
 spark               DataFrames and streams; pyspark_bradbury is what Spark's workers import
 ray_data            read_topic and write_topic
 training            TopicDataset, for PyTorch
+loads, replays      topics into tables and back; mirrors, migrations: topics of other clusters
+flows               several of these in one file
+serving             Ray Serve deployments that consume topics
+
+The names below are those of `bradbury` itself, imported on first use.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .flows.run_flow import run_flow
+    from .loads.load import load
+    from .migrations.migration import Migration
+    from .mirrors.background_mirror import Mirror
+    from .mirrors.mirror import mirror
+    from .replays.replay_table import replay
+
+# public name -> module that owns it
+_OWNERS = {
+    "Migration": ".migrations.migration",
+    "Mirror": ".mirrors.background_mirror",
+    "load": ".loads.load",
+    "mirror": ".mirrors.mirror",
+    "replay": ".replays.replay_table",
+    "run_flow": ".flows.run_flow",
+}
+
+__all__ = ["Migration", "Mirror", "load", "mirror", "replay", "run_flow"]
+
+
+def __getattr__(name: str) -> object:
+    owner = _OWNERS.get(name)
+    if owner is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(owner, __name__), name)

@@ -265,8 +265,16 @@ def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
 
     from ...discovery.ray_connection import join_ray
     from ...launch.cluster import start
+    from ...launch.secure.listener_checks import check_for_a_new_ray
 
     namespace = settings["namespace"]
+    if address == LOCAL:
+        check_for_a_new_ray(
+            settings["config"],
+            settings["host"],
+            secure=settings["secure"],
+            insecure=settings["insecure"],
+        )
     with _progress() as on_progress:
         owns_ray = join_ray(address, namespace, on_progress)
         try:

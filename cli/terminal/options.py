@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -28,6 +29,45 @@ Acks = Annotated[
     Literal["all", "-1", "1", "0"],
     typer.Option(
         metavar="all|1|0", help="How many replicas have a record when it is acknowledged."
+    ),
+]
+MadeReplicas = Annotated[
+    int, typer.Option(metavar="N", help="Of topics that are made.", show_default="the brokers'")
+]
+"""--replication-factor of a command that copies topics."""
+AllowDataLoss = Annotated[
+    bool,
+    typer.Option(
+        "--allow-data-loss",
+        help="Go on where retention has taken records before they were copied, and with a topic "
+        "that was made again.",
+    ),
+]
+SourceConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--source-config",
+        metavar="FILE",
+        help="Security settings of the cluster to read; see --client-config of bradbury.",
+        show_default=False,
+    ),
+]
+
+IcebergCatalog = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        metavar="NAME",
+        help="Of Iceberg: one of ~/.pyiceberg.yaml.",
+        show_default="PyIceberg's default",
+    ),
+]
+IcebergProperties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog-property",
+        metavar="NAME=VALUE",
+        help="Of the catalog: type=sql, type=rest, uri=..., warehouse=... Several times.",
     ),
 ]
 

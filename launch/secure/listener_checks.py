@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from ...actors.ray.placement import ActorPlan, is_loopback
+from ...actors.ray.placement import is_loopback
 from ...cluster.security.listener_config import ListenerConfig, SecurityProtocol
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
 from ...discovery.ray_connection import UpError
-from ...handlers.ports.server_config import server_keys
+from ...handlers.ports.server_config import ServerConfig, server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.secret_reference import is_reference
 
 
-def refuse_open_listeners(security: SecurityConfig, plans: Sequence[ActorPlan]) -> None:
-    """Raises UpError: whoever reaches one of the nodes could do everything."""
+def check_for_a_new_ray(
+    config: Mapping[str, Any] | None, host: str | None, *, secure: bool, insecure: bool
+) -> None:
+    """What a start would refuse, said before a Ray is started for nothing.
+
+    Raises UpError, InvalidConfig.
+    """
+    settings = {str(key): str(value) for key, value in (config or {}).items()}
+    check_secrets(settings)
+    if secure:
+        return  # beside the settings of its own, which are not there yet, these have their meaning
+    server = ServerConfig.from_kafka(settings)
+    if host is not None and not insecure:
+        refuse_open_listeners(server.security, [host])
+
+
+def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) -> None:
+    """Raises UpError: whoever reaches one of the addresses of nodes could do everything."""
     unprotected = [each for each in security.listener_configs() if not _asks(each)]
-    hosts = sorted({plan.config.host for plan in plans if not is_loopback(plan.config.host)})
+    hosts = sorted({address for address in addresses if not is_loopback(address)})
     if unprotected and hosts:
         raise UpError(
             f"listener {unprotected[0].name} asks nobody who he is, and would be reached at "
