@@ -1,8 +1,9 @@
 # make demo      everything in one run: cluster, producers, consumers, Spark (see README)
-# make test      linters, types, import rules, all tests
-# make test-deep what make test leaves out: the same in more settings, programs of others at length
+# make test      linters, types, import rules, and the quicker tests of everything
+# make test-long the rest of what CI runs: clusters that come and go, kills, pages as printed, Kafka's programs
+# make test-deep what both leave out: the same in more settings, programs of others at length
 # make simulate  a replicated cluster in virtual time under faults (SEEDS=20000: forty minutes on two cores)
-# make mutants   lines of the core made wrong one at a time: what notices it (an hour on two cores)
+# make mutants   lines of the core made wrong one at a time: what notices it (an hour and a half on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
 # make wheel     the wheel that is taken to other machines, in wheels/
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-compiled compiled-wheel test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-long test-fast test-compiled compiled-wheel test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -31,10 +32,14 @@ test: $(VENV)/.test java check
 
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder \
-		-m "not slow and not ray and not spark" \
+		-m "not slow and not ray and not spark and not long and not deep" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/test_house_rules.py
 
-# What make test leaves out: the same in other settings (tokens, seeds), programs of others at length.
+# Whole clusters that come and go, kills, every page followed as printed: CI runs it after make test.
+test-long: $(VENV)/.test java
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m "long and not deep"
+
+# What both leave out: the same in other settings (tokens, seeds), programs of others at length.
 test-deep: $(VENV)/.test java
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m deep
 
@@ -91,7 +96,7 @@ test-compiled: compiled-wheel
 	$(BIN)/python -m zipfile --extract wheels/bradbury-*.whl build/compiled
 	ln -s $(CURDIR)/tests $(CURDIR)/docs build/compiled/bradbury/
 	PYTHONPATH=build/compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -o pythonpath=build/compiled \
-		-m "not slow and not ray and not spark and not deep" \
+		-m "not slow and not ray and not spark and not long and not deep" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/replication
 
 # The interpreters that are found here, or PYTHONS="/usr/bin/python3.12 ..."; ARGS=--measure weighs extras.

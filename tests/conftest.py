@@ -1,8 +1,8 @@
 """One Ray cluster per process of a test run, and its hygiene: nothing of ours meets another Ray.
 
-`make test` runs a process for each core: what shares a Ray cluster stays together in one, and so does
-what starts further nodes of it; of the rest a file stays together, and goes to whichever has time, the
-longest first.
+`make test` runs a process for each core: what shares a Ray cluster stays together in one, and so
+does what starts further nodes of it; of the rest a file stays together, and goes to whichever has time,
+what takes long first.
 
 own home                  nothing of the user's is read or written: Ray's token, state files, data
 address "local"           never join a cluster that happens to run here
@@ -16,13 +16,17 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
+from bradbury.tests.support.command_line import UP_TRIES
+from bradbury.tests.support.ray.ray_settings import HEAD, QUICK_DEATHS, RAY_ENVIRONMENT
+
+if TYPE_CHECKING:  # it imports Ray
+    from bradbury.tests.support.ray.ray_nodes import RayNode
 
 # No test depends on how long something takes: the machine may be busy with others.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -56,27 +60,28 @@ WITH_NODES = (
     "tests/ray/test_many_nodes.py",
     "tests/ray/test_rebalance.py",
 )
-LONGEST = (
-    "tests/ray",
+IN_TURN = (
     SEVERAL_NODES,
+    "tests/ray/groups",
+    "tests/live",
+    "tests/ray",
     "tests/docs/test_pages.py",
-    "tests/compatibility",
     "tests/pipelines",
-    "tests/examples",
-    "tests/cli/cluster/test_up_and_down.py",
-    "tests/cli/cluster/test_authentication.py",
     "tests/cli/demo/test_demo.py",
-    "tests/cli/cluster/test_two_clusters.py",
-    "tests/simulation/test_cluster.py",
-    "tests/groups_soak/test_soak.py",
+    "tests/compatibility",
+    "tests/cli/cluster/test_up_and_down.py",
+    "tests/examples",
+    "tests/cli/cluster/test_secure.py",
+    "tests/cli/cluster/test_authentication.py",
     "tests/simulation",
     "tests/storage/directories/test_kafka_directory.py",
-    "tests/protocol/test_columns_fetch.py",
-    "tests/live",
     "tests/cli",
     "tests/clients",
 )
-"""What takes long, the longest first; at the end of a run there are only short ones to wait for."""
+"""What begins first. Not all that is long at once, which starts many processes: those of tests/live wait
+most of their time, beside two of the others. At the end of a run there are only short ones to wait for."""
+GROUPS = "tests/ray/test_c"
+"""How those of groups, clients and crashes begin: half of what shares a Ray cluster, for another process."""
 
 
 def place(path: str) -> str:
@@ -84,13 +89,15 @@ def place(path: str) -> str:
     folder = path.split("/")[1] if path.count("/") > 1 else ""
     if path.startswith(WITH_NODES):
         return SEVERAL_NODES
+    if path.startswith(GROUPS):
+        return "tests/ray/groups"
     return f"tests/{folder}" if folder in ONE_PROCESS else path
 
 
 def turn(path: str) -> int:
     """When the tests of a place have their turn."""
-    longest = (number for number, one in enumerate(LONGEST) if place(path).startswith(one))
-    return next(longest, len(LONGEST))
+    turns = (number for number, one in enumerate(IN_TURN) if place(path).startswith(one))
+    return next(turns, len(IN_TURN))
 
 
 WHAT_RAN = "tests/compatibility/test_table.py"
@@ -126,15 +133,35 @@ def ray_cluster() -> Iterator[str]:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cache = Path(__file__).parent.parent / ".cache" / "pycache"
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache))
-    context = ray.init(
-        address="local",
-        namespace="bradbury",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        _temp_dir=temporary,
-        _system_config=QUICK_DEATHS,
-    )
+    for tries_left in reversed(range(UP_TRIES)):
+        try:
+            context = ray.init(
+                address="local",
+                namespace="bradbury",
+                num_cpus=4,
+                resources={HEAD: 1},
+                include_dashboard=False,
+                log_to_driver=False,
+                _temp_dir=temporary,
+                _system_config=QUICK_DEATHS,
+            )
+            break
+        except Exception as error:
+            if not tries_left or "timed out during startup" not in str(error):
+                raise
     yield context.address_info["gcs_address"]
     ray.shutdown()
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def nodes(ray_cluster: str) -> "Iterator[list[RayNode]]":
+    """Three further nodes of that Ray, on which a test's cluster may be. A test that has ended one
+    has started it again.
+
+    To start and end them takes most of a minute, and so they are there once.
+    """
+    from bradbury.tests.crash.cluster import crash_nodes
+
+    with crash_nodes(ray_cluster) as running:
+        yield running

@@ -85,13 +85,11 @@ class Copy:
         return {f"{self.topic}-out": table.select(["key", "value"])}
 
 
+# tests/ray/test_producer_actor_transactions.py kills an actor, tests/crash/chains more
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("workers", "order"),
-    [
-        (0, None),
-        pytest.param(3, None, marks=pytest.mark.deep),
-        pytest.param(3, "key", marks=pytest.mark.deep),
-    ],
+    [(0, None), (3, None), pytest.param(3, "key", marks=pytest.mark.deep)],  # four minutes
 )
 def test_each_record_comes_out_once_while_members_are_killed_and_shared_again(
     servers: str, topic: str, workers: int, order: str | None

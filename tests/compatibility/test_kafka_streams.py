@@ -21,7 +21,11 @@ from bradbury.tests.compatibility.support.programs import (
     java_program,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.java]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.java,
+    pytest.mark.long,
+]  # long: a minute of Kafka Streams
 deep = pytest.mark.deep
 
 PARTITIONS = 2

@@ -211,6 +211,7 @@ def _without_bytes(answer: Any) -> Any:
     return len(answer) if isinstance(answer, bytes) else answer
 
 
+@pytest.mark.long  # a broker of Kafka to compare with
 def test_a_leader_answers_as_kafkas_does(tmp_path: Path) -> None:
     require_kafka()
     with KafkaBroker(tmp_path, heap="512m", config=CONFIG) as broker:

@@ -1,14 +1,12 @@
 """What do kill -9 and SIGSTOP of a real cluster's processes cost? Time, never a record.
 
-A few faults here; those marked deep by `make test-deep`; all, for longer, by `make crash`.
+Some by `make test-long`; all, for longer, by `make crash`. Each run has tests/ray/test_crash.py, on one node.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bradbury.tests.crash.cluster import crash_nodes
 from bradbury.tests.crash.figures import Figures
 from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.run import run_one
@@ -20,12 +18,6 @@ FAULT_SECONDS = 8
 """Goes on until there were as many faults as a test wants."""
 GAP_SECONDS = 120
 """A bound for a machine many times slower; figures: docs/reliability.md."""
-
-
-@pytest.fixture(scope="module")
-def nodes(ray_cluster: str) -> Iterator[list[RayNode]]:
-    with crash_nodes(ray_cluster) as running:
-        yield running
 
 
 def run(nodes: list[RayNode], folder: Path, name: str, least_faults: int) -> Figures:
@@ -48,6 +40,8 @@ def run(nodes: list[RayNode], folder: Path, name: str, least_faults: int) -> Fig
     return figures
 
 
+# tests/ray/test_crash.py kills each of one node in each run, tests/crash/chains all at once
+@pytest.mark.long
 def test_partition_actors_are_killed_one_after_the_other(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:
@@ -71,6 +65,7 @@ def test_producers_do_not_notice_that_the_controller_is_killed(
     assert figures.produce_gap < GAP_SECONDS
 
 
+@pytest.mark.long  # tests/ray/test_crash.py kills each of one node
 def test_all_actors_are_killed_at_once(nodes: list[RayNode], tmp_path: Path) -> None:
     figures = run(nodes, tmp_path, "B8", 1)
     assert figures.produce_gap < GAP_SECONDS

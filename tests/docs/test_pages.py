@@ -1,8 +1,8 @@
 """Every page that shows commands or programs is followed word by word, with Ray's own defaults.
 
 One home and one cluster for all of them, in the order in which somebody would read them: a page
-must work after those before it. Those whose programs are tried elsewhere are followed by `make test-deep`;
-in each run it is seen that their commands and names are there.
+must work after those before it. Those whose programs are tried elsewhere are followed by
+`make test-long` and `make test-deep`; in each run it is seen that their commands and names are there.
 """
 
 import ast
@@ -13,8 +13,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -28,14 +31,25 @@ pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(bradbury.__file__).resolve().parent
 DEEP = {
     "docs/serve.md": "a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it",
-    "docs/consumer-groups.md": "examples/consumer_group.py is run, and tests/ray/test_consumer_group.py",
-    "docs/delivery-guarantees.md": "examples/at_least_once.py and the others like it, under kills",
-    "docs/exactly-once.md": "examples/exactly_once_topics.py is run, under kills",
+    "docs/consumer-groups.md": "tests/ray/test_consumer_group.py and the others like it",
+    "docs/delivery-guarantees.md": "tests/ray/test_consumer_group_faults.py and tests/ray/test_crash.py kill",
+    "docs/exactly-once.md": "tests/ray/test_producer_actor_transactions.py and tests/crash/chains kill",
     "docs/tools.md": "a process for each of forty commands, all of which tests/cli tries",
     "docs/ray.md": "README.md reads and writes Datasets and has a queue; tests/ray tries the rest",
     "docs/spark.md": "README.md begins such a session; tests/pipelines tries what it does",
 }
 """Followed by `make test-deep`, and why that is enough."""
+LONG = {
+    "docs/flows.md": "half a minute of Spark's start; tests/pipelines/flows runs such flows",
+    "docs/quickstart.md": "README.md begins with its commands; tests/cli tries the others",
+    "docs/clients.md": "README.md has one of each; tests/clients and tests/live try what they do",
+    "docs/classic.md": "examples/classic_streams.py is run, and tests/clients/classic",
+    "docs/pipelines.md": "tests/pipelines/loads and tests/cli/topics/test_load.py",
+    "docs/mirroring.md": "tests/pipelines/mirrors and tests/cli/topics/test_mirror.py",
+    "docs/migrating.md": "tests/pipelines/migrations",
+    "docs/testing-with-bradbury.md": "its programs are what tests of tests/live do all day",
+}
+"""Followed by `make test-long`."""
 PAGES = (
     "README.md",
     "docs/quickstart.md",
@@ -49,14 +63,20 @@ PAGES = (
     "docs/tools.md",
     "docs/pipelines.md",
     "docs/mirroring.md",
+    "docs/flows.md",
+    "docs/migrating.md",
     "docs/spark.md",
     "docs/testing-with-bradbury.md",
 )
 
 
-@pytest.fixture(scope="module")
-def environment() -> Iterator[dict[str, str]]:
-    """A new home, and the path that an activated virtual environment gives."""
+SECURITY = "docs/security.md"
+"""It starts a cluster of its own: in another home, where none is."""
+
+
+@contextmanager
+def new_home() -> Iterator[dict[str, str]]:
+    """A new home, and the path that an activated virtual environment gives; its cluster is ended."""
     folder = tempfile.mkdtemp(prefix="bp-", dir="/tmp")
     inherited = ("LANG", "LC_ALL", "JAVA_HOME", "LD_LIBRARY_PATH")
     variables = {
@@ -66,7 +86,6 @@ def environment() -> Iterator[dict[str, str]]:
         "RAY_TMPDIR": f"{folder}/ray",
         "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
     }
-    subprocess.run(["bradbury", "up", "--detach"], env=variables, check=True, capture_output=True)
     yield variables
     ended = subprocess.run(
         ["bradbury", "down"], env=variables, check=False, capture_output=True, text=True
@@ -75,17 +94,46 @@ def environment() -> Iterator[dict[str, str]]:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.long  # it comes first, while no other cluster has the ports that are the defaults
+def test_the_page_about_security_works_as_printed() -> None:
+    with new_home() as variables:
+        assert run_page(ROOT / SECURITY, variables, Path(variables["HOME"])) > 0
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    with new_home() as variables:
+        subprocess.run(
+            ["bradbury", "up", "--detach"], env=variables, check=True, capture_output=True
+        )
+        yield variables
+
+
 @pytest.mark.parametrize(
-    "page", [pytest.param(one, marks=pytest.mark.deep) if one in DEEP else one for one in PAGES]
+    "page",
+    [
+        pytest.param(one, marks=pytest.mark.deep)
+        if one in DEEP
+        else pytest.param(one, marks=pytest.mark.long)
+        if one in LONG
+        else one
+        for one in PAGES
+    ],
 )
 def test_a_page_works_as_printed(page: str, environment: dict[str, str]) -> None:
     folder = Path(environment["HOME"])
     assert run_page(ROOT / page, environment, folder) > 0
 
 
+@cache
+def command_line() -> Any:
+    """Made from all its functions, which takes a third of a second."""
+    return typer.main.get_command(app)
+
+
 def commands(block: Block) -> Iterator[list[str]]:
     """The words of each of our commands in a block for a shell."""
-    for line in block.source.splitlines():
+    for line in block.source.replace("\\\n", " ").splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         for _, part in groupby(words, key=lambda word: word not in ("|", ">", "<", "&&", ";")):
             found = list(part)
@@ -93,7 +141,7 @@ def commands(block: Block) -> Iterator[list[str]]:
                 yield found[1:]
 
 
-@pytest.mark.parametrize("page", DEEP)
+@pytest.mark.parametrize("page", [*DEEP, SECURITY])
 def test_what_a_page_that_is_not_always_followed_says_makes_sense(page: str) -> None:
     """Its commands with their options, and the names of ours that its programs use."""
     seen = 0
@@ -102,7 +150,7 @@ def test_what_a_page_that_is_not_always_followed_says_makes_sense(page: str) -> 
             continue
         if block.language in SHELL:
             for words in commands(block):
-                command = typer.main.get_command(app)
+                command = command_line()
                 while subcommands := getattr(command, "commands", None):
                     while words[0].startswith("--"):  # an option of all commands, and its value
                         assert any(words[0] in each.opts for each in command.params)
@@ -141,4 +189,4 @@ def test_no_page_with_programs_is_forgotten() -> None:
         for page in pages
         if any(block.language in ("sh", "console", "python") for block in blocks(page))
     }
-    assert with_programs == set(PAGES)
+    assert with_programs == {*PAGES, SECURITY}

@@ -1,7 +1,8 @@
 """Every example does what it says when it is run as it stands.
 
 In a process of its own; those that start a Ray follow each other in one process and one Ray (but for
-the first of them), for a Ray takes longer to start than most of them to run.
+the first of them), for a Ray takes longer to start than most of them to run. All these are
+run by `make test-long`, those without Ray each time.
 """
 
 import os
@@ -45,10 +46,13 @@ for example in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def outputs(module_environment: dict[str, str]) -> dict[str, str]:
-    """What each of those in one Ray has printed."""
+def outputs(module_environment: dict[str, str], request: pytest.FixtureRequest) -> dict[str, str]:
+    """What each of those in one Ray has printed whose test is run."""
+    marks = (item.get_closest_marker("prints") for item in request.session.items)
+    asked = {mark.args[0] for mark in marks if mark is not None}
+    names = [name for name in IN_ONE_RAY if name in asked]
     done = subprocess.run(
-        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *(str(EXAMPLES / one) for one in IN_ONE_RAY)],
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *(str(EXAMPLES / one) for one in names)],
         cwd="/",
         env=module_environment,
         capture_output=True,
@@ -58,6 +62,11 @@ def outputs(module_environment: dict[str, str]) -> dict[str, str]:
     )
     parts = done.stdout.split("--- " + str(EXAMPLES) + "/")[1:]
     return {name: output for name, _, output in (part.partition("\n") for part in parts)}
+
+
+@pytest.fixture
+def output(outputs: dict[str, str], request: pytest.FixtureRequest) -> str:
+    return outputs[request.node.get_closest_marker("prints").args[0]]
 
 
 @pytest.fixture
@@ -99,6 +108,7 @@ def output_of(example: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.long  # a million records
 @pytest.mark.slow
 def test_a_local_cluster_gives_back_a_million_records(environment: dict[str, str]) -> None:
     output = output_of("local_cluster.py", environment)
@@ -106,6 +116,7 @@ def test_a_local_cluster_gives_back_a_million_records(environment: dict[str, str
     assert "received: 1,000,000" in output
 
 
+@pytest.mark.long  # README.md has such tasks
 @pytest.mark.slow
 @pytest.mark.ray
 def test_ray_tasks_produce_without_an_address(environment: dict[str, str]) -> None:
@@ -116,8 +127,10 @@ def test_ray_tasks_produce_without_an_address(environment: dict[str, str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_consumer_actors_share_a_topic(outputs: dict[str, str]) -> None:
-    assert "all 100,000 records came back" in outputs["consume_with_actors.py"]
+@pytest.mark.prints("consume_with_actors.py")
+@pytest.mark.long
+def test_consumer_actors_share_a_topic(output: str) -> None:
+    assert "all 100,000 records came back" in output
 
 
 @pytest.mark.slow
@@ -128,10 +141,9 @@ def test_coroutines_send_read_and_are_interrupted(environment: dict[str, str]) -
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_an_asynchronous_actor_follows_a_topic_and_writes_another(
-    outputs: dict[str, str],
-) -> None:
-    output = outputs["async_actor.py"]
+@pytest.mark.prints("async_actor.py")
+@pytest.mark.long
+def test_an_asynchronous_actor_follows_a_topic_and_writes_another(output: str) -> None:
     assert "orders: 500" in output
     assert "turnover: 625.00" in output
 
@@ -142,6 +154,7 @@ def test_the_streams_of_0_7_read_what_its_producer_sends(environment: dict[str, 
     assert output.splitlines() == ["flights-jfk: 1,000", "flights-lga: 1,000"]
 
 
+@pytest.mark.long  # killed twice
 @pytest.mark.slow
 def test_a_reader_of_0_7_that_is_killed_twice_copies_exactly_once(
     environment: dict[str, str],
@@ -159,8 +172,9 @@ def figure(output: str, name: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_at_least_once_nothing_is_missing(outputs: dict[str, str]) -> None:
-    output = outputs["at_least_once.py"]
+@pytest.mark.prints("at_least_once.py")
+@pytest.mark.long
+def test_at_least_once_nothing_is_missing(output: str) -> None:
     assert figure(output, "actors killed") == 4
     assert figure(output, "missing") == 0
     assert figure(output, "processed twice") > 0
@@ -168,8 +182,9 @@ def test_at_least_once_nothing_is_missing(outputs: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_at_most_once_nothing_comes_twice(outputs: dict[str, str]) -> None:
-    output = outputs["at_most_once.py"]
+@pytest.mark.prints("at_most_once.py")
+@pytest.mark.long
+def test_at_most_once_nothing_comes_twice(output: str) -> None:
     assert figure(output, "actors killed") == 4
     assert figure(output, "processed twice") == 0
     assert 0 < figure(output, "missing") <= 4 * 4 * 200
@@ -177,28 +192,27 @@ def test_at_most_once_nothing_comes_twice(outputs: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_exactly_once_nothing_is_missing_and_nothing_comes_twice(
-    outputs: dict[str, str],
-) -> None:
-    output = outputs["exactly_once.py"]
+@pytest.mark.prints("exactly_once.py")
+@pytest.mark.long
+def test_exactly_once_nothing_is_missing_and_nothing_comes_twice(output: str) -> None:
     assert "database: 4 actors killed, missing: 0, twice: 0" in output
     assert "files: 4 actors killed, missing: 0, twice: 0" in output
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_one_member_feeds_more_workers_than_there_are_partitions(
-    outputs: dict[str, str],
-) -> None:
-    output = outputs["consumer_group.py"]
+@pytest.mark.prints("consumer_group.py")
+@pytest.mark.long
+def test_one_member_feeds_more_workers_than_there_are_partitions(output: str) -> None:
     assert "sensors: 50" in output
     assert "records: 100,000, lag: 0" in output
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_from_topic_to_topic_everything_is_there_once(outputs: dict[str, str]) -> None:
-    output = outputs["exactly_once_topics.py"]
+@pytest.mark.prints("exactly_once_topics.py")
+@pytest.mark.long
+def test_from_topic_to_topic_everything_is_there_once(output: str) -> None:
     assert "actors killed: 4" in output
     assert "missing: 0, twice: 0" in output
     assert "alarms: 1,000" in output

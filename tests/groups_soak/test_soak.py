@@ -40,6 +40,8 @@ def cluster(ray_cluster: str, tmp_path: Path) -> Iterator[bradbury.Cluster]:
     running.down()
 
 
+# a minute of faults; each run has the harness above, tests/live/groups the clients
+@pytest.mark.long
 @pytest.mark.ray
 def test_groups_of_all_clients_lose_nothing_and_share_nothing_under_faults(
     cluster: bradbury.Cluster, tmp_path: Path

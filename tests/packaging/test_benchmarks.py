@@ -23,6 +23,7 @@ def test_there_are_benchmarks() -> None:
     assert "start_and_memory" in PROGRAMS
 
 
+@pytest.mark.long  # a process for each program
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["bradbury.benchmarks", "benchmarks"])
 @pytest.mark.parametrize("program", PROGRAMS)

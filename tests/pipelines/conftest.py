@@ -5,6 +5,7 @@ The session is made on first use and ends before a session on Ray begins: a proc
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,13 @@ def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
 def producer(bootstrap: str) -> Iterator[bradbury.Producer]:
     with bradbury.Producer(bootstrap) as client:
         yield client
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> dict[str, str]:
+    """Properties of an Iceberg catalog of this test's own."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }

@@ -17,7 +17,11 @@ from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.long,
+]  # long: a Spark session of its own; test_spark_transactional_sink has the rules without one
 
 QUERY_SECONDS = 400  # so that one that hangs ends as a failure
 NewTopic = Callable[..., str]
@@ -123,6 +127,7 @@ def test_a_batch_that_is_run_again_after_the_drivers_death_is_there_once(
     assert numbers(spark, into, "read_uncommitted") == list(range(100))
 
 
+@pytest.mark.long  # one more way to fail; a killed driver and a killed worker are tried
 def test_a_task_that_fails_after_many_rows_leaves_none_and_is_run_again(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -146,6 +151,7 @@ def test_a_task_that_fails_after_many_rows_leaves_none_and_is_run_again(
     assert numbers(spark, into) == list(range(300))
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_a_worker_that_is_killed_leaves_nothing_and_its_task_is_run_again(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -168,6 +174,7 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_task_is_run_again(
     assert numbers(spark, into) == list(range(100))
 
 
+@pytest.mark.long  # one more way to fail; a killed driver and a killed worker are tried
 def test_a_changed_number_of_tasks_is_refused_for_a_batch_that_comes_again(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -184,6 +191,7 @@ def test_a_changed_number_of_tasks_is_refused_for_a_batch_that_comes_again(
     assert numbers(spark, into, "read_uncommitted") == list(range(100))
 
 
+@pytest.mark.long  # one more way to fail; a killed driver and a killed worker are tried
 def test_two_writers_of_foreach_batch_write_each_batch_once(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -219,6 +227,7 @@ def test_two_writers_of_foreach_batch_write_each_batch_once(
         start(lambda frame, _: write(frame, even)).awaitTermination(QUERY_SECONDS)
 
 
+@pytest.mark.long  # one more way to fail; a killed driver and a killed worker are tried
 def test_a_stream_that_reads_what_is_committed_sees_nothing_else(
     spark: SparkSession, servers: str, new_topic: NewTopic, tmp_path: Path
 ) -> None:

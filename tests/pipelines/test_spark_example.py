@@ -10,6 +10,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_etl.py"
 
 
+@pytest.mark.long  # bradbury demo does the same with Spark, and README.md
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_spark_example_runs_and_shows_both_results() -> None:

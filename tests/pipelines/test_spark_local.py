@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession, functions as f
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession, functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import bradbury
-from bradbury.pipelines.spark.session import local_session
+from bradbury.pipelines.spark.session import local_session, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -168,6 +168,7 @@ def test_a_task_that_fails_says_why_in_one_line(spark: SparkSession, filled: str
     assert len(last_lines(failed.value)) == 2  # and Spark's line that a worker raised it
 
 
+@pytest.mark.long  # one more query; what it decides is tried without a JVM
 def test_an_ending_offset_of_a_stream_is_refused_as_by_sparks_kafka_connector(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -184,6 +185,7 @@ def test_an_ending_offset_of_a_stream_is_refused_as_by_sparks_kafka_connector(
 # --- batch write -----------------------------------------------------------------------------
 
 
+@pytest.mark.long  # tests/clients tries where keys go
 def test_keys_go_where_every_kafka_client_puts_them(
     spark: SparkSession, bootstrap: str, new_topic: NewTopic
 ) -> None:
@@ -221,6 +223,7 @@ def test_rows_may_name_topic_partition_and_headers(
     assert {row.headers[0].key for row in first} == {"h"}
 
 
+@pytest.mark.long  # one more query; what it decides is tried without a JVM
 def test_keys_and_values_may_be_null(spark: SparkSession, new_topic: NewTopic) -> None:
     topic = new_topic()
     frame = spark.createDataFrame(
@@ -231,6 +234,7 @@ def test_keys_and_values_may_be_null(spark: SparkSession, new_topic: NewTopic) -
     assert [(row.key, row.value) for row in rows] == [(b"a", b"1"), (b"b", None), (None, b"2")]
 
 
+@pytest.mark.long  # one more query; what it decides is tried without a JVM
 def test_the_option_topic_wins_over_the_column(spark: SparkSession, new_topic: NewTopic) -> None:
     chosen, named = new_topic(), new_topic()
     frame = spark.range(3).selectExpr("cast(id as string) value", f"'{named}' topic")
@@ -238,6 +242,7 @@ def test_the_option_topic_wins_over_the_column(spark: SparkSession, new_topic: N
     assert (load(spark, chosen).count(), load(spark, named).count()) == (3, 0)
 
 
+@pytest.mark.long  # one more query, of several seconds each time
 def test_rows_that_cannot_be_written_are_refused(spark: SparkSession, new_topic: NewTopic) -> None:
     topic = new_topic(2)
 
@@ -261,22 +266,21 @@ def test_rows_that_cannot_be_written_are_refused(spark: SparkSession, new_topic:
         write(["'x' as value"], mode="errorifexists", topic=topic)
 
 
+def refuses_misspelt(write: DataFrameWriter) -> None:
+    with pytest.raises(Exception, match="topic 'misspelt.*' does not exist") as failed:
+        write.mode("append").save()
+    (line,) = (line for line in last_lines(failed.value) if "misspelt" in line)
+    assert "`bradbury topics create misspelt" in line
+    assert '.option("kafka.allow.auto.create.topics", "true")' in line
+
+
+@pytest.mark.long  # three jobs of Spark
 def test_a_misspelt_topic_is_not_made_unless_the_write_may(
     spark: SparkSession, admin: bradbury.Admin, filled: str, tmp_path: Path
 ) -> None:
     allowed = {"kafka.allow.auto.create.topics": "true"}
     rows = spark.range(3).selectExpr("cast(id as string) as value")
-    named = rows.selectExpr("value", "'misspelt' as topic").coalesce(1)
-    writes = [
-        lambda **more: rows.write.format("bradbury").options(topic="misspelt", **more),
-        lambda **more: named.write.format("bradbury").options(**more),
-    ]
-    for write in writes:
-        with pytest.raises(Exception, match="topic 'misspelt' does not exist") as failed:
-            write().mode("append").save()
-        (line,) = (line for line in last_lines(failed.value) if "misspelt" in line)
-        assert "`bradbury topics create misspelt`" in line
-        assert '.option("kafka.allow.auto.create.topics", "true")' in line
+    refuses_misspelt(rows.write.format("bradbury").option("topic", "misspelt"))
     stream = spark.readStream.format("bradbury").options(subscribe=filled).load().select("value")
     query = (
         stream.writeStream.format("bradbury")
@@ -287,9 +291,20 @@ def test_a_misspelt_topic_is_not_made_unless_the_write_may(
     with pytest.raises(Exception, match="topic 'misspelt' does not exist"):
         query.awaitTermination(60)
     assert "misspelt" not in admin.list_topics()
-    for write in writes:
-        write(**allowed).mode("append").save()
-    assert len(values(load(spark, "misspelt"))) == 6
+    rows.write.format("bradbury").options(topic="misspelt", **allowed).mode("append").save()
+    assert len(values(load(spark, "misspelt"))) == 3
+
+
+@pytest.mark.long  # asked for by the tasks: four tries, each as long as a new topic may be unknown
+def test_a_misspelt_topic_of_a_row_is_not_made_unless_the_write_may(
+    spark: SparkSession, admin: bradbury.Admin
+) -> None:
+    rows = spark.range(3).selectExpr("cast(id as string) as value", "'misspelt-row' as topic")
+    write = rows.coalesce(1).write.format("bradbury")
+    refuses_misspelt(write)
+    assert "misspelt-row" not in admin.list_topics()
+    write.option("kafka.allow.auto.create.topics", "true").mode("append").save()
+    assert len(values(load(spark, "misspelt-row"))) == 3
 
 
 def test_a_transactional_id_is_refused(spark: SparkSession, filled: str) -> None:
@@ -301,6 +316,7 @@ def test_a_transactional_id_is_refused(spark: SparkSession, filled: str) -> None
     assert load(spark, filled).count() == 300
 
 
+@pytest.mark.long  # one more query, of several seconds each time
 def test_a_task_that_fails_once_is_run_again_and_every_row_is_there(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -341,6 +357,23 @@ def start(
     )
 
 
+@pytest.mark.long  # several queries of Spark
+def test_streams_that_start_at_once_leave_the_function_they_share_as_it_was(
+    spark: SparkSession, new_topic: NewTopic, tmp_path: Path, filled: str
+) -> None:
+    """Spark adds to its environment, without a lock, what is not there: see `_whole_environment`."""
+    beside = register(spark.newSession())
+    sources = beside._jsparkSession.sessionState().dataSourceManager()
+    function = sources.lookupDataSource("bradbury").dataSourceCls()
+    before = set(function.envVars())
+    into = [new_topic(1), new_topic(1)]
+    options = {"startingOffsets": "earliest"}
+    queries = [start(beside, filled, one, tmp_path / one, **options) for one in into]
+    assert all(query.awaitTermination(120) for query in queries)
+    assert set(function.envVars()) == before
+    assert [load(beside, one).count() for one in into] == [300, 300]
+
+
 def test_available_now_copies_everything_once_in_limited_batches_and_goes_on_after(
     spark: SparkSession,
     producer: bradbury.Producer,
@@ -363,6 +396,7 @@ def test_available_now_copies_everything_once_in_limited_batches_and_goes_on_aft
     assert sorted(map(int, values(load(spark, into)))) == list(range(310))
 
 
+@pytest.mark.long  # one more query, of several seconds each time
 def test_a_query_that_dies_in_its_first_batch_loses_nothing(
     spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -428,6 +462,7 @@ def test_an_idle_stream_runs_no_batches_and_then_takes_what_comes(
         query.stop()
 
 
+@pytest.mark.long  # one more query, of several seconds each time
 def test_complete_mode_appends_every_result(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path, filled: str
 ) -> None:

@@ -4,11 +4,14 @@ One session for all of it: four JVMs take half a minute to start. The local sess
 has ended by now: a process has one.
 """
 
+import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import ray
 from pyspark.sql import SparkSession, functions as f
@@ -18,7 +21,12 @@ from bradbury.pipelines.spark.executors import executor_work
 from bradbury.pipelines.spark.session import stop_spark
 from bradbury.pipelines.spark.tasks.spark_failure import SparkUnavailable
 
-pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.long,  # bradbury demo and README.md have such a session in each run
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,23 @@ def test_read_write_and_stream_on_executors_of_the_ray_cluster(
     assert numbers(spark, "raydp-stream") == list(range(1_000))
 
 
+def killing_executors(marks: dict[int, Path]) -> Callable[..., object]:
+    """A function of rows that ends its executor's JVM the first time that it gets one of `marks`."""
+    names = {at: str(mark) for at, mark in marks.items()}
+
+    @f.udf("string")
+    def passed(value):  # type: ignore[no-untyped-def]  # Spark would take hints for another kind
+        if name := names.get(int(value)):
+            with suppress(FileExistsError):
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL))
+                parents = psutil.Process().parents()
+                executor = next(one for one in parents if one.name() == "java")
+                os.kill(executor.pid, signal.SIGKILL)
+        return value.decode().zfill(2_000)  # Spark sends rows on by 64 KiB
+
+    return passed
+
+
 def test_a_cached_result_has_as_many_tasks_as_it_has_data_for(spark: SparkSession) -> None:
     """Spark keeps the tasks that its shuffle began with otherwise, and so does all after it."""
     spark.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", "50")
@@ -106,6 +131,36 @@ def test_the_work_is_done_by_an_actor_of_the_ray_cluster(spark: SparkSession) ->
     assert work.completed_tasks > 0
     with pytest.raises(SparkUnavailable, match="has a Spark session already"):
         bradbury.spark()
+
+
+def test_executors_that_are_killed_while_they_write_lose_and_double_nothing(
+    spark: SparkSession,
+    admin: bradbury.Admin,
+    producer: bradbury.Producer,
+    tmp_path: Path,
+) -> None:
+    """Ray and Spark both replace the executor; the first rows of the killed tasks were sent already."""
+    for topic in ("raydp-killed-in", "raydp-killed-out"):
+        admin.create_topic(topic, 2)
+    for partition in range(2):
+        share = [b"%d" % number for number in range(partition, 1_000, 2)]
+        producer.send_batch("raydp-killed-in", share, partition=partition).result(60)
+    marks = {at: tmp_path / f"killed at {at}" for at in (250, 777)}
+    query = (
+        spark.readStream.format("bradbury")
+        .options(subscribe="raydp-killed-in", startingOffsets="earliest", maxOffsetsPerTrigger=600)
+        .load()
+        .select(killing_executors(marks)("value").alias("value"))
+        .writeStream.format("bradbury")
+        .option("topic", "raydp-killed-out")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300), query.status
+    assert query.exception() is None
+    assert all(mark.exists() for mark in marks.values())
+    assert numbers(spark, "raydp-killed-out") == list(range(1_000))
 
 
 def test_the_end_of_a_session_removes_the_libraries_that_its_java_has_unpacked(

@@ -16,7 +16,11 @@ from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.support.certificates import CertificateAuthority
 from bradbury.tests.support.secured_cluster import PASSWORD, USER, secured_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.long,
+]  # long: a Spark session of its own
 
 COUNT = 100
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -110,6 +114,7 @@ def test_a_session_knows_for_all_its_queries(spark: SparkSession, secured: Any) 
     assert found(secured, "copies") == COUNT
 
 
+@pytest.mark.long  # the session knows it in each run
 def test_options_say_it_for_one_query_and_plans_do_not_show_them(
     spark: SparkSession, secured: Any, options: dict[str, str], events: Path, tmp_path: Path
 ) -> None:

@@ -464,7 +464,13 @@ print(loaded.index(True), "pandas" in sys.modules, hits)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cache", "hits"), [("writable", ["0", "1"]), ("nowhere", ["0", "0"])])
+@pytest.mark.parametrize(
+    ("cache", "hits"),
+    [
+        ("writable", ["0", "1"]),
+        pytest.param("nowhere", ["0", "0"], marks=pytest.mark.long),
+    ],
+)
 def test_a_process_loads_the_kernels_when_it_has_done_enough_plainly(
     cache: str, hits: list[str], tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import bradbury
+from bradbury.tests.support.ray.ray_settings import HEAD
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +15,8 @@ def cluster(
     data = str(tmp_path_factory.mktemp("ray") / "data")
     # Members of a group start some 0.1 s apart; the default of 3 s is for machines that do.
     config = {"group.initial.rebalance.delay.ms": 500, "bradbury.auto.join": False}
-    running = bradbury.up(data, port=0, config=config)  # other tests' Ray nodes are not for it
+    # Other tests' Ray nodes are not for it.
+    running = bradbury.up(data, port=0, config=config, node_resource=HEAD)
     yield running
     running.down()
 

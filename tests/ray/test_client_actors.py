@@ -105,6 +105,7 @@ def test_a_polled_table_is_read_from_the_object_store_without_a_copy(topic: str)
         ray.kill(actor)
 
 
+@pytest.mark.long  # an actor is killed and restarted
 def test_a_restarted_consumer_goes_on_where_its_group_committed(topic: str) -> None:
     producer = bradbury.ProducerActor.remote()
     ray.get(producer.send_batch.remote(topic, table(ROWS)), timeout=60)
@@ -132,6 +133,7 @@ def test_a_restarted_consumer_goes_on_where_its_group_committed(topic: str) -> N
         ray.kill(actor)
 
 
+@pytest.mark.long  # a further actor; tests/clients tries it without one
 def test_single_records_are_flushed_and_failures_are_raised_by_flush(topic: str) -> None:
     producer = bradbury.ProducerActor.remote()
     for number in range(20):
@@ -196,6 +198,7 @@ def test_a_handle_pauses_seeks_and_says_where_it_is(consumer: Any, topic: str) -
     assert found.offset == 0
 
 
+@pytest.mark.long  # a further actor; tests/clients tries it without one
 def test_a_handle_commits_in_each_way(consumer: Any, topic: str, tmp_path: Path) -> None:
     poll_until(consumer, ROWS)
     text = bradbury.OffsetAndMetadata(7, "file 7")
@@ -215,6 +218,7 @@ def test_a_handle_commits_in_each_way(consumer: Any, topic: str, tmp_path: Path)
     assert (me.group_id, me.generation) == (topic, 1)
 
 
+@pytest.mark.long  # a further actor; tests/clients tries it without one
 def test_a_handles_listener_lives_in_the_actor(consumer: Any, topic: str, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     call(consumer.subscribe.remote(pattern=f"{topic}.*", listener=Diary(diary)))
@@ -230,6 +234,7 @@ def test_a_handles_listener_lives_in_the_actor(consumer: Any, topic: str, tmp_pa
     assert call(consumer.assignment.remote()) == []
 
 
+@pytest.mark.long  # a further actor; tests/clients tries it without one
 def test_wakeup_ends_a_poll_that_waits_and_the_calls_behind_it_go_on(consumer: Any) -> None:
     poll_until(consumer, ROWS)
     waiting = consumer.poll.remote(timeout_ms=600_000)
@@ -240,6 +245,7 @@ def test_wakeup_ends_a_poll_that_waits_and_the_calls_behind_it_go_on(consumer: A
     assert call(behind[1]).num_rows
 
 
+@pytest.mark.long  # a further actor; tests/clients tries it without one
 def test_a_poll_without_a_time_waits_and_what_goes_past_it_still_does(
     consumer: Any, topic: str
 ) -> None:
@@ -266,6 +272,7 @@ def test_a_producing_actor_says_what_it_sent(topic: str) -> None:
     ray.kill(producer)
 
 
+@pytest.mark.long  # tests/clients has it without an actor
 def test_an_actor_creates_a_topic_only_if_that_is_allowed(topic: str) -> None:
     name = f"{topic}-not-made"
     refusing = bradbury.ProducerActor.remote()
@@ -286,6 +293,7 @@ def test_calls_of_a_handle_run_in_its_order(consumer: Any, topic: str) -> None:
     assert call(references) == list(range(200))
 
 
+@pytest.mark.long  # test_secured_topics.py speaks TLS
 def test_they_speak_tls_to_a_cluster_that_is_not_rays(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_function_is_mapped_over_all_that_is_there(topic: str) -> None:
     assert sum(member.records for member in status.members) == 2000
 
 
+@pytest.mark.long  # a second group; test_client_actors.py goes on so
 def test_the_next_group_goes_on_where_the_last_one_committed(topic: str) -> None:
     fill(topic, 500)
     with bradbury.ConsumerGroup(topic, topic, auto_offset_reset="earliest") as group:
@@ -45,6 +46,7 @@ def test_the_next_group_goes_on_where_the_last_one_committed(topic: str) -> None
     assert sorted(second) == list(range(500, 1000))
 
 
+@pytest.mark.long  # one more way to be used; a group is made for it
 def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: str) -> None:
     class Counter:
         def __init__(self, prefix: str) -> None:
@@ -78,6 +80,7 @@ def test_a_class_is_made_once_in_each_actor_and_gets_records_if_it_likes(topic: 
     )
 
 
+@pytest.mark.long  # one more way to be used; a group is made for it
 def test_a_function_may_take_longer_than_the_poll_interval(topic: str) -> None:
     def slowly(table: pa.Table) -> list[int]:
         time.sleep(3)  # the work, not a wait
@@ -100,6 +103,7 @@ def test_a_function_may_take_longer_than_the_poll_interval(topic: str) -> None:
     assert sorted(found) == list(range(100))
 
 
+@pytest.mark.long  # one more way to be used; a group is made for it
 def test_results_that_are_not_taken_stop_the_reading(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(
@@ -220,6 +224,7 @@ def test_a_failure_names_its_batch_and_leaves_it_uncommitted(topic: str) -> None
     assert sorted({*found, *again}) == list(range(100))
 
 
+@pytest.mark.long  # one more way to be used; a group is made for it
 def test_a_failed_batch_is_dealt_with_by_going_on(topic: str) -> None:
     def picky(table: pa.Table) -> list[int]:
         if 33 in numbers_in(table):
@@ -242,6 +247,7 @@ def test_a_failed_batch_is_dealt_with_by_going_on(topic: str) -> None:
     assert sorted(found) == list(range(100))
 
 
+@pytest.mark.long  # one more way to be used; a group is made for it
 def test_a_class_that_cannot_be_made_says_so(topic: str) -> None:
     class Broken:
         def __init__(self) -> None:

@@ -48,6 +48,7 @@ def test_a_killed_member_takes_its_partitions_back_without_a_rebalance(topic: st
     ]
 
 
+@pytest.mark.long  # a killed member is tried above
 def test_a_function_that_kills_its_member_is_called_again_with_the_same_records(
     topic: str, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_function_that_kills_its_member_is_called_again_with_the_same_records(
     assert sorted(set(found)) == list(range(200))
 
 
+@pytest.mark.long  # tests/clients/consumer_group decides it; here it is seen with processes
 def test_a_member_that_is_too_late_is_replaced_by_the_others_and_comes_back(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(
@@ -92,6 +94,7 @@ def test_a_member_that_is_too_late_is_replaced_by_the_others_and_comes_back(topi
     assert sorted(set(found)) == list(range(1000))
 
 
+@pytest.mark.long  # tests/clients/consumer_group decides it; here it is seen with processes
 def test_an_actor_that_ray_gives_up_is_created_again_under_its_name(topic: str) -> None:
     fill(topic, 1000)
     with bradbury.ConsumerGroup(
@@ -110,6 +113,7 @@ def test_an_actor_that_ray_gives_up_is_created_again_under_its_name(topic: str) 
     assert sorted(set(found)) == list(range(1000))
 
 
+@pytest.mark.long  # test_consumer_group_workers.py kills workers of such a group
 def test_at_most_once_processes_nothing_twice_when_members_are_killed(
     topic: str, tmp_path: Path
 ) -> None:
@@ -138,6 +142,7 @@ def test_at_most_once_processes_nothing_twice_when_members_are_killed(
     assert len(done) > 2500  # at most what two members had in flight is missing
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str) -> None:
     names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True)]
     [name] = [one for one in names if one.startswith("groups/")]
@@ -157,6 +162,7 @@ def test_the_coordinators_death_costs_neither_records_nor_a_rebalance(topic: str
     assert sorted(found) == list(range(2000))  # and nobody was asked to do anything twice
 
 
+@pytest.mark.long  # tests/clients/consumer_group decides it; here it is seen with processes
 def test_resizing_while_it_runs_moves_partitions_and_loses_nothing(topic: str) -> None:
     fill(topic, 2000)
     with bradbury.ConsumerGroup(
@@ -185,6 +191,7 @@ def test_resizing_while_it_runs_moves_partitions_and_loses_nothing(topic: str) -
     assert sorted(set(found)) == list(range(3000))
 
 
+@pytest.mark.long  # tests/clients/consumer_group decides it; here it is seen with processes
 def test_what_is_being_processed_in_a_rebalance_is_finished_before_it_goes(
     topic: str, tmp_path: Path
 ) -> None:
@@ -214,6 +221,7 @@ def test_what_is_being_processed_in_a_rebalance_is_finished_before_it_goes(
     assert sorted(found) == list(range(400))
 
 
+@pytest.mark.long  # one more death
 def test_the_next_group_takes_the_places_of_one_that_died(topic: str) -> None:
     """As when the process that made the group is killed: its actors end, and nobody leaves."""
     options: dict[str, Any] = {
@@ -236,6 +244,7 @@ def test_the_next_group_takes_the_places_of_one_that_died(topic: str) -> None:
     assert sorted(set(found)) == list(range(200))
 
 
+@pytest.mark.long  # one more combination
 def test_two_groups_of_one_name_differ_by_their_prefix_or_are_fenced(topic: str) -> None:
     fill(topic, 100)
     options: dict[str, Any] = {

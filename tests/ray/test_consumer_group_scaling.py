@@ -15,6 +15,7 @@ RECORDS = 3_000
 WAIT_S = 120
 
 
+@pytest.mark.long  # a group that grows and shrinks
 def test_a_group_grows_and_shrinks_with_its_lag(topic: str) -> None:
     with bradbury.Producer() as producer:
         pairs = [(f"key-{number}", str(number)) for number in range(RECORDS)]
@@ -48,6 +49,7 @@ def test_a_group_grows_and_shrinks_with_its_lag(topic: str) -> None:
         assert events[0].lag > 300
 
 
+@pytest.mark.long  # the other test comes down to it, too
 def test_without_lag_the_smallest_number_is_left(topic: str) -> None:
     with bradbury.ConsumerGroup(
         topic, topic, actors=3, max_actors=3, target_lag=10, downscale_delay_s=1.0

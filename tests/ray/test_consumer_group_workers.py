@@ -18,6 +18,7 @@ def with_pid(table: pa.Table) -> tuple[int, list[int]]:
     return os.getpid(), numbers_in(table)
 
 
+@pytest.mark.long  # examples/consumer_group.py and the others here have them
 def test_more_workers_than_partitions_all_get_work(topic: str, tmp_path: Path) -> None:
     def meet(table: pa.Table) -> tuple[int, list[int]]:
         (tmp_path / str(os.getpid())).touch()
@@ -35,6 +36,7 @@ def test_more_workers_than_partitions_all_get_work(topic: str, tmp_path: Path) -
     assert len({pid for pid, _ in results}) == 6
 
 
+@pytest.mark.long  # one more death of a worker
 def test_workers_come_and_go_without_a_rebalance(topic: str) -> None:
     fill(topic, 500)
     with bradbury.ConsumerGroup(
@@ -68,6 +70,7 @@ def test_workers_come_and_go_without_a_rebalance(topic: str) -> None:
     assert sorted(found) == list(range(total))
 
 
+@pytest.mark.long  # one more death of a worker
 def test_a_dead_workers_batches_are_given_to_another(topic: str) -> None:
     fill(topic, 3000)
     with bradbury.ConsumerGroup(
@@ -85,6 +88,7 @@ def test_a_dead_workers_batches_are_given_to_another(topic: str) -> None:
     assert member.lost_workers >= 1
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_records_of_a_key_stay_in_order_whichever_worker_dies(topic: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     mark = tmp_path / "died"
@@ -120,6 +124,7 @@ def test_records_of_a_key_stay_in_order_whichever_worker_dies(topic: str, tmp_pa
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.long  # one more death of a worker
 def test_a_batch_that_kills_every_worker_fails_in_the_end(topic: str) -> None:
     def deadly(table: pa.Table) -> list[int]:
         if 50 in numbers_in(table):
@@ -177,6 +182,7 @@ def test_at_most_once_gives_nothing_again_that_a_worker_had(topic: str, tmp_path
     assert len(done) >= 1000 - 2 * 20
 
 
+@pytest.mark.long  # one more death of a worker
 def test_workers_end_with_their_member(topic: str) -> None:
     fill(topic, 200)
     with bradbury.ConsumerGroup(

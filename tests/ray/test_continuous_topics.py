@@ -78,6 +78,7 @@ def test_what_is_produced_comes_out_and_is_committed(topic: str, cluster: bradbu
         assert len(read_until(found, 204 - committed)) == 204 - committed, "goes on where it was"
 
 
+@pytest.mark.long  # how Ray Data is used, and no promise
 def test_actors_of_a_pipeline_live_on_from_batch_to_batch(topic: str) -> None:
     class Model:
         def __init__(self) -> None:
@@ -97,6 +98,7 @@ def test_actors_of_a_pipeline_live_on_from_batch_to_batch(topic: str) -> None:
             assert next(found).column("calls").to_pylist() == [call]
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_a_worker_that_dies_doubles_nothing(topic: str, tmp_path: Path) -> None:
     flag = tmp_path / "died"
 
@@ -128,7 +130,9 @@ def pipeline(topic: str, output: str, guarantee: str) -> None:
     bradbury.write_topic(dataset, output, value="value", delivery_guarantee=guarantee)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize(
+    "guarantee", ["exactly-once", pytest.param("at-least-once", marks=pytest.mark.long)]
+)
 def test_a_killed_driver_goes_on_with_the_next_record(
     topic: str, cluster: bradbury.Cluster, guarantee: str
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_killed_driver_goes_on_with_the_next_record(
             assert sorted(written) == expected
 
 
+@pytest.mark.long  # tests/ray/test_producer_actor_transactions.py fences, too
 def test_of_two_drivers_the_later_one_writes(topic: str, cluster: bradbury.Cluster) -> None:
     output = f"{topic}-out"
     with cluster.admin() as admin:

@@ -90,6 +90,7 @@ def read_back(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, in
     return records
 
 
+@pytest.mark.long  # every kind of actor is killed; test_consumer_group_faults kills in each run
 def test_no_acknowledged_record_is_missing_or_twice_when_any_actor_is_killed(
     cluster: bradbury.Cluster,
 ) -> None:
@@ -126,6 +127,7 @@ def produce_numbers(topic: str, worker: int, stop: str) -> int:
     return number
 
 
+@pytest.mark.long  # the test above kills each of them under a producer
 def test_ray_tasks_go_on_producing_through_the_death_of_every_actor(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def wait_for_records(cluster: bradbury.Cluster, topic: str, count: int) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_a_topic_made_before_the_controller_dies_is_known_after(cluster: bradbury.Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic("before-crash", 3, 1)])["before-crash"].result(30)
@@ -197,6 +200,7 @@ def add_partitions(admin: bradbury.Admin, topic: str, total: int) -> None:
                 raise
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_settings_and_partitions_outlive_the_controller_and_change_while_it_restarts(
     cluster: bradbury.Cluster,
 ) -> None:

@@ -1,35 +1,19 @@
 """What becomes of a Ray node's partitions when Ray drains it? Others lead before it ends."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.tests.crash.cluster import ROLE
 from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
 from bradbury.tests.support.ray.ray_nodes import RayNode, alive_labels, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-ROLE = {"log-role": "drained"}
+
 TOPIC = "kept"
-
-
-@pytest.fixture
-def three_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayNode]]:
-    """Besides the test run's own node, whose cluster stands already and stays out of this."""
-    nodes = []
-    try:
-        for label in ("d1", "d2", "d3"):  # so that two are a majority
-            nodes.append(RayNode(ray_cluster, label, "drained"))
-            nodes[-1].wait_until_alive()
-        yield nodes
-    finally:
-        for node in nodes:
-            node.end()
-        for node in nodes:
-            node.wait_until_dead()
 
 
 def problems(cluster: bradbury.Cluster) -> list[object]:
@@ -38,19 +22,20 @@ def problems(cluster: bradbury.Cluster) -> list[object]:
     return found + [one for one in status["nodes"] if one["fenced"]]
 
 
+@pytest.mark.long  # nodes that come and go; one that joins is in make test
 def test_a_drained_node_lets_others_lead_first_and_its_data_is_there_when_it_is_back(
-    three_nodes: list[RayNode], tmp_path: Path
+    nodes: list[RayNode], tmp_path: Path
 ) -> None:
     config = {"broker.session.timeout.ms": 60_000}  # what is silent is not noticed in this test
     data = tmp_path / "data"
     with bradbury.up(
-        str(data), port=0, namespace="drained", node_label=ROLE, config=config
+        str(data), port=0, namespace="drained", node_label={"log-role": ROLE}, config=config
     ) as cluster:
         servers = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         topic = NewTopic(TOPIC, 6, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([topic])[TOPIC].result(60)
-        drained = three_nodes[0]
+        drained = nodes[0]
         mine = [one for one in cluster.status()["nodes"] if one["machine"] == drained.label]
         assert sum(one["leaders"] for one in mine) > 0
         with Writer(servers, TOPIC) as writer:

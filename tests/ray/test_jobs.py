@@ -182,6 +182,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
     shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.long  # a Ray with its dashboard; tests/cli/cluster joins one without
 def test_a_job_brings_a_cluster_up_that_outlives_it(jobs: Submitted) -> None:
     """Bradbury is where Ray is, as in an image."""
     done = jobs.submit(UP_JOB, str(jobs.folder / "there"), "there")
@@ -225,6 +226,7 @@ def test_actors_and_metrics_are_where_users_of_ray_look(jobs: Submitted) -> None
     assert "exported http" in done.stdout
 
 
+@pytest.mark.long  # tests/cli/cluster/test_ray_client.py is refused, too
 def test_ray_client_is_refused_what_it_cannot_do_and_its_producers_work(jobs: Submitted) -> None:
     command = [sys.executable, "-m", "bradbury.cli"]
     at = ["--address", jobs.address]

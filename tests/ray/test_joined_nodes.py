@@ -1,6 +1,7 @@
 """Does a Ray node that joins get its broker and its share by itself, and lose nothing by leaving?"""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,29 +51,50 @@ def serving(cluster: bradbury.Cluster) -> list[str]:
     return sorted(found - fenced)
 
 
+@contextmanager
+def joined_by_another(join: Join, data: Path) -> Iterator[tuple[bradbury.Cluster, RayNode]]:
+    """A cluster of one node, j1, that another one has joined, j2; and that one."""
+    join("j1")
+    with bradbury.up(str(data), port=0, namespace="joined", node_label=ROLE) as mine:
+        assert serving(mine) == ["j1"]
+        before = {each["node_id"] for each in mine.status()["nodes"]}
+        node = join("j2")
+        wait_for(lambda: serving(mine) == ["j1", "j2"], 60)
+        assert {each["node_id"] for each in mine.status()["nodes"]} > before
+        yield mine, node
+
+
+@pytest.mark.long  # nodes that come and go
 def test_a_node_that_joins_serves_by_itself_and_gets_new_partitions(
     join: Join, cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
-    join("j1")
-    with bradbury.up(str(tmp_path / "d"), port=0, namespace="joined", node_label=ROLE) as mine:
-        assert serving(mine) == ["j1"]
-        before = {node["machine"]: node["node_id"] for node in mine.status()["nodes"]}
-        node = join("j2")
-        wait_for(lambda: serving(mine) == ["j1", "j2"], 60)
+    with joined_by_another(join, tmp_path / "d") as (mine, _):
         with mine.admin() as admin:
             admin.create_topic("t", 4, replication_factor=2)
         assert machines(mine, "t") == [{"j1", "j2"}] * 4
         with bradbury.Producer(mine.bootstrap_servers) as producer:
             for number in range(100):
                 producer.send("t", b"%d" % number)
-        # It goes, and nobody takes its place; it comes back as the one that it was.
-        known = {node["node_id"] for node in mine.status()["nodes"]}
-        node.kill()
+        assert mine.status()["under_replicated"] == 0
+        # The session's own cluster is not meant for it.
+        assert {node["machine"] for node in cluster.status()["nodes"]}.isdisjoint({"j1", "j2"})
+
+
+@pytest.mark.long  # test_drained_nodes.py has one that comes back
+def test_a_node_that_joined_and_went_comes_back_as_the_one_that_it_was(
+    join: Join, tmp_path: Path
+) -> None:
+    with joined_by_another(join, tmp_path / "d") as (mine, node):
+        with mine.admin() as admin:
+            admin.create_topic("t", 4, replication_factor=2)
+        with bradbury.Producer(mine.bootstrap_servers) as producer:
+            for number in range(100):
+                producer.send("t", b"%d" % number)
+        known = {each["node_id"]: each["machine"] for each in mine.status()["nodes"]}
+        node.kill()  # and nobody takes its place
         wait_for(lambda: serving(mine) == ["j1"])
         node.start_again()
         node.wait_until_alive()
         wait_for(lambda: serving(mine) == ["j1", "j2"])
         wait_for(lambda: mine.status()["under_replicated"] == 0)
-        assert {node["node_id"] for node in mine.status()["nodes"]} == known > set(before.values())
-        # The session's own cluster is not meant for it.
-        assert {node["machine"] for node in cluster.status()["nodes"]}.isdisjoint({"j1", "j2"})
+        assert {each["node_id"]: each["machine"] for each in mine.status()["nodes"]} == known

@@ -79,6 +79,7 @@ def test_partitions_spread_over_nodes_and_survive_the_death_of_one(
         assert sorted(values) == list(range(400))
 
 
+@pytest.mark.long  # nodes that come and go; one that joins is in make test
 def test_a_stopped_partition_actor_is_fenced_and_comes_back(cluster: bradbury.Cluster) -> None:
     """SIGSTOP: alive for Ray, silent for us. Its session ends, its partitions have no leader."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

@@ -144,6 +144,7 @@ def test_an_actor_with_the_same_id_fences_the_one_before(topic: str) -> None:
         ray.kill(actor)
 
 
+@pytest.mark.long  # the test of every number kills it, too
 def test_what_a_killed_actor_has_left_open_is_aborted_by_its_next_life(topic: str) -> None:
     producer = new_producer(topic)
     call(producer.begin.remote())
@@ -163,6 +164,7 @@ def test_what_a_killed_actor_has_left_open_is_aborted_by_its_next_life(topic: st
     ray.kill(producer)
 
 
+@pytest.mark.long  # the test of every number kills it, too
 def test_calls_that_a_restart_comes_between_commit_nothing_by_halves(topic: str) -> None:
     producer = new_producer(topic)
     call(producer.begin.remote())
@@ -181,6 +183,7 @@ def test_calls_that_a_restart_comes_between_commit_nothing_by_halves(topic: str)
     ray.kill(producer)
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_each_number_is_once_in_the_output_however_often_the_actor_is_killed(topic: str) -> None:
     """Where it goes on after a call was lost is what the group has stored, as in the docs."""
     producer = new_producer(topic)

@@ -94,7 +94,7 @@ def test_items_come_in_the_order_in_which_they_were_put(make_queue: MakeQueue) -
     assert queue.get()() == 5
 
 
-@pytest.mark.parametrize("maxsize", [0, 3])
+@pytest.mark.parametrize("maxsize", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_get_waits_as_it_is_told(make_queue: MakeQueue, maxsize: int) -> None:
     queue = make_queue(maxsize)
     queue.put(0)
@@ -130,6 +130,7 @@ def test_coroutines_put_and_get(make_queue: MakeQueue) -> None:
         asyncio.run(scenario(make_queue(maxsize)))
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_coroutine_that_is_cancelled_has_got_nothing(make_queue: MakeQueue) -> None:
     async def scenario() -> None:
         queue = make_queue()
@@ -161,6 +162,7 @@ def test_a_full_queue_accepts_nothing(make_queue: MakeQueue) -> None:
     assert queue.qsize() == 1
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_get_in_another_process_waits_for_the_item(make_queue: MakeQueue) -> None:
     queue = make_queue()
     future = get_one.remote(queue)
@@ -172,6 +174,7 @@ def test_a_get_in_another_process_waits_for_the_item(make_queue: MakeQueue) -> N
     assert ray.get(future, timeout=WAIT_S) == 1
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_put_in_another_process_waits_for_room(make_queue: MakeQueue) -> None:
     queue = make_queue(1)
     queue.put(1)
@@ -185,6 +188,7 @@ def test_a_put_in_another_process_waits_for_room(make_queue: MakeQueue) -> None:
     ray.get(future, timeout=WAIT_S)
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_batches_are_put_and_got_whole(make_queue: MakeQueue) -> None:
     small = make_queue(1)
     with pytest.raises(Full):
@@ -209,7 +213,7 @@ def test_batches_are_put_and_got_whole(make_queue: MakeQueue) -> None:
         assert large.get_nowait_batch(69) == list(range(31, 100))
 
 
-@pytest.mark.parametrize("maxsize", [0, 10])
+@pytest.mark.parametrize("maxsize", [pytest.param(0, marks=pytest.mark.long), 10])
 def test_the_size_is_right_at_once(make_queue: MakeQueue, maxsize: int) -> None:
     queue = make_queue(maxsize)
     assert queue.qsize() == len(queue) == 0
@@ -222,6 +226,7 @@ def test_the_size_is_right_at_once(make_queue: MakeQueue, maxsize: int) -> None:
         assert queue.size() == 9 - count
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_after_shutdown_the_actor_is_gone(make_queue: MakeQueue) -> None:
     for force in (False, True):
         queue = make_queue()
@@ -235,6 +240,7 @@ def test_after_shutdown_the_actor_is_gone(make_queue: MakeQueue) -> None:
             queue.get()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_the_actor_has_the_options_that_are_given(make_queue: MakeQueue) -> None:
     queue = make_queue(actor_options={"name": "queue-by-name", "num_cpus": 0})
     queue.put(1)
@@ -242,6 +248,7 @@ def test_the_actor_has_the_options_that_are_given(make_queue: MakeQueue) -> None
     assert not ray.get(queue.actor.full.remote())
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_references_to_objects_are_items(make_queue: MakeQueue) -> None:
     queue = make_queue()
     reference = ray.put("in the object store")
@@ -252,6 +259,7 @@ def test_references_to_objects_are_items(make_queue: MakeQueue) -> None:
 # --- several processes -------------------------------------------------------------------------
 
 
+@pytest.mark.long  # several processes of Ray
 def test_each_item_is_got_by_one_process(make_queue: MakeQueue) -> None:
     queue = make_queue()
     workers = [Worker.remote(queue) for _ in range(3)]
@@ -264,6 +272,7 @@ def test_each_item_is_got_by_one_process(make_queue: MakeQueue) -> None:
     )
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_what_one_process_holds_ahead_another_one_gets(make_queue: MakeQueue) -> None:
     queue = make_queue()
     queue.put_nowait_batch(list(range(100)))
@@ -287,6 +296,7 @@ def test_a_named_queue_is_found_by_its_name(make_queue: MakeQueue) -> None:
 # --- what nothing loses ------------------------------------------------------------------------
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_items_outlive_the_actor(make_queue: MakeQueue) -> None:
     queue = make_queue()
     for number in range(10):
@@ -297,6 +307,7 @@ def test_items_outlive_the_actor(make_queue: MakeQueue) -> None:
     assert queue.empty()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_what_is_worked_on_outlives_the_actor(make_queue: MakeQueue) -> None:
     queue = make_queue()
     queue.put_nowait_batch(["first", "second", "third"])
@@ -308,6 +319,7 @@ def test_what_is_worked_on_outlives_the_actor(make_queue: MakeQueue) -> None:
     assert queue.empty()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_named_queue_goes_on_after_a_shutdown(make_queue: MakeQueue) -> None:
     name = f"jobs-{uuid.uuid4().hex[:8]}"
     queue = make_queue(name=name)
@@ -322,6 +334,7 @@ def test_a_named_queue_goes_on_after_a_shutdown(make_queue: MakeQueue) -> None:
     assert queue.get() == "third"
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_items_of_a_process_that_dies_are_delivered_again(make_queue: MakeQueue) -> None:
     queue = make_queue()
     queue.put_nowait_batch(["first", "second", "third"])
@@ -367,6 +380,7 @@ def test_a_refused_item_comes_again_and_then_to_the_dead_letters(make_queue: Mak
     assert queue.empty()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_consumed_items_are_delivered_again_when_they_are_replayed(make_queue: MakeQueue) -> None:
     queue = make_queue()
     for number in range(5):
@@ -389,6 +403,7 @@ def test_any_kafka_client_can_put(make_queue: MakeQueue, cluster: bradbury.Clust
     assert queue.get(timeout=WAIT_S) == b"from librdkafka"
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_backlog_larger_than_memory_is_read_again(
     make_queue: MakeQueue, cluster: bradbury.Cluster
 ) -> None:
@@ -402,6 +417,7 @@ def test_a_backlog_larger_than_memory_is_read_again(
     assert queue.empty()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_queue_without_a_name_takes_its_topic_with_it(
     make_queue: MakeQueue, cluster: bradbury.Cluster
 ) -> None:
@@ -416,6 +432,7 @@ def test_a_queue_without_a_name_takes_its_topic_with_it(
             admin.describe_topics([topic])
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_of_items_that_are_put_together_only_the_wrong_one_fails(make_queue: MakeQueue) -> None:
     async def scenario(queue: bradbury.Queue) -> None:
         generator = (each for each in ())  # cannot be pickled
@@ -432,6 +449,7 @@ def test_of_items_that_are_put_together_only_the_wrong_one_fails(make_queue: Mak
     asyncio.run(scenario(make_queue()))
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_threads_of_a_process_share_what_has_come(make_queue: MakeQueue) -> None:
     queue = make_queue()
     with ThreadPoolExecutor(5) as threads:
@@ -448,6 +466,7 @@ class Poison:
         return int, ("not a number",)
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_an_item_that_cannot_be_unpickled_harms_no_other(make_queue: MakeQueue) -> None:
     queue = make_queue(max_deliveries=2)
     for item in ("first", Poison(), "second"):
@@ -462,6 +481,7 @@ def test_an_item_that_cannot_be_unpickled_harms_no_other(make_queue: MakeQueue) 
     assert queue.empty(), "it is among the dead letters"
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_a_batch_is_unpickled_as_a_whole(make_queue: MakeQueue) -> None:
     queue = make_queue(max_deliveries=1)
     queue.put_nowait_batch(["first", Poison()])
@@ -470,6 +490,7 @@ def test_a_batch_is_unpickled_as_a_whole(make_queue: MakeQueue) -> None:
     assert queue.empty()
 
 
+@pytest.mark.long  # a further queue, and so a further process
 def test_coroutines_that_put_together_do_not_share_what_is_poison(make_queue: MakeQueue) -> None:
     async def scenario(queue: bradbury.Queue) -> list[Any]:
         puts = (queue.put_async(item) for item in ("first", Poison(), "second", 3))

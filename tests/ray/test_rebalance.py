@@ -70,6 +70,7 @@ def machines(cluster: bradbury.Cluster, topic: str) -> list[set[str]]:
         ]
 
 
+@pytest.mark.long  # test_drained_nodes.py drains by Ray; tests/cluster/control plans moves
 def test_a_machine_is_drained_and_gets_its_share_back(
     three_nodes: bradbury.Cluster, ray_cluster: str
 ) -> None:

@@ -73,6 +73,7 @@ def running(application: str) -> int:
     return deployment.replica_states.get("RUNNING", 0)
 
 
+@pytest.mark.long  # Ray Serve starts and a replica is killed
 def test_a_killed_replica_is_replaced_and_each_record_is_answered_once(
     cluster: bradbury.Cluster, topic: str, output: str, application: str
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_killed_replica_is_replaced_and_each_record_is_answered_once(
     assert sorted(read(output, 2_100)) == [2 * number for number in range(2_100)]
 
 
+@pytest.mark.long  # tests/pipelines/test_lag_policy.py tries the policy
 def test_replicas_come_with_the_lag_and_leave_the_group_when_it_is_gone(
     cluster: bradbury.Cluster, topic: str, output: str, application: str, tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ def test_replicas_come_with_the_lag_and_leave_the_group_when_it_is_gone(
         assert admin.lag(topic).records == 0
 
 
+@pytest.mark.long  # a killed replica is replaced the same way
 def test_a_batch_that_fails_makes_the_replica_unhealthy_and_is_done_again(
     cluster: bradbury.Cluster, topic: str, output: str, application: str, tmp_path: Path
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_batch_that_fails_makes_the_replica_unhealthy_and_is_done_again(
     assert sorted(read(output, 50)) == list(range(50))
 
 
+@pytest.mark.long  # one more deployment
 def test_a_constructor_that_raises_fails_the_deployment(topic: str, application: str) -> None:
     class Broken:
         def __init__(self) -> None:

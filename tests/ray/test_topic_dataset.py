@@ -210,6 +210,7 @@ with open(path, "a") as log:
 """
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_a_killed_training_run_goes_on(
     topic: str, cluster: bradbury.Cluster, tmp_path: Any
 ) -> None:

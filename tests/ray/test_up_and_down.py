@@ -88,6 +88,7 @@ def test_a_second_up_is_the_same_cluster_and_a_different_one_is_refused(
     assert cluster.status()["active"]
 
 
+@pytest.mark.long  # whole clusters that come and go
 def test_two_namespaces_do_not_meet_and_down_keeps_every_topic_and_record(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_two_namespaces_do_not_meet_and_down_keeps_every_topic_and_record(
     }
 
 
+@pytest.mark.long  # half a minute: four clusters one after the other
 def test_fewer_partition_actors_than_before_serve_what_all_of_them_had(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(
     assert [entry for entry in names if entry["namespace"] == "third"] == []
 
 
+@pytest.mark.long  # said as a port in use is
 def test_a_host_that_is_none_of_this_machine_is_tried_once(
     cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +180,7 @@ def test_the_directory_of_a_running_cluster_is_refused(
     assert cluster.status()["active"]
 
 
+@pytest.mark.long  # tests/storage/directories and tests/cluster/control refuse one, too
 def test_directories_of_two_clusters_are_refused(cluster: bradbury.Cluster, tmp_path: Path) -> None:
     with bradbury.up(str(tmp_path / "one"), port=0, namespace="one"):
         pass
@@ -192,6 +196,7 @@ def test_directories_of_two_clusters_are_refused(cluster: bradbury.Cluster, tmp_
         assert one.status()["leaderless"] == 0
 
 
+@pytest.mark.long  # a race that is set up at length
 def test_a_port_that_another_process_bound_is_replaced_where_none_was_asked_for(
     cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +211,7 @@ def test_a_port_that_another_process_bound_is_replaced_where_none_was_asked_for(
             bradbury.up(str(tmp_path / "data"), port=taken, namespace="late")
 
 
+@pytest.mark.long  # said as the directory of a running cluster is
 def test_a_directory_that_cannot_be_written_is_one_line(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:

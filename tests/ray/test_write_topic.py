@@ -149,6 +149,7 @@ def die_once(flag: Path) -> None:
     os._exit(1)
 
 
+@pytest.mark.long  # a process is killed; make test has others of the kind
 def test_a_task_that_dies_while_it_writes_leaves_nothing(
     topic: str, dataset: ray.data.Dataset, tmp_path: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_what_cannot_be_is_refused(
     assert payloads(topic) == []
 
 
+@pytest.mark.long  # waits as long as a new topic may be unknown; tests/clients has it
 def test_a_topic_that_there_is_not(dataset: ray.data.Dataset, cluster: bradbury.Cluster) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="bradbury topics create nowhere"):
         bradbury.write_topic(dataset, "nowhere", value="payload")

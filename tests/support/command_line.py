@@ -1,7 +1,11 @@
 """What a command line gave back."""
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 
 @dataclass(frozen=True)
@@ -32,3 +36,19 @@ Command = Callable[..., Outcome]
 
 UP_TRIES = 3
 """A busy machine may need more than the 30 s that Ray gives its own start."""
+
+
+@contextmanager
+def command_under_way(
+    line: list[str], environment: Mapping[str, str]
+) -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
+    """`bradbury` in a process of its own, and what it says on stderr; waited for at the end."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bradbury.cli", *line],
+        env=environment,
+        cwd=environment["HOME"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        yield running, running.stderr

@@ -1,6 +1,8 @@
 """In which order do batches reach the log when some of them have to be converted first?"""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -119,3 +121,30 @@ def test_memory_is_bounded_and_a_single_large_batch_always_fits() -> None:
         assert log.batches == [b"\0", b"\0"]
 
     run(scenario)
+
+
+LOADING = """
+import asyncio, sys
+from bradbury.actors.replication.conversion_queue import LEAST_RECORDS, ConversionPool
+from bradbury.protocol.columns.record_check import is_record_check_loaded
+from bradbury.protocol.kernel_loading import BACKGROUND_RECORDS
+
+async def main():
+    pool = ConversionPool()
+    for _ in range(BACKGROUND_RECORDS):
+        pool.load_when_it_pays(LEAST_RECORDS - 1)
+    assert "numba" not in sys.modules
+    for _ in range(BACKGROUND_RECORDS // LEAST_RECORDS + 1):
+        pool.load_when_it_pays(LEAST_RECORDS)
+    while not is_record_check_loaded():
+        await asyncio.sleep(0.01)
+    pool.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_the_compiled_loop_is_loaded_for_batches_that_gain_by_it_and_not_for_small_ones() -> None:
+    """In a process of its own: what is loaded stays, and records are counted for all."""
+    subprocess.run([sys.executable, "-c", LOADING], check=True, timeout=120)

@@ -99,6 +99,7 @@ print(sorted(values))
 """
 
 
+@pytest.mark.long  # a whole cluster comes and goes; the README's page does so in make test
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_whole_life_in_a_ray_that_was_started_by_hand(
     process: Command, ray: Ray, home: Path
@@ -142,10 +143,13 @@ def test_a_whole_life_in_a_ray_that_was_started_by_hand(
     assert not state_path().exists()
 
 
+@pytest.mark.long  # a Ray more; the whole life joins by "auto"
 @pytest.mark.parametrize(
     "way",
-    [in_a_fresh_home, pytest.param(with_the_token_of_the_home, marks=pytest.mark.deep)],
-    ids=lambda way: way.__name__,
+    [
+        pytest.param(in_a_fresh_home, id="in_a_fresh_home", marks=pytest.mark.deep),
+        pytest.param(with_the_token_of_the_home, id="with_the_token_of_the_home"),
+    ],
 )
 def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray) -> None:
     ray.environment["RAY_ADDRESS"] = ray.address
@@ -157,6 +161,7 @@ def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray)
     assert process("down").code == 0
 
 
+@pytest.mark.long  # a Ray more; the whole life has the token
 @pytest.mark.parametrize(
     "token",
     [
@@ -183,6 +188,7 @@ def test_without_the_token_a_command_fails_in_one_line_and_keeps_its_state_file(
         assert process("down").code == 0
 
 
+@pytest.mark.long  # two Rays more
 def test_a_ray_that_is_gone_is_not_forgotten_by_down(
     process: Command, environment: dict[str, str]
 ) -> None:

@@ -145,6 +145,7 @@ print(flights.count())
     assert said.splitlines() == [state.ray_address, "1"]
 
 
+@pytest.mark.long  # examples bring one up in Python; README.md and `status` see one
 def test_status_sees_what_python_brought_up_and_down_ends_it(
     process: Command, environment: dict[str, str], home: Path
 ) -> None:
@@ -171,12 +172,12 @@ def test_status_sees_what_python_brought_up_and_down_ends_it(
     assert not state_path().exists()
 
 
+@pytest.mark.long  # three Rays; test_authentication.py joins one that it is told of
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
         pytest.param("y", True, id="yes"),
-        # The answer that leads where it goes without a terminal.
-        pytest.param("n", False, id="no", marks=pytest.mark.deep),
+        pytest.param("n", False, id="no", marks=pytest.mark.deep),  # the first `up` says no, too
     ],
 )
 @pytest.mark.usefixtures("down_in_the_end")

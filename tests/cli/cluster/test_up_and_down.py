@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 deep = pytest.mark.deep  # tests/ray/test_up_and_down.py has the same by the Python API
 LOCAL = ("--address", "local", "--port", "0")
+READ = ("consume", "numbers", "--from-beginning", "--until-end")
 
 
 def family(state: ClusterState) -> list[psutil.Process]:
@@ -58,8 +59,9 @@ def ends_what_it_starts(process: Command) -> Iterator[None]:
     process("down")
 
 
+@pytest.mark.long  # a whole cluster comes and goes; the README's page does so in make test
 @pytest.mark.usefixtures("ends_what_it_starts")
-def test_what_was_produced_outlives_down_and_a_kill(process: Command, data_dir: str) -> None:
+def test_what_was_produced_outlives_down(process: Command, data_dir: str) -> None:
     begun = process("up", "--detach", *LOCAL, "--data-dir", data_dir)
     assert begun.code == 0, begun.err
     state = known_state()
@@ -97,8 +99,16 @@ def test_what_was_produced_outlives_down_and_a_kill(process: Command, data_dir: 
     assert "bradbury up" in process("status").error
 
     assert process("up", "--detach", *LOCAL, "--data-dir", data_dir).code == 0
-    read = ("consume", "numbers", "--from-beginning", "--until-end")
-    assert sorted(process(*read).out.split()) == ["1", "2", "3"]
+    assert sorted(process(*READ).out.split()) == ["1", "2", "3"]
+
+
+# tests/ray/test_crash.py kills actors; here it is the process that keeps Ray.
+@pytest.mark.long
+@pytest.mark.usefixtures("ends_what_it_starts")
+def test_what_was_produced_outlives_a_kill(process: Command, data_dir: str) -> None:
+    assert process("up", "--detach", *LOCAL, "--data-dir", data_dir).code == 0
+    assert process("topics", "create", "numbers", "-p", "3").code == 0
+    assert process("produce", "numbers", stdin=b"1\n2\n3\n").code == 0
     processes = family(known_state())
     processes[0].kill()
     assert_all_end(processes[:1])
@@ -106,9 +116,10 @@ def test_what_was_produced_outlives_down_and_a_kill(process: Command, data_dir: 
 
     assert process("up", "--detach", *LOCAL, "--data-dir", data_dir).code == 0
     assert_all_end(processes)  # the agents of the killed Ray, too, which outlive it
-    assert sorted(process(*read).out.split()) == ["1", "2", "3"]
+    assert sorted(process(*READ).out.split()) == ["1", "2", "3"]
 
 
+@pytest.mark.long  # a whole cluster comes and goes; the README's page does so in make test
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 0, marks=pytest.mark.deep)],
@@ -137,6 +148,7 @@ def test_a_cluster_in_the_foreground_ends_with_its_command(
     assert not state_path().exists()
 
 
+@pytest.mark.long  # test_authentication.py has a whole life in such a Ray
 def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
     process: Command, joined_ray: str, data_dir: str
 ) -> None:
@@ -188,6 +200,7 @@ def up_fails(process: Command, joined_ray: str):
     return call
 
 
+@pytest.mark.long  # tests/ray/test_up_and_down.py has the same by the Python API
 def test_a_port_in_use_is_named(up_fails, data_dir: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -231,9 +244,12 @@ def test_a_data_directory_of_another_cluster_is_refused_and_untouched(up_fails, 
     assert (home / "a" / "partitions-0" / "of-b-0").is_dir()
 
 
-def test_a_ray_that_is_not_there_and_nodes_that_do_not_fit_are_named(
-    process: Command, up_fails
-) -> None:
+@pytest.mark.long
+def test_nodes_that_do_not_fit_are_named(up_fails) -> None:
+    assert "label" in up_fails("--node-label", "zone=moon", "--port", "0")
+
+
+def test_a_ray_that_is_not_there_is_named(process: Command) -> None:
     away = process("status", "--address", "127.0.0.1:1").error  # as it was given
     assert away.startswith("no Ray cluster answers at '127.0.0.1:1' (Connection refused)")
     assert "ray start --head" in away
@@ -244,7 +260,6 @@ def test_a_ray_that_is_not_there_and_nodes_that_do_not_fit_are_named(
         other.shutdown()
     assert error.startswith(f"what listens at '{address}' is not Ray")
     assert "'nonsense' is not the address" in process("status", "--address", "nonsense").error
-    assert "label" in up_fails("--node-label", "zone=moon", "--port", "0")
     line = ("up", "--detach", "--address", "local", "--config", "no.such.setting=1")
     refused = process(*line).usage
     assert (

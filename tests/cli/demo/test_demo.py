@@ -41,6 +41,7 @@ def leaves_nothing(environment: dict[str, str], tmp_path: Path):
     assert os.listdir(environment["TMPDIR"]) == []
 
 
+@pytest.mark.long  # the demo with Spark is run; that one is told that Java is missing, too
 @pytest.mark.usefixtures("no_java")
 def test_without_java_spark_is_skipped_in_one_line_and_what_is_kept_can_be_brought_up_again(
     process: Command, environment: dict[str, str], tmp_path: Path
@@ -91,6 +92,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_starts(
     assert "no such folder" in process("demo", "--plot", "absent/x.png", timeout=30).usage
 
 
+@pytest.mark.long  # cluster/test_up_and_down.py interrupts an `up`
 @pytest.mark.usefixtures("no_java")
 def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[str, str]) -> None:
     with subprocess.Popen(
@@ -108,6 +110,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[
         assert "Traceback" not in running.stderr.read()
 
 
+@pytest.mark.long  # the whole demo; the README's page has its parts
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17 or later")
 def test_spark_agrees_with_the_actors(process: Command) -> None:

@@ -14,6 +14,7 @@ from bradbury.tests.support.command_line import Command
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 
+@pytest.mark.long  # a JVM; tests/storage/directories reads such files in each run
 def test_they_are_sound_and_damage_to_them_is_found(command: Command, tmp_path: Path) -> None:
     require_kafka()
     with KafkaBroker(tmp_path, heap="256m") as kafka:

@@ -151,7 +151,7 @@ def test_where_nobody_listens_every_client_says_so_at_once(
 
 
 @pytest.mark.parametrize(
-    ("words", "completed"), [("bradbury to", "topics"), ("bradbury topics del", "delete")]
+    ("words", "completed"), [("bradbury to", "topics"), ("bradbury topics des", "describe")]
 )
 def test_a_shell_completes_commands(
     process: Command, environment: dict[str, str], words: str, completed: str

@@ -46,6 +46,7 @@ def nodes(admin: bradbury.Admin) -> list[int]:
     return [broker.node_id for broker in admin.describe_cluster().brokers]
 
 
+@pytest.mark.long  # replicas that move
 def test_a_partition_gets_other_replicas_more_and_fewer_with_its_records(
     cluster: bradbury.LocalCluster, admin: bradbury.Admin
 ) -> None:

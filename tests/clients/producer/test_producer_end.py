@@ -147,6 +147,7 @@ def test_a_forked_process_leaves_the_records_to_its_parent(
     assert count_in(admin, topic) == 1
 
 
+@pytest.mark.long  # a program that is interrupted
 def test_ctrl_c_ends_a_program_that_flushes_at_its_end() -> None:
     program = """
         import sys, bradbury

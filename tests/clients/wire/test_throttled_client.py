@@ -44,6 +44,7 @@ def test_quotas_are_set_described_and_removed(servers: str) -> None:
             admin.alter_client_quotas({pair: {"x": 1.0}})
 
 
+@pytest.mark.long  # seconds of throttling
 def test_a_producer_and_a_consumer_wait_and_lose_nothing(servers: str) -> None:
     limited = ClientQuotaEntity(client_id="slow")
     value = b"x" * 1_500

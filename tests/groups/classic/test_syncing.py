@@ -2,6 +2,7 @@
 
 import pytest
 
+from bradbury.groups.group_effects import TimerKey, TimerKind
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.tests.support.groups.group_driver import GroupDriver
 
@@ -156,3 +157,15 @@ def test_the_stable_generation_is_written_with_its_assignments() -> None:
         (leader, leader.encode()),
         (follower, follower.encode()),
     ]
+
+
+def test_a_sync_timer_that_comes_when_nobody_is_late_changes_nothing() -> None:
+    """It was cancelled, and came all the same."""
+    driver = GroupDriver()
+    leader, follower = driver.enter(2)
+    waiting = driver.sync(follower, 1)
+    driver.sync(leader, 1, {leader: b"A", follower: b"B"})
+    assert driver.synced(waiting).assignment == b"B"
+    key = TimerKey(TimerKind.SYNC, driver.describe().group_id)
+    assert driver.coordinator.on_timer(key, now_ms=driver.now_ms) == []
+    assert driver.state == "Stable"

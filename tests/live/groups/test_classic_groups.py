@@ -162,6 +162,7 @@ COMMITS_WHAT_IS_DONE = """
 """
 
 
+@pytest.mark.long  # the other way to commit is tried in each run
 @pytest.mark.slow
 def test_with_commits_after_the_work_nothing_is_lost_and_little_comes_again(
     servers: str, topic: str
@@ -213,7 +214,7 @@ class Streams:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_whatever_comes_and_goes_each_message_is_handed_out_once(
     servers: str, topic: str, seed: int
 ) -> None:

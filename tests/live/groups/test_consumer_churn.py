@@ -132,7 +132,14 @@ def servers(nodes: int) -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("range", marks=pytest.mark.long),
+        pytest.param("sticky", marks=pytest.mark.long),
+        "cooperative-sticky",
+    ],
+)
 def test_no_partition_has_two_readers_and_no_record_is_left_out(
     servers: str, nodes: int, strategy: str
 ) -> None:

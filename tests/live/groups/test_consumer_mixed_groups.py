@@ -34,7 +34,10 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 import bradbury
 from bradbury.tests.compatibility.support.kafka_jars import java_command, kafka_classpath
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+]  # long: clients that come and go; test_classic_groups and test_consumer_groups have each kind
 
 PARTITIONS = 8
 SECONDS = 60.0
@@ -270,8 +273,17 @@ CLIENTS: dict[str, list[type[Reader]]] = {
 }
 
 
-@pytest.mark.parametrize("ours_leads", [True, False])
-@pytest.mark.parametrize("strategy", CLIENTS)
+IN_EVERY_RUN = {("cooperative-sticky", True), ("range", False)}
+"""Clients of every kind, both ways to share, led by us and by another; the other ways are long."""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ours_leads"),
+    [
+        pytest.param(*way, marks=() if way in IN_EVERY_RUN else pytest.mark.long)
+        for way in itertools.product(CLIENTS, (True, False))
+    ],
+)
 def test_members_of_every_kind_come_and_go_and_every_record_is_read(
     servers: str, topic: str, strategy: str, ours_leads: bool
 ) -> None:

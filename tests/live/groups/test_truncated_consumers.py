@@ -96,7 +96,7 @@ def test_one_with_a_reset_policy_goes_on_where_the_logs_part(
         assert "t-0: what was read up to offset 2 is in the log up to 1 only" in caplog.text
 
 
-@pytest.mark.parametrize("by_record", [False, True])
+@pytest.mark.parametrize("by_record", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_commit_carries_it_to_the_next_consumer(nodes: ThreeNodes, by_record: bool) -> None:
     trouble = Trouble(nodes)
     with bradbury.Consumer(

@@ -82,7 +82,7 @@ def by_kafka_python(servers: str, count: int) -> set[bytes]:
         consumer.close()
 
 
-class Heard(logging.Handler):
+class LoggedMessages(logging.Handler):
     """aiokafka logs every error, and hands none to the application."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Heard(logging.Handler):
 
 
 def by_aiokafka(servers: str, count: int) -> set[bytes]:
-    heard = Heard()
+    heard = LoggedMessages()
 
     async def read() -> set[bytes]:
         found: set[bytes] = set()

@@ -56,6 +56,7 @@ def damaged(cluster: LocalCluster, node: int) -> list[str]:
     return list(cluster.nodes[node].status()["damaged"])
 
 
+@pytest.mark.long  # two copies with the same damage at once
 @pytest.mark.slow
 def test_a_replica_that_skips_heals_no_other(tmp_path: Path) -> None:
     """Two have lost the same segment of a compacted topic, where a gap may be right."""

@@ -98,10 +98,13 @@ def is_refused(file: str, damage: str) -> bool:
         )
     if damage != UNREADABLE:
         return False
-    # An index is opened when it is needed; the log is read without.
+    # An index is opened when it is needed; the log is read without, and without checkpoints, but
+    # for that of its epochs.
+    if file == f"{LOG}/partition.metadata" or file.endswith("offset-checkpoint"):
+        return False
     return not file.endswith(
         ("quorum-state", ".copy", "meta.properties", "cleanshutdown", "last-port", "index")
-    ) and not (file.startswith("partitions-0") and file.endswith("checkpoint"))
+    )
 
 
 def rows() -> list[object]:
@@ -329,15 +332,8 @@ HEALS = (SEGMENT, LOG, "metadata")
 
 
 def is_refused_of_three(file: str, damage: str) -> bool:
-    """The log comes from the others, unless the disk refuses to read it; that can do without what
-    is written next to it.
-    """
-    if file in HEALS:
-        return damage == UNREADABLE
-    is_next_to_it = file == f"{LOG}/partition.metadata" or (
-        file.startswith("metadata/") and file.endswith("checkpoint") and file.count("/") == 1
-    )
-    return is_refused(file, damage) and not is_next_to_it
+    """The log comes from the others, unless the disk refuses to read it."""
+    return damage == UNREADABLE if file in HEALS else is_refused(file, damage)
 
 
 def rows_of_three() -> list[object]:

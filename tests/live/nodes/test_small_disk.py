@@ -194,7 +194,9 @@ def two_disks(ext4: Ext4, sound: Path) -> LocalCluster:
     return bradbury.local([str(sound), str(ext4.path)], config=CONFIG)
 
 
-@pytest.mark.parametrize("failure", ["read-only", "I/O errors"])
+@pytest.mark.parametrize(
+    "failure", ["read-only", pytest.param("I/O errors", marks=pytest.mark.long)]
+)
 def test_of_two_disks_one_fails_and_the_other_goes_on(
     ext4: Ext4, tmp_path: Path, failure: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -86,7 +86,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def produce(cluster: LocalCluster, topic: str, values: list[bytes], partition: int = 0) -> None:
     failed: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
+    # Idempotent: without it a batch that is sent again may come behind the next one, as with Kafka.
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "linger.ms": 1,
+            "enable.idempotence": True,
+        }
+    )
     for value in values:
         producer.produce(
             topic,
@@ -152,6 +159,7 @@ def test_partitions_are_spread_over_the_directories_and_listed_with_their_sizes(
         assert consume(cluster, "spread", 50, partition=4) == [b"x" * 100] * 50
 
 
+@pytest.mark.long  # three moves under load; tests/replication/test_alter_log_dirs.py has each step
 def test_a_replica_moves_while_producers_and_consumers_go_on(paths: list[str]) -> None:
     with bradbury.local(paths[:2]) as cluster:
         create(cluster, "moving", 1, **{"segment.bytes": str(1024**2)})
@@ -357,6 +365,7 @@ def fill(cluster: LocalCluster, topic: str) -> tuple[int, list[KafkaError]]:
     return acknowledged, errors
 
 
+@pytest.mark.long  # a disk that fills and is emptied
 @pytest.mark.slow
 def test_below_the_floor_producers_wait_reads_go_on_and_writing_resumes_by_itself(
     small_disk: Path, tmp_path: Path

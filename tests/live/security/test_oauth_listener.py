@@ -29,6 +29,7 @@ def settings(servers: str, token: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long  # five clients
 def test_subjects_of_tokens_are_served_and_others_are_not(tmp_path: Path) -> None:
     issuer, stranger = Issuer(tmp_path, "ours"), Issuer(tmp_path, "strangers")
     with bradbury.local(config=config(issuer)) as cluster:

@@ -382,6 +382,7 @@ def test_a_node_that_stops_is_copied_up_again_over_tls(
         wait_until(lambda: len(node.image.partition("copied", 0).isr) == 3)
 
 
+@pytest.mark.long  # files are looked at every ten seconds
 def test_a_certificate_is_replaced_while_the_node_runs(
     authority: CertificateAuthority, tmp_path: Path
 ) -> None:

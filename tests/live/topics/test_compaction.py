@@ -77,7 +77,14 @@ def log_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4", "zstd", "gzip", "snappy"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "zstd",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("lz4", "gzip", "snappy")),
+    ],
+)
 def test_only_the_last_value_of_each_key_is_left_at_its_offset(
     cluster: bradbury.LocalCluster, codec: str
 ) -> None:
@@ -144,6 +151,7 @@ def committed(servers: str, group: str, topic: str) -> list[int]:
     return found
 
 
+@pytest.mark.long  # tests/groups/offsets and tests/storage/cleaner have its two halves
 def test_committed_offsets_survive_compaction_and_a_restart(tmp_path: Path) -> None:
     config = {"log.cleaner.backoff.ms": 50, "offsets.topic.num.partitions": 1}
     expected: dict[str, list[int]] = {}

@@ -335,6 +335,7 @@ def test_long_requests_share_bounded_memory_and_all_are_answered_in_the_end() ->
         wait_until(lambda: memory.used == 0 and memory.waiting == 0)
 
 
+@pytest.mark.long  # memory is filled
 @pytest.mark.slow
 def test_when_memory_is_short_those_who_do_not_read_go_first() -> None:
     with cluster_with(queued_max_request_bytes=3 * MIB) as cluster, ExitStack() as stack:

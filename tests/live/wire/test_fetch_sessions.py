@@ -224,8 +224,8 @@ def test_a_topic_that_is_deleted_is_an_error_in_each_answer(
     consumer.fetch({0: 0, 1: 0})
     client.send(consumer.request({}, max_wait_ms=30_000), version)
     with RawClient(servers) as admin:
-        doomed = DeleteTopicState(name=consumer.topic)
-        request = DeleteTopicsRequest(topics=[doomed], timeout_ms=5000)
+        deleted = DeleteTopicState(name=consumer.topic)
+        request = DeleteTopicsRequest(topics=[deleted], timeout_ms=5000)
         assert admin.call(request, DeleteTopicsResponse, 6).responses[0].error_code == 0
     reported = consumer.take(client.receive(FetchResponse, version)[1])
     # The first answer may come while the partitions have no leader and the topic still a name.

@@ -111,11 +111,12 @@ def test_an_idle_crowd_costs_little_and_leaves_nothing(descriptors: None) -> Non
         assert node.socket_server.memory.used == 0
 
 
+@pytest.mark.long  # test_long_requests.py has a few of them
 @pytest.mark.parametrize(
     "start",
     [
         # Holds less than the other, and is reaped by the same clock.
-        pytest.param(b"\x00\x00", id="half a size", marks=pytest.mark.deep),
+        pytest.param(b"\x00\x00", id="half a size"),
         pytest.param(struct.pack(">i", 100 * 1024**2) + b"\x00\x00\x00\x09", id="a long request"),
     ],
 )

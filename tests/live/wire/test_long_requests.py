@@ -57,22 +57,22 @@ from tests.support.wire.raw_client import RawClient
 
 PARTITIONS = 1500
 BATCH = bytes(encode_records([(1_700_000_000_000, None, b"x", ())]))
-# A good client in a process of its own: a line in, the longest wait since the last line out.
+TIMES = 5
+# A good client in a process of its own: a line in, the number of answers since the last line out.
 PROBE = """
-import select, sys, time
+import select, sys
 from tests.support.wire.raw_client import RawClient
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 client = RawClient(sys.argv[1])
-longest = 0.0
+answers = 0
 while True:
-    started = time.perf_counter()
     client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
-    longest = max(longest, time.perf_counter() - started)
-    if select.select([sys.stdin], [], [], 0.001)[0]:
+    answers += 1
+    if select.select([sys.stdin], [], [], 0)[0]:
         if not sys.stdin.readline():
             break
-        print(longest, flush=True)
-        longest = 0.0
+        print(answers, flush=True)
+        answers = 0
 """
 
 
@@ -195,20 +195,20 @@ def probe(cluster: LocalCluster) -> Iterator[subprocess.Popen[str]]:
         process.wait(10)
 
 
-def longest_wait(process: subprocess.Popen[str]) -> float:
-    """The probe's longest wait since the last call."""
+def answers_of(process: subprocess.Popen[str]) -> int:
+    """How many answers the probe has got since the last call."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    return float(process.stdout.readline())
+    return int(process.stdout.readline())
 
 
 @pytest.mark.slow
 def test_while_one_client_asks_about_everything_another_does_not_wait(
     cluster: LocalCluster, client: RawClient
 ) -> None:
-    """The aim is 100 ms on a quiet machine, with ten thousand partitions; this one may be busy."""
+    """Were a long request handled in one go, the probe would get an answer before and one after."""
     asked = {
         "metadata": (MetadataRequest(topics=None), MetadataResponse, 12),
         "fetch": (fetch(), FetchResponse, 12),
@@ -216,13 +216,12 @@ def test_while_one_client_asks_about_everything_another_does_not_wait(
         "times": (list_offsets(1), ListOffsetsResponse, 8),
         "produce": (produce(), ProduceResponse, 9),
     }
-    waits = {}
+    answers = {}
     with probe(cluster) as process:
-        longest_wait(process)
         for name, (request, response, version) in asked.items():
-            longest_wait(process)
-            for _ in range(5):
+            answers_of(process)
+            for _ in range(TIMES):
                 client.call(request, response, version)
-            waits[name] = round(longest_wait(process) * 1000)
-    print(waits)
-    assert max(waits.values()) < 250
+            answers[name] = answers_of(process)
+    print(answers)
+    assert min(answers.values()) > 3 * TIMES

@@ -3,6 +3,8 @@
 Nothing here touches Ray's token authentication: it is as it comes.
 """
 
+HEAD = "tests-head"
+"""A resource of the node that a process of a test run starts, and of none of those that join it."""
 RAY_ENVIRONMENT = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_worker_niceness": "0",
