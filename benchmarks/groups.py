@@ -26,6 +26,7 @@ from bradbury.coordinators.rules_effects import Append, Respond
 from bradbury.groups.classic.join import Join
 from bradbury.groups.coordinator.coordinator import GroupCoordinator
 from bradbury.groups.group_config import GroupCoordinatorConfig
+from bradbury.groups.group_counters import GroupCounters
 from bradbury.groups.group_effects import Effect, TimerKey, TimerKind
 from bradbury.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -101,7 +102,7 @@ class Rules:
     """A coordinator whose records are committed at once and whose timers never fire."""
 
     def __init__(self) -> None:
-        self.coordinator = GroupCoordinator(GroupCoordinatorConfig())
+        self.coordinator = GroupCoordinator(GroupCoordinatorConfig(), counters=GroupCounters())
         self.coordinator.on_loaded(now_ms=0)
         self.answers: dict[int, Message] = {}
         self._requests = 0
