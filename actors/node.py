@@ -180,7 +180,7 @@ class NoLogDirs:
 
 
 class Node:
-    """Implements handlers.context.Node. One event loop.
+    """Implements handlers.ports.context.Node. One event loop.
 
     `open`, `join`, `close`; after an `open` that has failed and a `close` it may be tried again.
     """
@@ -246,7 +246,7 @@ class Node:
         self.producer_ids = ProducerIds(controller, self.now_ms)
 
     def listed_nodes(self) -> list[NodeImage]:
-        """See handlers.context.Node."""
+        """See handlers.ports.context.Node."""
         return self._departed.listed(self.image, now_ms=_monotonic_ms())
 
     def now_ms(self) -> int:
@@ -256,7 +256,7 @@ class Node:
         return uuid.uuid4()
 
     async def run_aside(self, call: Callable[[], T]) -> T:
-        """See handlers.context.Node. One thread: two such calls would take turns anyway."""
+        """See handlers.ports.context.Node. One thread: two such calls would take turns anyway."""
         return await asyncio.get_running_loop().run_in_executor(self._aside, timed_aside(call))
 
     @property

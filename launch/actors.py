@@ -22,6 +22,7 @@ from ray.exceptions import (
 )
 
 from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
+from ..actors.ray.node_watch import Certify
 from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
 from ..actors.ray.ray_actors import (
     BrokerActor,
@@ -173,8 +174,13 @@ def start_joined(namespace: str, broker: ActorPlan) -> None:
 
 
 def start_actors(
-    plans: list[ActorPlan], namespace: str, settings: dict[str, Any], placement: Placement
+    plans: list[ActorPlan],
+    namespace: str,
+    settings: dict[str, Any],
+    placement: Placement,
+    certify: Certify | None = None,
 ) -> dict[str, ActorHandle[Any]]:
+    """Create them, or get those that exist. `certify`: gives nodes that join their certificates."""
     handles: dict[str, ActorHandle[Any]] = {}
     for broker in plans:
         handles[broker.name] = start_actor(broker, namespace)
@@ -185,6 +191,7 @@ def start_actors(
         settings,
         placement,
         partial(start_joined, namespace),
+        certify,
     )
     for broker in plans:
         for actor in broker.siblings:

@@ -405,9 +405,11 @@ def start(
         if running is None and not insecure:
             refuse_open_listeners(server.security, (each.config.host for each in plans))
         try:
+            certify = None
             if secured is not None:
                 secured.certify(plans, first_data_dir, on_progress)
-            handles = start_actors(plans, namespace, settings, placement)
+                certify = secured.certifier(namespace, first_data_dir)
+            handles = start_actors(plans, namespace, settings, placement, certify)
             wait_until_serving(handles, on_progress)
             break
         except BaseException as error:

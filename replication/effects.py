@@ -51,6 +51,13 @@ class RunWork(NamedTuple):
     work: Work
 
 
+class RunCleanerWork(NamedTuple):
+    """Run `work` in a thread of the log cleaner, with what throttles it; then tell `step`."""
+
+    step: WorkingStep
+    work: Any
+
+
 # --- leaders -------------------------------------------------------------------------------------
 
 

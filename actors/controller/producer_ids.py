@@ -11,7 +11,7 @@ from .two_clock_driver import TwoClockDriver
 
 
 class ProducerIds:
-    """Implements handlers.context.ProducerIds. One event loop."""
+    """Implements handlers.ports.context.ProducerIds. One event loop."""
 
     def __init__(self, controller: Controller, wall_ms: Callable[[], int]) -> None:
         self._driver = driver = TwoClockDriver(wall_ms)

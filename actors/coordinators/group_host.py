@@ -1,4 +1,4 @@
-"""The groups of one node. Implements handlers.group_port.Groups."""
+"""The groups of one node. Implements handlers.ports.group_port.Groups."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from .coordinator_driver import CoordinatorDriver
 
 
 class GroupShard:
-    """Implements handlers.group_port.GroupShard while its context is ACTIVE."""
+    """Implements handlers.ports.group_port.GroupShard while its context is ACTIVE."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class HostedTransactionPartitions:
-    """Implements handlers.transaction_port.TransactionPartitions. One event loop."""
+    """Implements handlers.ports.transaction_port.TransactionPartitions. One event loop."""
 
     def __init__(self, node: AskingNode) -> None:
         self.answer_times = Histogram()

@@ -17,7 +17,7 @@ from .coordinator_driver import CoordinatorDriver
 
 
 class TransactionShard:
-    """Implements handlers.transaction_port.TransactionShard while its context is ACTIVE."""
+    """Implements handlers.ports.transaction_port.TransactionShard while its context is ACTIVE."""
 
     def __init__(
         self,

@@ -405,7 +405,8 @@ def _of_replication(replicas: list[Replica]) -> dict[str, float]:
     }
 
 
-def _of_cleaner(cleaner: LogCleaner | None) -> dict[str, float]:
+def _of_cleaner(driver: LogCleaner | None) -> dict[str, float]:
+    cleaner = None if driver is None else driver.step
     totals = CleaningReport() if cleaner is None else cleaner.totals
     return {
         "kafka_log_logcleanermanager_max_dirty_percent": (

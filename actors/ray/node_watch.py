@@ -5,6 +5,9 @@ fails is asked again. Nothing here needs fencing: an actor's name and its pins f
 node alone, and Ray gives a name once, so two controllers that both look start the same broker once.
 Whose data a node has is in its own directory, as ever.
 
+Where nodes need certificates (`up --secure`), one that joins gets its own before its broker, and
+all are looked at every RENEWAL_SECONDS: a certificate that is about to end is replaced.
+
 What always holds:
     A node that is gone keeps its name; nothing is started for it elsewhere, and nothing ended.
     A node that Ray drains gets nothing.
@@ -14,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
@@ -30,20 +34,34 @@ WATCH_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0
 """Seconds between two looks while Ray does not answer."""
 
+RENEWAL_SECONDS = 12 * 3600.0
+FIRST_RENEWAL_SECONDS = 15.0
+"""Seconds after the start of a controller. `up` has just seen to the certificates."""
+
 Start = Callable[[ActorPlan], object]
 """Creates a broker and its siblings; blocks."""
+Certify = Callable[[Sequence[ActorPlan]], object]
+"""Gives the nodes of brokers certificates that hold; blocks. Whatever it raises is one line."""
 
 
 class NodeWatch:
     """`run` it while the controller is active; `stop` it."""
 
     def __init__(
-        self, namespace: str, placement: Placement, server: ServerConfig, start: Start
+        self,
+        namespace: str,
+        placement: Placement,
+        server: ServerConfig,
+        start: Start,
+        certify: Certify | None = None,
     ) -> None:
+        """`certify`: None: nodes need no certificates of ours."""
         self._namespace = namespace
         self._placement = placement
         self._server = server
         self._start = start
+        self._certify = certify
+        self._renew_at = time.monotonic() + FIRST_RENEWAL_SECONDS
         self._draining = DrainingNodes()
         self._stopped = asyncio.Event()
         self._looking: asyncio.Future[JoinedNodes] | None = None
@@ -90,11 +108,33 @@ class NodeWatch:
         going = self._draining.deadlines_ms()
         nodes = [node for node_id, node in living_nodes().items() if node_id not in going]
         joined = plan_joined(nodes, self._placement, self._server, started=started, brokers=brokers)
+        left_out = dict(joined.left_out)
         for broker in joined.plans:
-            if not self._stopped.is_set():
+            problem = self._certified(broker)
+            if problem is not None:
+                left_out[broker.config.name] = problem
+            elif not self._stopped.is_set():
                 logger.info("Ray node %s has joined: its broker is started", broker.config.name)
                 self._start(broker)
-        return joined
+        if self._certify is not None and time.monotonic() > self._renew_at:
+            self._renew_at = time.monotonic() + RENEWAL_SECONDS
+            everyone = plan_joined(
+                nodes, self._placement, self._server, started=(), brokers=brokers
+            )
+            for broker in everyone.plans:
+                problem = None if self._stopped.is_set() else self._certified(broker)
+                if problem is not None:
+                    logger.warning("certificate of %s: %s", broker.config.name, problem)
+        return JoinedNodes(joined.plans, left_out)
+
+    def _certified(self, broker: ActorPlan) -> str | None:
+        """Its node has a certificate that holds, or why it has none. In a thread."""
+        if self._certify is not None:
+            try:
+                self._certify([broker])
+            except Exception as error:  # noqa: BLE001 -- one node's trouble is not the others'
+                return str(error)
+        return None
 
     def _note(self, joined: JoinedNodes) -> None:
         for name, reason in joined.left_out.items():

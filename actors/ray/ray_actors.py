@@ -39,7 +39,7 @@ from ..loop.carry_through import within
 from ..network.acceptor import PortInUse
 from ..node import Node, NodeConfig
 from .departure import Departure
-from .node_watch import NodeWatch, Start
+from .node_watch import Certify, NodeWatch, Start
 from .placement import Placement
 from .ray_drain import RayDrain
 from .ray_metrics import RayMetrics
@@ -262,16 +262,21 @@ class ControllerActor(_Shell):
     """The controller. Holds nothing that must survive: its log is on the voters' disks."""
 
     def __init__(
-        self, namespace: str, settings: dict[str, Any], placement: Placement, start: Start
+        self,
+        namespace: str,
+        settings: dict[str, Any],
+        placement: Placement,
+        start: Start,
+        certify: Certify | None = None,
     ) -> None:
-        """`start`: creates the actors of a Ray node that has joined."""
+        """`start`: creates the actors of a Ray node that has joined. `certify`: see NodeWatch."""
         super().__init__()
         self._namespace = namespace
         self.settings = settings
         self._placement = placement
         server = ServerConfig.from_kafka(settings["config"])
         self._watch = (
-            NodeWatch(namespace, placement, server, start)
+            NodeWatch(namespace, placement, server, start, certify)
             if server.broker.bradbury_auto_join
             else None
         )

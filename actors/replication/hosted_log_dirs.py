@@ -19,7 +19,7 @@ from .hosted_replica import InThread
 
 
 class HostedLogDirs:
-    """Implements handlers.log_dirs_port.LogDirs. One event loop."""
+    """Implements handlers.ports.log_dirs_port.LogDirs. One event loop."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class HostedLogDirs:
         driver.on(EndMove, self._on_end_move)
 
     async def describe(self) -> list[LogDirState]:
-        """Every directory of this node with its logs; see handlers.log_dirs_port.LogDirs."""
+        """Every directory of this node with its logs; see handlers.ports.log_dirs_port.LogDirs."""
         states = [
             LogDirState(path, is_online=False, logs=(), total_bytes=-1, usable_bytes=-1)
             for path in self._directories.unusable
@@ -75,7 +75,7 @@ class HostedLogDirs:
         return tuple(logs)
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a partition to the directory `path`; see handlers.log_dirs_port.LogDirs.
+        """Begin to move a partition to the directory `path`; see handlers.ports.log_dirs_port.LogDirs.
 
         It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
         that nobody knows of.

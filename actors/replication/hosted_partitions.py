@@ -36,7 +36,7 @@ class ReplicaMaker(Protocol):
 
 
 class HostedPartitions:
-    """Implements handlers.replica_port.Partitions. One event loop."""
+    """Implements handlers.ports.replica_port.Partitions. One event loop."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class HostedPartitions:
 
     @property
     def log_dirs(self) -> HostedLogDirs:
-        """See handlers.log_dirs_port.LogDirs."""
+        """See handlers.ports.log_dirs_port.LogDirs."""
         assert self._log_dirs is not None, "start() comes first"
         return self._log_dirs
 
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         return self._hosted[
             self._serving.leader_of(topic, partition, current_leader_epoch=current_leader_epoch)
         ]
@@ -84,22 +84,22 @@ class HostedPartitions:
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica | None:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         step = self._serving.follower_of(
             topic, partition, current_leader_epoch=current_leader_epoch
         )
         return None if step is None else self._hosted[step]
 
     def follower_asks(self, node_id: int, peer: str) -> None:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         self._unreachable.on_follower(node_id, peer)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         return self._serving.delete_records(topic, partition, before_offset)
 
     async def keep_log_starts(self) -> None:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         assert self._upkeep is not None, "start() comes first"
         await self._upkeep.checkpoint()
 

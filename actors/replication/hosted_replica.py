@@ -45,7 +45,7 @@ class InThread(Protocol):
 
 
 class HostedReplica:
-    """Implements handlers.replica_port.LeaderReplica."""
+    """Implements handlers.ports.replica_port.LeaderReplica."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class HostedReplica:
         sequence: int = NO_SEQUENCE,
         supports_epoch_bump: bool = False,
     ) -> VerificationGuard | None:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         return self.step.log.local.producers.begin_verification(
             producer_id,
             producer_epoch,
@@ -103,7 +103,7 @@ class HostedReplica:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> Appended:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         decision = TransactionDecision(
             producer_id, producer_epoch, is_commit, coordinator_epoch, transaction_version
         )
@@ -204,7 +204,7 @@ class HostedReplica:
     # --- fetching --------------------------------------------------------------------------------
 
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         driver = self._driver
         diverging = self.step.on_follower_fetch(fetch, driver.now_ms())
         if driver.effects:
@@ -212,7 +212,7 @@ class HostedReplica:
         return diverging
 
     def in_sync_with(self, offset: int) -> list[int]:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         leader = self.step.leader
         return [] if leader is None else leader.in_sync_with(offset)
 
@@ -238,7 +238,7 @@ class HostedReplica:
     # --- deleting --------------------------------------------------------------------------------
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         if self.step.deletes.is_deleted(offset):
             return None
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from uuid import uuid4
@@ -19,6 +20,7 @@ from ...handlers.ports.server_config import ServerConfig
 from ...replication.effects import DirectoryFailed, NoDirectoryLeft
 from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.logs.directory_lifecycle import DirectoryLifecycle
+from ...replication.logs.log_compactor import LogCompactor
 from ...replication.logs.log_maintenance import LogMaintenance
 from ...replication.logs.log_manager import LogManager
 from ...replication.manager.replica_manager import ReplicaManager
@@ -38,7 +40,7 @@ from .hosted_partitions import HostedPartitions
 from .hosted_replica import HostedReplica
 from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
-from .log_cleaner import LogCleaner
+from .log_cleaner import LogCleaner, cleaner_config
 from .log_scrubber import LogScrubber
 from .partition_upkeep import PartitionUpkeep
 from .segment_repairer import SegmentRepairer
@@ -171,13 +173,16 @@ class PartitionHost:
         )
         self._upkeep.start()
         self.partitions.start(self._log_dirs, self._upkeep)
-        self.cleaner = LogCleaner(
+        compactor = LogCompactor(
             lambda: [replica.log for replica in self.replicas],
-            self._config,
-            now_ms=self._now_ms,
-            checkpoint=self._upkeep.checkpoint,
-            on_failure=self.on_failure,
+            cleaner_config(self._config),
+            self._driver.effects,
+            wall_ms=self._now_ms,
+            random_bytes=os.urandom,
+            checkpoint=maintenance.checkpoint,
+            on_storage_failure=self.steps.on_storage_failure,
         )
+        self.cleaner = LogCleaner(compactor, self._driver, self._config)
         self.cleaner.start()
         self.scrubber = LogScrubber(
             self.directories,

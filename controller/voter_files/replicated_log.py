@@ -77,7 +77,7 @@ def snapshot_ends(file_system: FileSystem, directory: str) -> list[LogEnd]:
 
 
 class ReplicatedLog:
-    """See `open`. Implements cluster.voter.VoterLog."""
+    """See `open`. Implements cluster.quorum.voter.VoterLog."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ReplicatedLog:
         self._log.flushing.flush()
         self._set_mark(self.log_end_offset)
 
-    # --- cluster.voter.VoterLog ------------------------------------------------------------------
+    # --- cluster.quorum.voter.VoterLog ------------------------------------------------------------------
 
     @property
     def log_end_offset(self) -> int:

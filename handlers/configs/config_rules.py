@@ -20,7 +20,7 @@ from ..ports.server_config import EMPTY, ServerConfig, server_keys
 
 
 class ServerConfigRules:
-    """Implements cluster.controller_request.ConfigRules for nodes started with `server`."""
+    """Implements cluster.control.controller_request.ConfigRules for nodes started with `server`."""
 
     def __init__(self, server: ServerConfig) -> None:
         self._server = server

@@ -83,7 +83,7 @@ class Node(Coordinators, Protocol):
     @property
     def image(self) -> MetadataImage: ...
     def listed_nodes(self) -> list[NodeImage]:
-        """What Metadata lists as brokers; see cluster.departed_nodes."""
+        """What Metadata lists as brokers; see cluster.metadata.departed_nodes."""
         ...
 
     @property

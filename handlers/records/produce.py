@@ -96,7 +96,7 @@ def handle(
 ) -> Awaitable[ProduceResponse | None] | ProduceResponse | ProducedBatch | None:
     """The response, or None when acks=0. Raises CloseConnection.
 
-    A StoredBatch is the response to the most frequent request, that is about one partition.
+    A ProducedBatch is the response to the most frequent request, that is about one partition.
     """
     acks = request.acks
     if acks not in (-1, 0, 1):

@@ -27,7 +27,7 @@ _V2 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
 
 
-def write_stored_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
+def write_produced_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
     """Continue the begun frame `out`, and return it."""
     _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
     if version >= _FIRST_FLEXIBLE:

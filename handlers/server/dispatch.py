@@ -42,7 +42,7 @@ from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from ..ports.request_metrics import RequestTrace
 from ..quotas.throttling import throttle
 from ..records.produce import without_repeats
-from ..records.produce_response import write_stored_batch
+from ..records.produce_response import write_produced_batch
 from ..security.raw_sasl_token import take_raw_token
 from .request_parts import is_long, join, split
 from .table import APIS
@@ -293,7 +293,7 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
         flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
     )
     if isinstance(response, ProducedBatch):
-        return [close_frame(write_stored_batch(out, version, response))]
+        return [close_frame(write_produced_batch(out, version, response))]
     if isinstance(response, FetchAnswer):
         metrics.count_fetched(trace.api, response)
         return write_fetch_response(

@@ -8,8 +8,11 @@
         client.properties      the same, for tasks and actors that run there
 
 Listener CLIENT asks for a password (SASL_SSL, SCRAM-SHA-512), listener INTERNAL, of the nodes among
-each other, for a certificate of the authority. Run again it does what is missing: certificates of
-nodes that have joined, and new ones for those that are about to end.
+each other, for a certificate of the authority. Run again it does what is missing.
+
+NodeCertifier does that by itself while the cluster is up: certificates for nodes that join, and new
+ones for those that are about to end. It goes to the controller's actor, and from there to a task on
+the machine that has the authority's key.
 """
 
 from __future__ import annotations
@@ -18,18 +21,20 @@ import datetime as dt
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import ray
 
-from ...actors.ray.placement import ActorPlan
+from ...actors.ray.placement import PIN, ActorPlan
+from ...actors.ray.ray_nodes import living_nodes
 from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
 from ...cluster.control.access.scram_control import AlterUserScramCredentials, ScramUpsertion
 from ...discovery.ray_connection import UpError
 from ...discovery.state_file import secure_directory
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
-from .certificate_authority import NODE_NAME, CertificateAuthority
+from .certificate_authority import KEY_FILE, NODE_NAME, CertificateAuthority
 from .node_certificate import install, request_if_needed
 from .private_file import make_private_folder, write_private
 
@@ -41,10 +46,13 @@ TASK_SECONDS: Final = 120.0
 
 
 class SecureCluster:
-    """Raises UpError: its folder cannot be used."""
+    """folder: where its keys are; by default that of this user.
 
-    def __init__(self, namespace: str) -> None:
-        self._folder = secure_directory(namespace)
+    Raises UpError: the folder cannot be used.
+    """
+
+    def __init__(self, namespace: str, folder: Path | None = None) -> None:
+        self._folder = folder or secure_directory(namespace)
         self._now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
         try:
             make_private_folder(self._folder)
@@ -119,6 +127,10 @@ class SecureCluster:
         for address, done in installed.items():
             _answer(done, address, data_dir)
 
+    def certifier(self, namespace: str, data_dir: str) -> NodeCertifier:
+        """What certifies nodes later on; `data_dir` is as for `certify`."""
+        return NodeCertifier(namespace, str(self._folder), ray.util.get_node_ip_address(), data_dir)
+
     def admin_user(self) -> AlterUserScramCredentials:
         """What makes the controller know the admin by the password of the client file."""
         salt = secrets.token_bytes(32)
@@ -149,6 +161,49 @@ class SecureCluster:
         _, _, rest = text.partition('password="')
         password, found, _ = rest.partition('"')
         return password if found and password else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCertifier:
+    """Certifies nodes from anywhere in the Ray cluster; the authority's key stays where it is.
+
+    address: the Ray node whose machine has that key, in `folder`.
+    """
+
+    namespace: str
+    folder: str
+    address: str
+    data_dir: str
+
+    def __call__(self, plans: Sequence[ActorPlan]) -> None:
+        """As SecureCluster.certify. Raises UpError, also where the key is out of reach."""
+        if all(node.address != self.address for node in living_nodes().values()):
+            raise UpError(
+                f"the machine {self.address}, which has the key of the cluster's certificate "
+                f"authority ({self.folder}), is not in the Ray cluster; `bradbury up --secure` "
+                "there gives nodes their certificates"
+            )
+        task: Any = ray.remote(_certify_here).options(
+            num_cpus=0,
+            max_retries=0,
+            enable_task_events=False,
+            resources={f"node:{self.address}": PIN},
+        )
+        running = task.remote(self.namespace, self.folder, self.data_dir, tuple(plans))
+        try:
+            ray.get(running, timeout=2 * TASK_SECONDS)
+        except Exception as error:  # noqa: BLE001 -- whatever happened there, it is said
+            raise UpError(f"{getattr(error, 'cause', None) or error}") from None
+
+
+def _certify_here(namespace: str, folder: str, data_dir: str, plans: tuple[ActorPlan, ...]) -> None:
+    """In a Ray task, on the machine of the authority. Raises UpError."""
+    if not (Path(folder) / KEY_FILE).exists():  # a new authority is not what was asked for
+        raise UpError(
+            f"{folder} has no key of the cluster's certificate authority; `bradbury up --secure` "
+            "on the machine that has it gives nodes their certificates"
+        )
+    SecureCluster(namespace, Path(folder)).certify(plans, data_dir)
 
 
 def _hosts(plan: ActorPlan) -> list[str]:

@@ -138,7 +138,7 @@ class AlterLogDirsManager:
     # --- beginning and ending --------------------------------------------------------------------
 
     def move(self, topic: str, partition: int, path: str, *, now_ms: int, wall_ms: int) -> Sequel:
-        """Begin to move a partition to the directory `path`; see handlers.log_dirs_port.LogDirs."""
+        """Begin to move a partition to the directory `path`; see handlers.ports.log_dirs_port.LogDirs."""
         key = (topic, partition)
         if len(future_directory_name(topic, partition, self._new_id())) > MAX_NAME_LENGTH:
             raise InvalidTopicException(f"the name of {topic} is too long for a move")

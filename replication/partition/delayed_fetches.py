@@ -45,7 +45,7 @@ class DelayedFetches:
     def park(
         self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
     ) -> None:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         if is_follower:
             self._followers[waiter] = None
         elif is_committed:

@@ -230,7 +230,7 @@ class Replica:
         return offset < self.log.high_watermark
 
     def on_follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> tuple[int, int] | None:
-        """See handlers.replica_port.LeaderReplica."""
+        """See handlers.ports.replica_port.LeaderReplica."""
         leader = self.leader
         assert leader is not None
         follower = leader.followers.get(fetch.node_id)

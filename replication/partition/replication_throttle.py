@@ -25,7 +25,7 @@ from .replica import Replica
 
 
 class ReplicationThrottle:
-    """One event loop. Implements handlers.replica_port.Throttle."""
+    """One event loop. Implements handlers.ports.replica_port.Throttle."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ReplicationThrottle:
     # --- the leader ------------------------------------------------------------------------------
 
     def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
-        """See handlers.replica_port.Throttle."""
+        """See handlers.ports.replica_port.Throttle."""
         if not self._is_sent_slowly(topic, partition):
             return False
         leader = self._replicas[topic, partition].leader
@@ -67,7 +67,7 @@ class ReplicationThrottle:
         return self._sent.wait_ms(limit, self._monotonic_ms()) > 0
 
     def on_sent(self, topic: str, partition: int, size: int) -> None:
-        """See handlers.replica_port.Throttle."""
+        """See handlers.ports.replica_port.Throttle."""
         if size and self._is_sent_slowly(topic, partition):
             self._sent.record(size, self._monotonic_ms())
 

@@ -33,7 +33,7 @@ class ServedReplicas:
         self._offline = offline
 
     def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> Replica:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         replica = self._node.by_partition.get((topic, partition))
         if replica is None or replica.leader is None:
             if (topic, partition) in self._offline:
@@ -48,7 +48,7 @@ class ServedReplicas:
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> Replica | None:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         replica = self._node.by_partition.get((topic, partition))
         state = self._node.image.partition(topic, partition)
         if replica is None or replica.leader is not None or state is None:
@@ -58,7 +58,7 @@ class ServedReplicas:
         return replica
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """See handlers.replica_port.Partitions."""
+        """See handlers.ports.replica_port.Partitions."""
         replica = self.leader_of(topic, partition)
         log = replica.log
         if "delete" not in log.config.cleanup_policies:

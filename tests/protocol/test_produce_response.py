@@ -5,7 +5,7 @@ from uuid import UUID
 from hypothesis import given, strategies as st
 
 from bradbury.handlers.ports.produce_answer import ProducedBatch
-from bradbury.handlers.records.produce_response import write_stored_batch
+from bradbury.handlers.records.produce_response import write_produced_batch
 from bradbury.protocol.codec import write_message
 from bradbury.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -39,9 +39,9 @@ def test_it_is_what_the_generated_classes_write(version: int, stored: ProducedBa
         name=stored.topic, topic_id=stored.topic_id, partition_responses=[partition]
     )
     expected = write_message(ProduceResponse(responses=[topic]), version)
-    assert write_stored_batch(bytearray(), version, stored) == expected
+    assert write_produced_batch(bytearray(), version, stored) == expected
 
 
 def test_a_long_name_of_a_topic_has_a_length_of_two_bytes() -> None:
     stored = ProducedBatch("t" * 249, UUID(int=0), 0, 0, -1, 0)
-    assert b"\xfa\x01" + b"t" * 249 in write_stored_batch(bytearray(), 12, stored)
+    assert b"\xfa\x01" + b"t" * 249 in write_produced_batch(bytearray(), 12, stored)

@@ -12,7 +12,7 @@ from bradbury.transactions.transaction_metadata import TransactionMetadata
 
 
 class WorldShard:
-    """Implements handlers.transaction_port.TransactionShard."""
+    """Implements handlers.ports.transaction_port.TransactionShard."""
 
     def __init__(self) -> None:
         self.world = World()

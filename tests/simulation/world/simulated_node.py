@@ -514,7 +514,7 @@ class SimulatedNode:
             for asked in topic.partitions:
                 self.replicas[name, asked.partition].claim(asked.fetch_offset)
 
-    # --- what handlers ask of it: handlers.context.Node, handlers.replica_port.Partitions ---------
+    # --- what handlers ask of it: handlers.ports.context.Node, handlers.ports.replica_port.Partitions ---------
 
     @property
     def partitions(self) -> SimulatedNode:
