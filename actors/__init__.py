@@ -1,9 +1,10 @@
 """Floor 4: Ray, sockets, clocks, tasks. Drives the steps, decides nothing.
 
-node           one listening process
-loop           what drivers share
-network        sockets
-replication, controller, groups    drivers of the packages of these names
-metrics        GET /metrics
-ray            actors, placement
+node                                       one listening process
+loop/                                      what drivers share
+network/                                   sockets
+replication/, controller/, coordinators/   drivers of the packages of these names
+quotas/, security/                         how much clients may use, and what they may do
+metrics/                                   GET /metrics
+ray/                                       actors, placement, drains
 """

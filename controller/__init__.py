@@ -1,15 +1,17 @@
 """The metadata's log and its controller as step objects; see docs/design/steps.md.
 
-voter_requests, controller_calls   what a voter and the controller can be asked, each once
-controller_effects, quorum_times   what the steps ask of their drivers, and how long they wait
-metadata_voter                     one voter: its vote and its copy of the log
-voter_files                        its files
-quorum_controller                  the active controller: changes, calls, sessions
-metadata_snapshots                 when it takes a snapshot, and what becomes of it
-controller_election, voter_survey  how it becomes that
-metadata_leader                    the log that it leads, brought to each voter
-metadata_publisher                 who waits for news, and for others to have them
-voter_changes                      one voter more, or one less
-standby_controller                 when a broker starts a standby for a silent controller
-node_lifecycle                     a node's side: it registers, follows, sends heartbeats
+voter_requests, controller_calls    what a voter and the controller can be asked, each once
+controller_effects, quorum_times    what the steps ask of their drivers, and how long they wait
+metadata_voter                      one voter: its vote and its copy of the log
+voter_files/                        its files
+quorum_controller                   the active controller: changes, calls, sessions
+controller_election, voter_survey   how it becomes that
+metered_changes                     changes that clients ask for, decided with or without a meter
+metadata_snapshots                  when it takes a snapshot, and what becomes of it
+metadata_leader                     the log that it leads, brought to each voter
+metadata_publisher                  who waits for news, and for others to have them
+voter_changes                       one voter more, or one less
+standby_controller                  when a broker starts a standby for a silent controller
+node_lifecycle                      a node's side: it registers, follows, sends heartbeats
+producer_id_manager                 a node's producer ids, from blocks that the controller gives out
 """

@@ -1,12 +1,13 @@
 """Bridges on top of the clients: Spark (RayDP), Ray Data, training loops.
 
-ranges              reading what a task is given, which they share
-spark               DataFrames and streams; pyspark_bradbury is what Spark's workers import
-ray_data            read_topic and write_topic
-training            TopicDataset, for PyTorch
-loads, replays      topics into tables and back; mirrors, migrations: topics of other clusters
-flows               several of these in one file
-serving             Ray Serve deployments that consume topics
+ranges/                     reading what a task is given, which they share
+spark/, pyspark_bradbury/   DataFrames and streams; what Spark's workers import
+ray_data/                   read_topic and write_topic
+training/                   TopicDataset, for PyTorch
+loads/, replays/            topics into tables and back
+mirrors/, migrations/       topics of other clusters, followed; moved
+flows/                      several of these in one file
+serving/                    Ray Serve deployments that consume topics
 
 The names below are those of `bradbury` itself, imported on first use.
 """

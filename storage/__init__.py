@@ -1,10 +1,10 @@
 """Floor 1: one partition's log on one disk. Touches files only through the FileSystem port.
 
 log_config     a topic's settings of its log
-disk           files, and what may be wrong with the disk below them
-segments       files of record batches with indexes next to them
-producers      what idempotent producers have written last
-cleaner        compaction
-log            one partition's log
-directories    data directories and the logs in them
+disk/          files, and what may be wrong with the disk below them
+segments/      files of record batches with indexes next to them
+producers/     what idempotent producers have written last
+cleaner/       compaction
+log/           one partition's log
+directories/   data directories and the logs in them
 """

@@ -1,1 +1,13 @@
-"""Sockets: the listener, a connection, requests' memory, connections to other nodes."""
+"""Sockets: the listener, a connection, requests' memory, connections to other nodes.
+
+socket_server, acceptor            the listeners of a node, their connections; one listening socket
+client_connection, response_slot   one client's frames, in order; the place of one response
+shared                             what the connections of one node have in common
+request_memory                     memory for requests in receipt and in work, and for answers
+refusal_delay                      when a connection with a request that is not served is closed
+page_cache                         whether a slice of a file is in memory, and bringing it there
+tls_connection, tls_socket         a client connection behind TLS; TLS on a non-blocking socket
+tls_contexts                       TLS contexts from Kafka's `ssl.*` settings
+sasl_credentials                   the users of one listener
+peers, peer_connection             connections to other nodes; one of them
+"""

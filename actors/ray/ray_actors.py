@@ -5,7 +5,7 @@ dead forever; nothing may let SystemExit reach the event loop, or the actor live
 the way out is os._exit, upon which Ray restarts the actor in about a second. Ray does not promise
 one instance per name: directories are locked, epochs and incarnations fence the rest.
 
-Plain classes; launch.py makes them remote.
+Plain classes; launch/actors makes them remote.
 """
 
 from __future__ import annotations

@@ -1,1 +1,14 @@
-"""Drivers of replication/: the partitions of a node, their logs, fetchers, upkeep, moves."""
+"""Drivers of replication/: the partitions of a node, their logs, fetchers, upkeep, moves.
+
+partition_host                      replication/manager: the partitions of one node
+hosted_partitions, hosted_replica   partitions as handlers reach them; one replica, with Futures
+hosted_log_dirs                     log directories as handlers reach them
+conversion_queue                    batches that are stored in another form: converted in threads
+leader_connections                  a connection to each leader that is followed
+controller_request_sender           what steps ask the controller
+unreachable_nodes                   nodes that cannot be reached: reported to the controller
+partition_upkeep, log_cleaner       flushes, retention, deletions; compaction: workers and throttle
+log_scrubber, segment_repairer      finds damaged segments; fetches what they lost from a replica
+intact_token                        whether what was written is still there after a kill
+deletion_policy                     the class that bradbury.log.deletion.policy names
+"""

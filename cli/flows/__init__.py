@@ -1,1 +1,4 @@
-"""`bradbury flow`: flows of topics through steps into topics and tables."""
+"""`bradbury flow`: flows of topics through steps into topics and tables.
+
+flow_command   `bradbury flow run FLOW.yaml`: a flow, and how far it is
+"""

@@ -1,1 +1,5 @@
-"""`bradbury migrate`: from a Kafka cluster to here, and back."""
+"""`bradbury migrate`: from a Kafka cluster to here, and back.
+
+migrate_command   copy and follow, status, verify, cut-over
+migrate_tables    what these print
+"""

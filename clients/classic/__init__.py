@@ -1,8 +1,9 @@
 """The interfaces of Kafka's 0.7 design, over today's wire. Documented in docs/classic.md.
 
-    SimpleConsumer     one broker, offsets in the caller's hands
-    ConsumerConnector  a group's streams: blocking iterators, one thread each
-    Producer           synchronous or through a queue; encoder, partitioner, handlers
+consumer/   SimpleConsumer: one broker, offsets in the caller's hands;
+            ConsumerConnector: a group's streams, blocking iterators, one thread each
+producer/   Producer: synchronous or through a queue; encoder, partitioner, handlers
+message/    messages, serializers, settings, exceptions
 
 They are thin: requests, batches, groups and compression are those of bradbury.Consumer, Producer
 and the modules under them. So a connector shares a group with members of every other client.

@@ -1,6 +1,6 @@
 """How a call of a consumer waits on its thread: for an answer, for a time, or until `wakeup`.
 
-A coroutine waits in another way (wire/loop_waiter).
+A coroutine waits in another way (threads/loop_waiter).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fetching: from a leader's log to Arrow tables.
 
-fetch_request, fetch_state, fetcher    one parked request per leader, answers undecoded
-record_stream, batch_reader            answers become tables, or are copied as they are
-consumer_metrics                       what was read
+fetch_request, fetch_state, fetcher   one parked request per leader, answers undecoded
+record_stream, batch_reader           answers become tables, or are copied as they are
+consumer_metrics                      what was read
 """

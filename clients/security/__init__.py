@@ -1,6 +1,7 @@
 """How a client shows who it is, and that it talks to whom it means: TLS and SASL.
 
-security_options    Kafka's settings, `security.protocol`, `ssl.*` and `sasl.*`, checked
-client_config_file  the same from a file, as Kafka's tools take with --command-config
-tls_transport       TLS on a connection's socket
+security_options     Kafka's settings, `security.protocol`, `ssl.*` and `sasl.*`, checked
+client_config_file   the same from a file, as Kafka's tools take with --command-config
+oauth_tokens         tokens of OAUTHBEARER: from a function, a file, or an endpoint
+tls_transport        TLS on a connection's socket
 """

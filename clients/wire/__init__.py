@@ -1,7 +1,11 @@
 """The base of every client: its connections and its view of the cluster.
 
-bootstrap_servers, connection, cluster_client, cluster_view   from address to answer
-offset_lookup, coordinator_lookup                             questions that several clients ask
-record_metadata, interceptors                                 what users are handed, or hand in
-sampled_stats, connection_metrics, kernels                    metrics; when numba is loaded
+bootstrap_servers, cluster_client   addresses to connect to; requests to the right node
+cluster_view                        nodes, topics, leaders, as the client knows them
+connection                          one socket to one broker: requests, answers in order
+connection_security, sasl_login     what its connections have in common; how one says who we are
+offset_lookup, coordinator_lookup   questions that several clients ask
+record_metadata, interceptors       what users are handed, or hand in
+sampled_stats, connection_metrics   metrics
+kernels                             when numba is loaded
 """

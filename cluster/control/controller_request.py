@@ -35,7 +35,14 @@ DONE = RequestOutcome(ErrorCode.NONE, None)
 
 
 class ConfigRules(Protocol):
-    """Which settings there are and what they may be. The tables stand in three folders."""
+    """Which settings there are and what they may be. See handlers/configs/config_rules.
+
+    topics    storage/log_config
+    groups    groups/dynamic_group_config
+    brokers   the tables that handlers/ports/server_config joins
+
+    How a table is made: protocol/config_key.
+    """
 
     def is_list(self, resource_type: int, name: str) -> bool: ...
 

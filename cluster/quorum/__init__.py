@@ -1,8 +1,8 @@
 """The quorum of the metadata log: who votes, who writes, what is committed.
 
-voter                          one copy of the log: which controller may write to it
-metadata_quorum                a controller's side: epochs, replication, the committed offset
-candidacy                      when a node stands for controller
-voter_change, voter_history    adding and removing voters; who votes at which offset
-metadata_snapshot              snapshots, which stand for the beginning of the log
+voter                         one copy of the log: which controller may write to it
+metadata_quorum               a controller's side: epochs, replication, the committed offset
+candidacy                     when a node stands for controller
+voter_change, voter_history   adding and removing voters; who votes at which offset
+metadata_snapshot             snapshots, which stand for the beginning of the log
 """

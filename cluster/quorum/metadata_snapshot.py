@@ -10,7 +10,8 @@ batch has its CRC, and the header says how many records there are.
 What always holds: a snapshot is taken of a committed image only, so all snapshots that end at one
 offset say the same.
 Name and place as Apache Kafka's (raft/.../snapshot/Snapshots.java); what is in the records is ours.
-Not here: files (controller/voter_files/replicated_log), who sends it to whom (actors/metadata_log).
+Not here: files (controller/voter_files/replicated_log), when one is taken
+(controller/metadata_snapshots), who sends it to whom (controller/metadata_leader).
 """
 
 from __future__ import annotations

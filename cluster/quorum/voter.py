@@ -56,7 +56,7 @@ NO_SNAPSHOT = LogEnd(-1, 0)
 
 
 class VoterLog(Protocol):
-    """What the rules ask of a log; storage.PartitionLog with its epochs answers that."""
+    """What the rules ask of a log; storage/log/partition_log, with its epochs, answers that."""
 
     @property
     def snapshot(self) -> LogEnd:

@@ -1,6 +1,9 @@
 """Who may connect, who somebody is and what he may do: settings of listeners, and the rules. Pure.
 
-sasl/         the broker's side of SASL mechanisms
-authorizer    decides about one operation on one resource
-acl_index     finds the rules that are about a resource
+security_config, listener_config   settings of all listeners; one listener, put together from them
+advertised_listeners               where clients and nodes are told that a node listens
+principal_mapping                  from a certificate's subject to a short name
+sasl/                              the broker's side of SASL mechanisms
+authorizer                         decides about one operation on one resource
+acl_index                          finds the rules that are about a resource
 """

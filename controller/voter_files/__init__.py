@@ -1,7 +1,7 @@
 """A voter's files: its vote, its copy of the metadata log, and what is done when they are damaged.
 
-voter_directory, replicated_log             the directory, and the log with its snapshot
-quorum_state_file, acknowledged_offset      the vote; how far the voter has answered that it is
-metadata_log_check                          what in a log is sound
-metadata_rebuild                            a lost log made again, without a broker
+voter_directory, replicated_log          the directory, and the log with its snapshot
+quorum_state_file, acknowledged_offset   the vote; how far the voter has answered that it is
+metadata_log_check                       what in a log is sound
+metadata_rebuild                         a lost log made again, without a broker
 """

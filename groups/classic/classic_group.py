@@ -7,7 +7,7 @@
 
 All of it is soft state: a coordinator that takes over finds the last generation that became
 Stable (or Empty) in the log, gives every member a full session and goes on. Committed offsets are
-hard state and not here (offsets.py).
+hard state and not here (groups/offsets).
 
 What always holds:
     generations only grow, and every generation has one leader, whose first assignment is the only

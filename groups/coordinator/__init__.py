@@ -1,9 +1,9 @@
-"""The coordinator of the groups of one partition of `__consumer_offsets`.
+"""The coordinator of the groups of one partition of `__consumer_offsets`; coordinators/ runs it.
 
-coordinator_runtime                          the partitions that one node leads
-coordinator_context                          one of them: loading, active, closed
-coordinator_loader, coordinator_state        its log is read; what the log says
-coordinator_requests, coordinator            requests of members and operators; the groups
-coordinator_log                              the log that a replica has now
-coordinator_effects, coordinator_timer       what a driver is asked to do; session timers
+coordinator            one shard of the group coordinator: requests in, effects out
+coordinator_requests   requests of members and operators
+offset_requests        requests about committed offsets: who may, and what then
+coordinator_state      what the log says: groups and their offsets
+tombstone_batches      tombstones of groups and offsets, in batches
+group_coordinators     group coordinators as coordinators/ runs them
 """

@@ -1,6 +1,10 @@
 """Guards: what a client must be allowed, API by API, and what it is told where it is not.
 
-guarding          how a guard takes out of a request what is not allowed
-record_access, topic_access, group_access, transaction_access, config_access, cluster_access
-user_access, token_access   users and their tokens
+guarding                            how a guard takes out of a request what is not allowed
+record_access, topic_access         records; topics
+group_access, offset_fetch_access   groups; their committed offsets, read
+transaction_access                  producers and transactional ids
+config_access, quota_access         settings; clients' quotas
+cluster_access                      replicas, voters, features, rules of access
+user_access, token_access           users' credentials; delegation tokens
 """

@@ -1,1 +1,6 @@
-"""Quotas of clients: their APIs, and how an answer says that its client has to wait."""
+"""Quotas of clients: their APIs, and how an answer says that its client has to wait.
+
+alter_client_quotas      quotas are set and removed
+describe_client_quotas   which quotas are set
+throttling               an answer that asks its client to wait, and the connection that is held
+"""

@@ -2,7 +2,8 @@
 
     acks 0    no answer at all; on an error the connection closes, so the producer notices
     acks 1    answered when this leader has appended
-    acks -1   answered when the batch is committed (and on disk, where the topic asks for that)
+    acks -1   answered when the batch is committed (and on disk, where the topic asks for that);
+              until then it waits in replication/partition/delayed_produces
 
 Everything up to the append happens before the first await, in arrival order: an idempotent producer
 has up to five batches of one partition in flight. The batch is checked by its header and CRC and

@@ -1,9 +1,10 @@
 """Topics into tables, each record once: offsets that live with the output.
 
-load             reads what is new, writes it, commits; once, or on and on
-loaded_offsets   how far a table is, and which ranges come next (pure)
-load_rows        records -> rows of a table, with its partition column
-parquet_target   a directory of Parquet files, with its own commits
-delta_target     a Delta table (delta-rs)
-iceberg_target   an Iceberg table (PyIceberg); iceberg_catalog: where it is
+load                              reads what is new, writes it, commits; once, or on and on
+loaded_offsets                    how far a table is, and which ranges come next (pure)
+load_rows                         records -> rows of a table, with its partition column
+load_target                       what a table must be able to do to be loaded
+parquet_target                    a directory of Parquet files, with its own commits
+delta_target                      a Delta table (delta-rs)
+iceberg_target, iceberg_catalog   an Iceberg table (PyIceberg); where it is
 """

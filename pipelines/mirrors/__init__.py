@@ -1,13 +1,13 @@
 """One cluster's topics in another one, followed for as long as somebody wants.
 
-mirror              what is called
-background_mirror   the same in threads, of several clusters
-mirror_session      its connections, and the loop
-actor_session       the same with Ray actors, which copy; mirror_worker: one of them
-worker_layout       which workers there are, and that no former ones are left
-record_copier       what is new, copied and committed with how far it is
-followed_topics     topics that match, taken in as they come, without circles
-mirrored_topics     which topics, under which names; made and grown in the target
-mirrored_groups     consumer groups' offsets, translated by offset_syncs
-mirror_positions    how far a mirror is, in a topic of the target
+mirror, mirror_settings         what is called; what it is asked to do
+background_mirror               the same in threads, of several clusters
+mirror_session                  its connections, and the loop
+actor_session, mirror_worker    the same with Ray actors, which copy; one of them
+worker_layout                   which workers there are, and that no former ones are left
+record_copier                   what is new, copied and committed with how far it is
+followed_topics                 topics that match, taken in as they come, without circles
+mirrored_topics                 which topics, under which names; made and grown in the target
+mirrored_groups, offset_syncs   consumer groups' offsets; by what they are translated
+mirror_positions                how far a mirror is, in a topic of the target
 """

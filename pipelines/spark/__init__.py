@@ -1,10 +1,10 @@
 """The Spark bridge: a Python Data Source over the Ray-native clients.
 
-session, jvm, executors      sessions on RayDP or in this process; their JVMs; room for executors
-source                       format("bradbury"), as Spark calls it
-topic_view                   topics as temporary views for spark.sql
-reading/                     batch queries, micro-batches, their offsets (records: ../ranges)
-writing/                     rows to topics, at least once or in transactions
-options/                     what a user may ask for, checked
-tasks/                       in Spark's Python workers: clients, rows, failures
+session, jvm, executors   sessions on RayDP or in this process; their JVMs; room for executors
+source                    format("bradbury"), as Spark calls it
+topic_view                topics as temporary views for spark.sql
+reading/                  batch queries, micro-batches, their offsets (records: ../ranges)
+writing/                  rows to topics, at least once or in transactions
+options/                  what a user may ask for, checked
+tasks/                    in Spark's Python workers: clients, rows, failures
 """

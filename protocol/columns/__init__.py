@@ -1,8 +1,11 @@
 """Records as columns: work per batch, never per record.
 
-columns                           the columns of some records
-columns_encode, columns_decode    columns <-> record batches
-columns_arrow                     columns <-> Arrow
-record_check                      whether records can be read at all
-columns_kernels, columns_loops, columns_compiled, columns_plain   the loops, compiled or not
+columns                             the columns of some records
+columns_encode, columns_decode      columns <-> record batches
+columns_arrow                       columns <-> Arrow
+columns_loops                       which loops do the work, the compiled or the plain ones:
+columns_compiled, columns_kernels   with numba
+columns_plain                       in plain Python
+record_check, record_check_kernel   whether records can be read at all; its compiled loop
+varint_kernels                      compiled reading of varints, for both kinds of kernels
 """

@@ -1,6 +1,7 @@
 """A node's partitions as a whole, and what it says about them to the controller.
 
-replica_manager                    which partitions the node has, leads and follows
-alter_partition_manager            ISR changes on their way to the controller
-offline_replicas_manager           what is in failed directories, said to the controller
+replica_manager            which partitions the node has, leads and follows
+unmade_replicas            those whose logs could not be made, tried again
+alter_partition_manager    ISR changes on their way to the controller
+offline_replicas_manager   what is in failed directories, said to the controller
 """

@@ -1,4 +1,7 @@
-"""Delayed produces: acks=all of one replica, answered as its batches are committed."""
+"""Delayed produces: acks=all of one replica, answered as its batches are committed.
+
+A ticket is a Future of actors/replication/hosted_replica, which handlers/records/produce awaits.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Replica:
     def become_leader(self, state: PartitionImage, now_ms: int) -> None:
         """Begin (or go on in) its leader epoch; an older one than ours is ignored.
 
-        The log has the epoch on disk already: see partition_assignment.
+        The log has the epoch on disk already: see replication/manager/replica_manager.
         """
         leader = self.leader
         if leader is not None and state.partition_epoch < leader.partition_epoch:

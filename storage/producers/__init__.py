@@ -1,6 +1,7 @@
 """What the idempotent producers of a partition have written last.
 
-producer_state       recognises their retries
+producer_state       recognises their retries; their open transactions
+verification_guard   the question to a transaction's coordinator that is under way
 producer_snapshot    the state at an offset, in a file
 producer_recovery    the newest good snapshot, then the batches after it
 """

@@ -1,7 +1,10 @@
 """Segments: files of record batches with sparse indexes next to them.
 
-log_segment, segment_list, frozen_segment                       one, those of a log, one as it was
-segment_files                                                   names of its files, the open log
-batch_scan                                                      the walk over the batches of a file
-offset_index, time_index, transaction_index, index_file         from an offset or a time to a place
+log_segment, segment_list              one; those of a log, in order
+frozen_segment                         one as it was at a moment, for another thread
+segment_files                          names of its files, the open log
+closed_segments                        which ones a log has closed, so that a lost one is missed
+batch_scan, segment_runs               the walk over the batches of a file; what of it is sound
+offset_index, time_index, index_file   from an offset or a time to a place; what they share
+transaction_index                      the aborted transactions of one segment
 """

@@ -1,7 +1,7 @@
 """Requests about who may do what.
 
-access_request  what all of them have in common
-acl_control     rules of access
-scram_control   users' credentials
-token_control   delegation tokens
+access_request   what all of them have in common
+acl_control      rules of access
+scram_control    users' credentials
+token_control    delegation tokens
 """

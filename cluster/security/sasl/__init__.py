@@ -1,8 +1,8 @@
 """The broker's side of SASL: a server for each exchange, by its mechanism.
 
-sasl_server   what every mechanism is: token in, reply out
-mechanisms    which there are, and what they know of users
+sasl_server                         what every mechanism is: token in, reply out
+mechanisms, credentials             which there are; what they know of users
 plain, scram_server, oauth_bearer   the mechanisms
-delegation_token      tokens that brokers give, and what SCRAM makes of them
-json_web_token        tokens of OAUTHBEARER, and the keys they are signed with
+delegation_token                    tokens that brokers give, and what SCRAM makes of them
+json_web_token                      tokens of OAUTHBEARER, and the keys they are signed with
 """

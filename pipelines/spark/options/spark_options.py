@@ -227,7 +227,7 @@ class ReadOptions:
 class WriteOptions:
     """Everything a write needs to know. topic: None: the column `topic` says it.
 
-    producer: keyword arguments of clients.Producer, but for security.
+    producer: keyword arguments of bradbury.Producer, but for security.
     exactly_once: each task writes in a transaction.
     sink_id: None: the streaming query's id, or one made for the job.
     batch_id: None: the streaming query's.

@@ -66,7 +66,7 @@ def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
     """The producer of this process for these settings.
 
     Raises:
-        InvalidConfig, ConnectionFailed: as clients.Producer.
+        InvalidConfig, ConnectionFailed: as bradbury.Producer.
     """
     from ....clients.producer.producer import Producer
 
