@@ -1,4 +1,4 @@
-"""The transaction coordinators of one node. Implements handlers.ports.transaction_port.Transactions."""
+"""Transaction coordinators of a node. Implements handlers.ports.transaction_port.Transactions."""
 
 from __future__ import annotations
 

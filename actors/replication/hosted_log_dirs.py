@@ -75,7 +75,7 @@ class HostedLogDirs:
         return tuple(logs)
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a partition to the directory `path`; see handlers.ports.log_dirs_port.LogDirs.
+        """Begin to move a partition to `path`; see handlers.ports.log_dirs_port.LogDirs.
 
         It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
         that nobody knows of.

@@ -140,9 +140,6 @@ class PartitionHost:
             new_id=uuid4,
             on_storage_failure=self.steps.on_storage_failure,
         )
-        self.steps.start(log_manager)
-        self._sender = ControllerRequestSender(controller, self._driver)
-        self._driver.tick_when_due(self.steps.alter_partition)
         maintenance = LogMaintenance(
             self.directories,
             self.steps.by_partition,
@@ -152,6 +149,9 @@ class PartitionHost:
             on_storage_failure=self.steps.on_storage_failure,
             deletion_policy=load_deletion_policy(self._config.bradbury_log_deletion_policy),
         )
+        self.steps.start(log_manager, maintenance.note_gaps)
+        self._sender = ControllerRequestSender(controller, self._driver)
+        self._driver.tick_when_due(self.steps.alter_partition)
         self._upkeep = PartitionUpkeep(maintenance, self._driver, wall_ms=self._now_ms)
         moves = AlterLogDirsManager(
             self.directories,
@@ -179,6 +179,7 @@ class PartitionHost:
             self._driver.effects,
             wall_ms=self._now_ms,
             random_bytes=os.urandom,
+            note_gaps=maintenance.note_gaps,
             checkpoint=maintenance.checkpoint,
             on_storage_failure=self.steps.on_storage_failure,
         )

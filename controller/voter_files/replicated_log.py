@@ -129,7 +129,7 @@ class ReplicatedLog:
         self._log.flushing.flush()
         self._set_mark(self.log_end_offset)
 
-    # --- cluster.quorum.voter.VoterLog ------------------------------------------------------------------
+    # --- cluster.quorum.voter.VoterLog -----------------------------------------------------------
 
     @property
     def log_end_offset(self) -> int:

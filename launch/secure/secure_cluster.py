@@ -129,7 +129,8 @@ class SecureCluster:
 
     def certifier(self, namespace: str, data_dir: str) -> NodeCertifier:
         """What certifies nodes later on; `data_dir` is as for `certify`."""
-        return NodeCertifier(namespace, str(self._folder), ray.util.get_node_ip_address(), data_dir)
+        address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return NodeCertifier(namespace, str(self._folder), address, data_dir)
 
     def admin_user(self) -> AlterUserScramCredentials:
         """What makes the controller know the admin by the password of the client file."""

@@ -20,10 +20,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
-from ...cluster.broker_config import BrokerConfig
 from ...cluster.partition.follower_state import (
     FetchPosition,
     Truncate,
@@ -50,10 +49,12 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ...protocol.topic_partition import TopicIdPartition
-from ..effects import DeadlineMoved, Effects, SendFetch, SendListOffsets, SuspectNode, WorkingStep
+from ...storage.log.log_compaction import UnnotedGap
+from ..effects import DeadlineMoved, SendFetch, SendListOffsets, SuspectNode, WorkingStep
 from ..partition.replica import Replica
 from ..procedure import Procedure, Sequel
 from ..storage_work import AssignEpochs, LogFlush, begin_flush
+from .following_node import FollowingNode
 
 logger = logging.getLogger(__name__)
 
@@ -99,38 +100,6 @@ class FollowedPartition(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.replica)
-
-
-class FollowerThrottle(Protocol):
-    """How fast replicas of this node are to receive; see replication_throttle."""
-
-    def wait_to_receive_ms(self, replica: Replica) -> float: ...
-    def on_received(self, replica: Replica, size: int) -> None: ...
-
-
-class FollowingNode(Protocol):
-    """The node, as far as a fetcher knows it."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def broker_epoch(self) -> int:
-        """The epoch of this node's registration, as it is known here."""
-        ...
-
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def effects(self) -> Effects: ...
-    @property
-    def throttle(self) -> FollowerThrottle: ...
-    def truncate(self, replica: Replica, offset: int) -> None:
-        """Drop records, with the checkpoints that must know of it. Raises StorageFailure."""
-        ...
-
-    def on_storage_failure(self) -> None:
-        """A disk may have failed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -473,7 +442,12 @@ class ReplicaFetcher:
                         raise failure
                     if self._partitions.get(followed.partition_id) is not followed:
                         return
-            replica.append_as_follower(data.records, wall_ms)
+            try:
+                replica.append_as_follower(data.records, wall_ms)
+            except UnnotedGap:
+                yield from self._node.note_gaps(log)
+                self._dirty[followed.partition_id] = None  # asked for again
+                return
             self._node.throttle.on_received(replica, len(data.records))
             self._dirty[followed.partition_id] = None
         if replica.update_watermarks(data.high_watermark, data.log_start_offset):

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from ...protocol.topic_partition import TopicIdPartition
 from ..effects import WorkingStep
-from .replica_fetcher import FollowedPartition, FollowingNode, ReplicaFetcher
+from .following_node import FollowingNode
+from .replica_fetcher import FollowedPartition, ReplicaFetcher
 
 
 class FetcherSettled:

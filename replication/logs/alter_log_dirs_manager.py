@@ -37,6 +37,7 @@ from ...storage.directories.partition_directory import (
     directory_name,
     future_directory_name,
 )
+from ...storage.log.log_compaction import UnnotedGap
 from ...storage.log.partition_log import LogSlice, PartitionLog
 from ..effects import Effects, WakeAt, WorkingStep
 from ..partition.replica import Replica
@@ -138,7 +139,7 @@ class AlterLogDirsManager:
     # --- beginning and ending --------------------------------------------------------------------
 
     def move(self, topic: str, partition: int, path: str, *, now_ms: int, wall_ms: int) -> Sequel:
-        """Begin to move a partition to the directory `path`; see handlers.ports.log_dirs_port.LogDirs."""
+        """Begin to move a partition to `path`; see handlers.ports.log_dirs_port.LogDirs."""
         key = (topic, partition)
         if len(future_directory_name(topic, partition, self._new_id())) > MAX_NAME_LENGTH:
             raise InvalidTopicException(f"the name of {topic} is too long for a move")
@@ -387,7 +388,12 @@ class CopyPiece:
         piece = self._piece
         assert piece.file is not None
         data = piece.file.read_at(piece.size, piece.position)
-        self._move.future.append_as_follower(data, now_ms=self._wall_ms)
+        future = self._move.future
+        try:
+            future.append_as_follower(data, now_ms=self._wall_ms)
+        except UnnotedGap:  # a copy is scanned as if it had gaps, until it is the log
+            future.compaction.note_gaps(future.log_start_offset)
+            future.append_as_follower(data, now_ms=self._wall_ms)
 
 
 class Pause:

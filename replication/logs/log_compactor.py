@@ -1,6 +1,6 @@
 """Log compactor: which log is compacted next, and in which order its cleaning becomes the log.
 
-    checkpoint   a start must know that this log may have gaps, before it has one
+    note gaps    a start must know that this log may have some, before it has one
     map          the last offset of each key of the dirty part          in a cleaner's thread
     group        what is left of some segments, in new files, fsynced   in a cleaner's thread
     replace      it takes the place of those segments; then the next group
@@ -60,6 +60,7 @@ class LogCompactor:
         *,
         wall_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
+        note_gaps: Callable[[PartitionLog], Sequel],
         checkpoint: Callable[[], Sequel],
         on_storage_failure: Callable[[], None],
     ) -> None:
@@ -69,6 +70,7 @@ class LogCompactor:
             logs: the node's logs of this moment; those that are not compacted are passed over.
             wall_ms: the time now.
             random_bytes: as many as are asked for; nobody else may know them (see OffsetMap).
+            note_gaps: see LogFlusher.
             checkpoint: writes the checkpoints of the log directories.
             on_storage_failure: called when a log directory may have gone offline.
         """
@@ -78,6 +80,7 @@ class LogCompactor:
         self._effects = effects
         self._wall_ms = wall_ms
         self._random_bytes = random_bytes
+        self._note_gaps = note_gaps
         self._checkpoint = checkpoint
         self._on_storage_failure = on_storage_failure
         self._in_progress: set[PartitionLog] = set()
@@ -153,8 +156,7 @@ class LogCompactor:
             now_ms=started_ms,
             seed=self._random_bytes(SEED_BYTES),
         )
-        # A start must know that this log may have gaps before it has one.
-        yield from self._checkpoint()
+        yield from self._note_gaps(log)
         yield from self._in_thread(
             log, cleaning, CleanerWork(self._effects, cleaning.build_offset_map)
         )

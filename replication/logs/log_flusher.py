@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from ...protocol.errors import KafkaStorageError
 from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.partition_directory import parse_directory_name
+from ...storage.log.partition_log import PartitionLog
 from ..partition.replica import Replica
 from ..procedure import OneAtATime, Sequel
 from ..storage_work import begin_flush
@@ -74,6 +76,24 @@ class LogFlusher:
                     raise failure
         finally:
             self._checkpoint_turn.release()
+
+    def note_gaps(self, log: PartitionLog) -> Sequel:
+        """A start must know that a log may have gaps before it has one. It ends when the disk does.
+
+        Raises KafkaStorageError: it does not, and there may be no gap.
+        """
+        key = parse_directory_name(log.directory.rpartition("/")[2])
+        assert key is not None, "a copy that is being made is scanned as if it had gaps"
+        checkpoints, compaction = self._directories.of(log).checkpoints, log.compaction
+        if checkpoints.say_gaps(key):
+            return
+        before = compaction.cleaner_offset
+        compaction.note_gaps(log.log_start_offset)
+        yield from self.checkpoint()
+        if not checkpoints.say_gaps(key):
+            if before is None:
+                compaction.cleaner_offset = None
+            raise KafkaStorageError(f"the checkpoints of {log.directory} cannot be written")
 
     def settle(self) -> Sequel:
         """It ends when no checkpoint is under way."""

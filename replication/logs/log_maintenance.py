@@ -28,6 +28,7 @@ from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.disk_guard import DiskGuard
 from ...storage.disk.storage_failure import StorageFailure
+from ...storage.log.partition_log import PartitionLog
 from ...storage.log.retention import RETENTION_POLICY, DeletionPolicy, apply_retention
 from ...storage.segments.closed_segments import ListSync
 from ..effects import Effects
@@ -126,6 +127,10 @@ class LogMaintenance:
     def checkpoint(self) -> Sequel:
         """It ends when it is on the disks."""
         return self._flusher.checkpoint()
+
+    def note_gaps(self, log: PartitionLog) -> Sequel:
+        """See LogFlusher."""
+        return self._flusher.note_gaps(log)
 
     # --- rounds ----------------------------------------------------------------------------------
 

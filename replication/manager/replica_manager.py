@@ -41,7 +41,8 @@ from ..effects import (
     NoDirectoryLeft,
     WorkingStep,
 )
-from ..followers.replica_fetcher import FollowedPartition, FollowerThrottle
+from ..followers.following_node import FollowerThrottle
+from ..followers.replica_fetcher import FollowedPartition
 from ..followers.replica_fetcher_manager import ReplicaFetcherManager
 from ..logs.log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
 from ..partition.partition_effects import (
@@ -104,8 +105,10 @@ class ReplicaManager:
         self._unmade = UnmadeReplicas(self, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
-    def start(self, logs: LogManager) -> None:
+    def start(self, logs: LogManager, note_gaps: Callable[[PartitionLog], Sequel]) -> None:
+        """`note_gaps`: see LogFlusher."""
         self._logs = logs
+        self.note_gaps = note_gaps
 
     def _close(self, replica: Replica) -> None:
         self.changed.pop(replica, None)
@@ -398,7 +401,7 @@ class ReplicaManager:
 
     @property
     def broker_epoch(self) -> int:
-        """See replica_fetcher.FollowingNode."""
+        """See following_node.FollowingNode."""
         node = self.image.nodes.get(self._node.node_id)
         return -1 if node is None else node.epoch
 
@@ -423,7 +426,7 @@ class ReplicaManager:
         self.alter_partition.look_at(replica)
 
     def truncate(self, replica: Replica, offset: int) -> None:
-        """See replica_fetcher.FollowingNode."""
+        """See following_node.FollowingNode."""
         directory = self.logs.directories.of(replica.log)
         directory.truncate_log(replica.topic, replica.partition, offset)
 

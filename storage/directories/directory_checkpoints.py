@@ -181,6 +181,10 @@ class DirectoryCheckpoints:
             return True
         return any(key in offsets for key in keys for offsets in self._on_disk.values())
 
+    def say_gaps(self, key: TopicPartition) -> bool:
+        """Whether the file on the disk says that this log may have gaps."""
+        return key in self._on_disk.get(CLEANER_OFFSETS, {})
+
     def bring_up_to_date(self) -> None:
         """Write them, waiting for the disk. Raises as CheckpointWork.run."""
         work = self.begin()

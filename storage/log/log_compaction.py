@@ -25,6 +25,10 @@ from ..segments.transaction_index import AbortedTransaction
 from .local_log import LocalLog
 
 
+class UnnotedGap(Exception):
+    """What the leader sent has a gap, and a start would take that for a loss: see note_gaps."""
+
+
 class LogCompaction:
     """How far a log was compacted, and its next compaction. See cleaner_manager for when."""
 
@@ -35,12 +39,17 @@ class LogCompaction:
         self.cleaner_offset = cleaner_offset
         """Below it the log was compacted; None if it never was. May be outside the log."""
 
-    def note_gap(self, log_start_offset: int) -> None:
-        """Offsets are missing here, as the leader's log was compacted: a start that scans this log
-        must not take a gap for a loss.
+    def note_gaps(self, log_start_offset: int) -> None:
+        """Offsets may be missing, in a copy of a log that was compacted, too: a start that scans
+        this log must not take a gap for a loss.
         """
         if self.cleaner_offset is None:
             self.cleaner_offset = log_start_offset
+
+    def check_gap(self) -> None:
+        """A gap is about to be appended. Raises UnnotedGap."""
+        if self.cleaner_offset is None:
+            raise UnnotedGap
 
     def on_truncation(self, offset: int) -> None:
         """Nothing at `offset` and above is in the log any more."""

@@ -18,10 +18,8 @@ What always holds:
     Batches are stored byte for byte as they came, but for offset, leader epoch, timestamp type.
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
 another thread. Time comes in as now_ms; nothing here waits, except for the disk.
-
 Not here: which old segments go (retention), look-ups by time (timestamp_search), which replica
-leads and what is committed (cluster/partition/leader_state), the checkpoints of the directory
-(log_directory).
+leads and what is committed (cluster/partition/leader_state), the checkpoints (log_directory).
 """
 
 from __future__ import annotations
@@ -348,6 +346,7 @@ class PartitionLog:
             CorruptMessage, InvalidRecord: a batch is not sound, or of an earlier epoch than the
                 log. Nothing was appended.
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
+            UnnotedGap: one begins above it, and gaps must be noted first. Nothing was appended.
             KafkaStorageError, StorageFailure: as append_as_leader; batches before it may be in.
         """
         self.health.check()
@@ -373,7 +372,7 @@ class PartitionLog:
                     f"the leader sent epoch {header.leader_epoch}, our log has epoch {epoch}"
                 )
             if header.base_offset > expected:
-                self.compaction.note_gap(self.log_start_offset)
+                self.compaction.check_gap()
             # Only where one begins: assigned again at a later offset, the epoch that goes on would
             # begin there, and the one before it seem to end there.
             if header.leader_epoch != epoch:

@@ -15,7 +15,7 @@ from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.tests.support.killed_program import kill_at
 
 NewTopic = Callable[..., str]
-START_MS = (time.time_ns() // 86_400_000_000_000 - 3) * 86_400_000
+START_MS = (time.time_ns() // 86_400_000_000_000 - 5) * 86_400_000
 """A midnight that retention spares."""
 TABLE = "plant.turbines"
 

@@ -15,6 +15,7 @@ Whatever is read, acknowledged, truncated or elected is compared with it.
     F2  what a leader has said is deleted stays so        K1  consumers are sent into their own rack
     D1  deleted counts what all in sync have deleted      D2  nothing else is deleted, but by retention
     L3  log start <= high watermark <= log end            L7  derived state is that of the records
+    L8  a compacted log has the last of each key          (simulated_ledger)
     P1  the first replicas are in as many racks as there can be (simulated_cluster)
 
 Where more machines have lost data at once than the settings promise to survive, a partition is
@@ -23,7 +24,6 @@ Where more machines have lost data at once than the settings promise to survive,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
@@ -35,10 +35,12 @@ from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 
 from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
+from .simulated_ledger import Ledger, Ledgers
 from .simulated_log_checks import Violation, check_derived, check_log
 
 if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
+    from bradbury.replication.logs.log_compactor import LogCompactor
 
     from ..world.simulated_cluster import SimulatedCluster
     from ..world.simulated_controller import SimulatedController
@@ -48,43 +50,17 @@ if TYPE_CHECKING:
 KEPT_LINES = 4_000
 
 
-@dataclass
-class Ledger:
-    """What was sent, acknowledged and read of one partition."""
-
-    committed: list[Batch] = field(default_factory=list)
-    by_offset: dict[int, Batch] = field(default_factory=dict)
-    committed_end: int = 0
-    lossy: set[int] = field(default_factory=set)
-    """Nodes that have lost data and are not known to have it again."""
-    is_damaged: bool = False
-    acknowledged: int = 0
-    read: int = 0
-    deleted: int = 0
-    """Somebody wanted the records below this to be deleted."""
-    ends: list[tuple[int, int]] = field(default_factory=list)
-    """(time, committed_end) of each commit."""
-
-    def commit(self, batch: Batch, now_ms: int) -> None:
-        self.ends.append((now_ms, batch.next_offset))
-        self.committed.append(batch)
-        self.by_offset[batch.base_offset] = batch
-        self.committed_end = batch.next_offset
-
-
-class Ledgers(dict[Ledger]):
-    """Of a partition that nobody writes to there is nothing to keep."""
-
-    def __missing__(self, partition_id: TopicPartition) -> Ledger:
-        return Ledger()
-
-
 class Oracle:
     """Told by the simulated parts what they do. Raises Violation."""
 
     def __init__(self, cluster: SimulatedCluster, partitions: list[TopicPartition]) -> None:
         self._cluster = cluster
-        self.ledgers = Ledgers({partition_id: Ledger() for partition_id in partitions})
+        self.ledgers = Ledgers(
+            {
+                partition_id: Ledger(is_compacted=cluster.is_compacted(partition_id))
+                for partition_id in partitions
+            }
+        )
         self.image = MetadataImage()
         """The newest that is committed."""
         self._entries: dict[int, bytes] = {}
@@ -100,6 +76,7 @@ class Oracle:
         self.truncations = 0
         self.reassignments = 0
         self.deletions = 0
+        self.cleanings = 0
 
     def note(self, partition_id: TopicPartition | None, text: str) -> None:
         """A line of the transcript."""
@@ -174,6 +151,16 @@ class Oracle:
 
     def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger, invariant: str) -> None:
         start = replica.log.log_start_offset
+        if ledger.is_compacted:
+            if replica.log.log_end_offset < ledger.committed_end:
+                raise Violation(
+                    invariant,
+                    f"{replica} ends at {replica.log.log_end_offset}, committed is everything "
+                    f"below {ledger.committed_end}",
+                    replica.partition_id,
+                )
+            ledger.check_compacted(replica.log, str(replica), replica.partition_id)
+            return
         found = read_batches(replica.log, start, replica.log.log_end_offset)
         kept = [batch for batch in ledger.committed if batch.next_offset > start]
         for mine, committed in zip(found, kept, strict=False):
@@ -209,9 +196,9 @@ class Oracle:
                 partition_id,
             )
         for batch in read_batches(log, max(start, log.log_start_offset), end):
-            committed = ledger.by_offset.get(batch.base_offset)
             if batch.base_offset < ledger.committed_end:
-                if committed != batch:
+                if not ledger.holds(batch):
+                    committed = ledger.by_offset.get(batch.base_offset)
                     raise Violation(
                         "R4", f"{replica} commits {batch}, committed is {committed}", partition_id
                     )
@@ -219,6 +206,8 @@ class Oracle:
                 if batch.base_offset != ledger.committed_end:
                     raise Violation("R4", f"{replica} leaves a gap before {batch}", partition_id)
                 ledger.commit(batch, self._cluster.clock.now_ms)
+                if ledger.is_compacted:
+                    ledger.note_records(log, batch)
         if replica.leader is not None:
             self._check_in_sync(replica, ledger)
             self._cluster.on_committed(replica)
@@ -240,7 +229,8 @@ class Oracle:
             else:
                 has_it = replica.log.log_end_offset >= end and (
                     replica.log.log_start_offset > last.base_offset
-                    or read_batches(replica.log, last.base_offset, end) == [last]
+                    or [*map(ledger.holds, read_batches(replica.log, last.base_offset, end))]
+                    == [True]
                 )
             if not has_it:
                 raise Violation(
@@ -266,8 +256,18 @@ class Oracle:
         if ledger.is_damaged:
             return
         for batch in read_batches(log, max(offset, log.log_start_offset), log.log_end_offset):
-            if ledger.by_offset.get(batch.base_offset) == batch:
+            if ledger.holds(batch):
                 raise Violation("R4", f"{replica} drops {batch}, which is committed", partition_id)
+
+    def on_cleaned(
+        self, node: SimulatedNode, compactor: LogCompactor, cleaned: list[PartitionLog]
+    ) -> None:
+        """A cleaning has ended on this node."""
+        if compactor.uncleanable and "damage" not in self._cluster.swarm.kinds:
+            raise Violation("L8", f"node {node.node_id}: {[*compactor.uncleanable.values()]}")
+        self.cleanings += len(cleaned)
+        for log in cleaned:
+            self.note(None, f"node {node.node_id} has compacted {log.directory}")
 
     # --- metadata --------------------------------------------------------------------------------
 
@@ -528,9 +528,14 @@ class Oracle:
                 log = replica.log
                 check_log(log, partition_id)
                 found = read_batches(log, log.log_start_offset, log.log_end_offset)
-                check_derived(log, found, partition_id)
+                if not ledger.is_compacted:
+                    check_derived(log, found, partition_id)
+                elif not ledger.is_damaged:
+                    ledger.check_compacted(log, str(replica), partition_id)
                 for batch in found:
                     key = batch.base_offset, batch.leader_epoch
+                    if ledger.is_compacted and key in seen:
+                        batch = batch._replace(crc=seen[key].crc)
                     if seen.setdefault(key, batch) != batch:
                         raise Violation("R2", f"{batch} and {seen[key]}", partition_id)
                 is_kept = self._cluster.swarm.retention_ms < 0
@@ -545,7 +550,7 @@ class Oracle:
                     for batch in found:
                         if batch.next_offset > log.high_watermark:
                             break
-                        if ledger.by_offset.get(batch.base_offset) != batch:
+                        if not ledger.holds(batch):
                             raise Violation("R4", f"{replica} has {batch}", partition_id)
 
     def check_end(self) -> None:
@@ -564,6 +569,8 @@ class Oracle:
                 self._cluster.nodes[node_id].replicas[partition_id].log
                 for node_id in self._cluster.replicas_of(partition_id)
             ]
+            if ledger.is_compacted:
+                continue  # check_all has looked at each of them
             start = max(log.log_start_offset for log in held)
             logs = [read_batches(log, start, log.log_end_offset) for log in held]
             if any(each != logs[0] for each in logs):

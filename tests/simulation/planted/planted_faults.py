@@ -11,6 +11,7 @@ from random import Random
 from ..world.simulated_swarm import MEMBER_KINDS, TRANSACTION_KINDS, Swarm
 from . import (
     planted_in_access,
+    planted_in_compaction,
     planted_in_controllers,
     planted_in_decisions,
     planted_in_directories,
@@ -27,6 +28,7 @@ __all__ = [
     "MASKED",
     "planted",
     "planted_in_access",
+    "planted_in_compaction",
     "planted_in_controllers",
     "planted_in_decisions",
     "planted_in_directories",
@@ -73,6 +75,7 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "racks": 0,
         "throttled": False,
         "access": False,
+        "compacts": False,
     }
     swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
     absent = () if swarm.groups else MEMBER_KINDS

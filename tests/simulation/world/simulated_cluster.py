@@ -20,7 +20,6 @@ from bradbury.cluster.broker_config import RACK_AWARE, BrokerConfig
 from bradbury.cluster.metadata.metadata_image import MetadataImage, NodeImage
 from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
-    ConfigRecord,
     EpochRecord,
     MetadataRecord,
     PartitionRecord,
@@ -55,14 +54,13 @@ from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
 from .simulated_swarm import Swarm
+from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
 from .simulated_voter import ask_at_once, open_voter
 
-TOPIC = "t"
 TOPIC_ID = UUID(int=7)
 FORMED = (EpochRecord, ClusterRecord)
 """Records that the first controller of a new cluster writes."""
 OFFSETS_ID = UUID(int=8)
-TRANSACTIONAL_TOPIC = "x"
 TRANSACTIONAL_ID = UUID(int=9)
 TRANSACTIONS_ID = UUID(int=10)
 TRANSACTIONAL_PARTITIONS = 2
@@ -210,23 +208,7 @@ class SimulatedCluster:
         ]
         for name, topic_id in self.topics().items():
             records.append(TopicRecord(topic_id=str(topic_id), name=name))
-            records.append(
-                ConfigRecord(
-                    resource="topic",
-                    name=name,
-                    key="min.insync.replicas",
-                    value=str(self.swarm.min_insync),
-                )
-            )
-            records.append(
-                ConfigRecord(
-                    resource="topic", name=name, key="unclean.leader.election.enable", value="false"
-                )
-            )
-        for name in self.topics().keys() - {TOPIC}:
-            for key, value in (("flush.messages", "1"), ("retention.ms", "-1")):
-                if key == "retention.ms" or name != TRANSACTIONAL_TOPIC:
-                    records.append(ConfigRecord(resource="topic", name=name, key=key, value=value))
+        records += topic_configs(self.swarm, self.topics())
         records += [
             PartitionRecord(
                 topic_id=str(self.topics()[name]),
@@ -301,6 +283,9 @@ class SimulatedCluster:
             topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
             topics[TRANSACTIONS_TOPIC] = TRANSACTIONS_ID
         return topics
+
+    def is_compacted(self, partition_id: TopicPartition) -> bool:
+        return self.swarm.compacts and partition_id[0] in COORDINATED
 
     def take_producer_id(self) -> int:
         return next(self._producer_ids)

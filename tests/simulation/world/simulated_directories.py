@@ -7,25 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.effects import DirectoryFailed, EndMove, NoDirectoryLeft
+from bradbury.replication.effects import (
+    DirectoryFailed,
+    EndMove,
+    NoDirectoryLeft,
+    RunCleanerWork,
+)
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
+from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_maintenance import ROUND_MS, LogMaintenance
 from bradbury.replication.logs.log_manager import LogManager
 from bradbury.replication.partition.partition_effects import ResumeMove
+from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import Sequel
+from bradbury.storage.cleaner.cleaner import CleaningAborted
+from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
+from bradbury.storage.log.log_damage import SegmentExamination
+from bradbury.storage.log.partition_log import PartitionLog
+
+from ..clients.simulated_log_checks import Violation
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
 
 PATHS = ("/data", "/more")
+CLEANER_MS = 150
+LOOK_MS = 100
 
 
 class SimulatedDirectories:
@@ -55,7 +71,6 @@ class SimulatedDirectories:
             new_id=self._new_id,
             on_storage_failure=steps.on_storage_failure,
         )
-        steps.start(self.log_manager)
         self._maintenance = LogMaintenance(
             directories,
             steps.by_partition,
@@ -64,6 +79,7 @@ class SimulatedDirectories:
             changed=steps.changed,
             on_storage_failure=steps.on_storage_failure,
         )
+        steps.start(self.log_manager, self._maintenance.note_gaps)
         self._maintenance.begin()
         self._moves = AlterLogDirsManager(
             directories,
@@ -77,6 +93,23 @@ class SimulatedDirectories:
         driver.on(DirectoryFailed, lambda effect: self.lifecycle.on_directory_failed())
         driver.on(NoDirectoryLeft, lambda effect: node.end(effect.reason))
         driver.on(EndMove, self._end_move)
+        driver.on(RunCleanerWork, self._run_cleaner_work)
+        self.compactor = LogCompactor(
+            lambda: [replica.log for replica in steps.by_partition.values()],
+            CleanerConfig(dedupe_buffer_size=node.cluster.random.choice((300, 1 << 20))),
+            driver.effects,
+            wall_ms=node.now_ms,
+            random_bytes=node.cluster.random.randbytes,
+            note_gaps=self._maintenance.note_gaps,
+            checkpoint=self._maintenance.checkpoint,
+            on_storage_failure=steps.on_storage_failure,
+        )
+        self._is_stopping = False
+        self._is_cleaning = False
+        self._when_cleaned: list[Callable[[], None]] = []
+        if swarm.compacts:
+            node.process.after(node.cluster.random.randrange(CLEANER_MS), self._clean)
+            node.process.after(LOOK_MS, self._examine)
         driver.on(ResumeMove, self._resume_move)
         node.process.after(ROUND_MS, self._keep_up)
 
@@ -107,11 +140,18 @@ class SimulatedDirectories:
             yield from node.steps.shut_down(directories)
             self.lifecycle.on_closed()
 
-        directories = self.lifecycle.end()
-        if directories is not None:
-            node.steps.halt()
-            self._maintenance.halt()
-            node.driver.run(sequel(directories), then)
+        def close() -> None:
+            directories = self.lifecycle.end()
+            if directories is not None:
+                self._maintenance.halt()
+                node.driver.run(sequel(directories), then)
+
+        node.steps.halt()
+        self._is_stopping = True
+        if self._is_cleaning:
+            self._when_cleaned.append(close)
+        else:
+            close()
 
     def _keep_up(self) -> None:
         """As actors/replication/partition_upkeep does."""
@@ -123,6 +163,67 @@ class SimulatedDirectories:
             self._node.process.after(ROUND_MS, self._keep_up)
 
         self._node.driver.run(self._maintenance.due_rounds(now_ms, now_ms), again)
+
+    # --- the cleaner -----------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        """As a worker of actors/replication/log_cleaner does."""
+        node = self._node
+        cleaned: list[PartitionLog] = []
+
+        def again(error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self._is_cleaning = False
+            node.cluster.oracle.on_cleaned(node, self.compactor, cleaned)
+            while self._when_cleaned:
+                self._when_cleaned.pop()()
+            if not self._is_stopping:
+                node.process.after(CLEANER_MS, self._clean)
+
+        self._is_cleaning = True
+        node.driver.run(self.compactor.clean_filthiest(cleaned), again)
+
+    def _run_cleaner_work(self, effect: RunCleanerWork) -> None:
+        """In a thread of its own: anything may happen before it begins, and until its step knows."""
+        node = self._node
+        random, slowest = node.cluster.random, 4 * node.cluster.swarm.fsync_ms
+
+        def progress(size: int) -> None:
+            if self._is_stopping:
+                raise CleaningAborted("the cleaner stops")
+
+        def run() -> None:
+            failure: Exception | None = None
+            try:
+                effect.work.run(progress)
+            except (OSError, KafkaError, CleaningAborted) as error:
+                failure = error
+            node.process.after(random.randrange(slowest), lambda: done(failure))
+
+        def done(failure: Exception | None) -> None:
+            effect.step.on_work_done(effect.work, failure, node.clock.now_ms)
+            node.driver.carry_out()
+
+        node.process.after(random.randrange(slowest), run)
+
+    def _examine(self) -> None:
+        """What a reader has stumbled over, as actors/replication/log_scrubber does."""
+        node = self._node
+        for replica in list(node.steps.by_partition.values()):
+            damage = replica.log.damage
+            for segment in list(damage.suspects):
+                examination = damage.begin_examination(segment)
+                if examination is not None:
+                    examine = partial(self._complete, replica, examination)
+                    node.process.after(node.cluster.swarm.fsync_ms, examine)
+        node.process.after(LOOK_MS, self._examine)
+
+    def _complete(self, replica: Replica, examination: SegmentExamination) -> None:
+        examination.run()
+        found = replica.log.damage.complete_examination(examination)
+        if found and "damage" not in self._node.cluster.swarm.kinds:
+            raise Violation("L8", f"{replica} is whole, and is said to have lost {found}")
 
     # --- moves between them ----------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Outcome:
     damaged: int = 0
     reassignments: int = 0
     deletions: int = 0
+    cleanings: int = 0
     offset_commits: int = 0
     generations: int = 0
 
@@ -71,6 +72,7 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.faults = cluster.faults.count
         outcome.reassignments = oracle.reassignments
         outcome.deletions = oracle.deletions
+        outcome.cleanings = oracle.cleanings
         outcome.offset_commits = cluster.group_oracle.commits
         outcome.generations = cluster.group_oracle.generations
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
@@ -95,6 +97,8 @@ class Totals:
     """Reassignments that were completed or cancelled."""
     deletions: int = 0
     """DeleteRecords that were answered."""
+    cleanings: int = 0
+    """Compactions of a log that came to their end."""
     offset_commits: int = 0
     """Acknowledged, by partition."""
     generations: int = 0
@@ -117,6 +121,7 @@ class Totals:
             "damaged",
             "reassignments",
             "deletions",
+            "cleanings",
             "offset_commits",
             "generations",
         ):

@@ -101,6 +101,8 @@ class Swarm:
     """Replication is throttled to less than what is written, until the calm."""
     log_errors: float = 0.0
     """How often a coordinator's log refuses an append, says it failed, or cannot be read."""
+    compacts: bool = False
+    """The coordinators' partitions are compacted, in small segments."""
     access: bool = False
     """Rules of access, users' credentials and tokens are changed."""
 
@@ -204,7 +206,10 @@ class Swarm:
                 stray_markers=sometimes(0.4, 0.3),
                 slow_verification=sometimes(0.4, 0.3),
             )
-        return replace(swarm, access=random.random() < 0.3)
+        swarm = replace(swarm, access=random.random() < 0.3)
+        if (groups or swarm.transactional_ids) and random.random() < 0.6:
+            swarm = replace(swarm, compacts=True, segment_bytes=random.choice((600, 1_500)))
+        return swarm
 
     @property
     def has_group_coordinators(self) -> bool:

@@ -17,6 +17,7 @@ from bradbury.protocol.errors import (
     RecordListTooLarge,
 )
 from bradbury.protocol.records.record_batch import build_batch, check_batch, compute_crc, stamp
+from bradbury.storage.log.log_compaction import UnnotedGap
 from bradbury.storage.log.timestamp_search import begin_search
 from bradbury.storage.log_config import LogConfig
 from bradbury.tests.support.storage.batches import make_batch
@@ -219,6 +220,10 @@ def test_a_follower_keeps_the_gaps_that_compaction_left(tmp_path: Path) -> None:
         batch[0:8] = long(base_offset)
         batch[12:16] = integer(0)
         batches.append(bytes(batch))
+    with pytest.raises(UnnotedGap):  # a start would take it for a loss
+        log.append_as_follower(b"".join(batches), now_ms=1)
+    assert log.log_end_offset == 0
+    log.compaction.note_gaps(log.log_start_offset)
     log.append_as_follower(b"".join(batches), now_ms=1)
     assert log.log_end_offset == 2**33 + 2
     assert len(log.segments) == 2, "an offset that does not fit an index begins a segment"

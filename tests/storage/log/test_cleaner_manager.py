@@ -121,9 +121,8 @@ def test_the_checkpoint_is_kafkas_and_survives_a_restart(tmp_path: Path) -> None
     log = directory.create_log("t", 3, TOPIC_ID, config())
     directory.create_log("never-compacted", 0, TOPIC_ID, LogConfig())
     fill(log, 6)
-    log.compaction.note_gap(
-        log.log_start_offset
-    )  # as begin_cleaning does; then the checkpoint, then segments are replaced
+    # As before a cleaning: noted, then on the disk, then segments are replaced.
+    log.compaction.note_gaps(log.log_start_offset)
     first = directory.checkpoints.begin()
     assert first is not None
     first.run()
