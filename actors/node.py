@@ -22,7 +22,7 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ..protocol.topic_partition import TopicPartition
 from ..replication.partition.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
@@ -155,8 +156,11 @@ class NoPartitions:
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log.log_start_offset  # which raises
 
-    async def keep_log_starts(self) -> None:
+    async def keep_log_starts(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError]:
         """There are none."""
+        return {}
 
 
 class NoThrottle:

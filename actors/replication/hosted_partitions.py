@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ...handlers.ports.replica_port import LeaderReplica
-from ...protocol.errors import NotLeaderOrFollower
+from ...protocol.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from ...protocol.topic_partition import TopicPartition
 from ...replication.partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
@@ -15,6 +17,7 @@ from ...replication.partition.partition_effects import (
 from ...replication.partition.replica import LeadershipEnded, Replica
 from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...replication.partition.served_replicas import ServedReplicas
+from ...storage.log.partition_log import PartitionLog
 from ..loop.step_driver import StepDriver
 from .hosted_log_dirs import HostedLogDirs
 from .hosted_replica import HostedReplica
@@ -98,10 +101,24 @@ class HostedPartitions:
         """See handlers.ports.replica_port.Partitions."""
         return self._serving.delete_records(topic, partition, before_offset)
 
-    async def keep_log_starts(self) -> None:
+    async def keep_log_starts(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError]:
         """See handlers.ports.replica_port.Partitions."""
         assert self._upkeep is not None, "start() comes first"
-        await self._upkeep.checkpoint()
+        errors: dict[TopicPartition, KafkaError] = {}
+        logs: dict[TopicPartition, PartitionLog] = {}
+        for key in partitions:
+            try:
+                logs[key] = self._serving.leader_of(*key).log
+            except KafkaError as error:  # since it was deleted
+                errors[key] = error
+        for health, log in {log.health: log for log in logs.values()}.items():
+            try:
+                await self._upkeep.checkpoint(log)
+            except KafkaStorageError as error:
+                errors |= {key: error for key, each in logs.items() if each.health is health}
+        return errors
 
     # --- effects ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from ...replication.logs.log_maintenance import ROUND_MS, LogMaintenance
+from ...storage.log.partition_log import PartitionLog
 from ..loop.step_driver import StepDriver
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ class PartitionUpkeep:
             await self._task
         await self._driver.run(self._steps.settle())
 
-    async def checkpoint(self) -> None:
-        """Returns when it is on the disks."""
-        await self._driver.run(self._steps.checkpoint())
+    async def checkpoint(self, log: PartitionLog) -> None:
+        """Returns when it is on the disks. Raises KafkaStorageError: not for that of `log`."""
+        await self._driver.run(self._steps.checkpoint(log))
 
     async def _keep_up(self) -> None:
         while not self._is_stopped.is_set():

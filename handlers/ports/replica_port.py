@@ -6,12 +6,14 @@ What is not awaitable is immediate and of this moment; see context for how handl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ...cluster.partition.leader_state import FollowerFetch
+from ...protocol.errors import KafkaError
 from ...protocol.records.fetch_response import FileSlice
 from ...protocol.records.record_batch import NO_SEQUENCE
+from ...protocol.topic_partition import TopicPartition
 from ...replication.partition.delayed_fetches import FetchWaiter
 from ...storage.log.partition_log import PartitionLog
 from ...storage.producers.verification_guard import VerificationGuard
@@ -236,6 +238,11 @@ class Partitions(Protocol):
         """
         ...
 
-    async def keep_log_starts(self) -> None:
-        """Make all log start offsets durable. A disk that fails takes its partitions offline."""
+    async def keep_log_starts(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError]:
+        """Make the log start offsets durable. A disk that fails takes its partitions offline.
+
+        Returns those that could not be, as their disk has failed or is full.
+        """
         ...

@@ -33,17 +33,24 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         )
         for topic in request.topics
     ]
-    if any(not each.error_code for topic in topics for each in topic.partitions):
-        await context.node.partitions.keep_log_starts()
+    deleted = [
+        (topic.name, each) for topic in topics for each in topic.partitions if not each.error_code
+    ]
+    if deleted:
+        errors = await context.node.partitions.keep_log_starts(
+            [(topic, result.partition_index) for topic, result in deleted]
+        )
         deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
         await asyncio.gather(
             *(
-                _await_replicas(topic.name, result, context, deadline)
-                for topic in topics
-                for result in topic.partitions
-                if not result.error_code
+                _await_replicas(topic, result, context, deadline)
+                for topic, result in deleted
+                if (topic, result.partition_index) not in errors
             )
         )
+        for topic, result in deleted:
+            if (error := errors.get((topic, result.partition_index))) is not None:
+                result.error_code, result.low_watermark = error.code, -1
     return DeleteRecordsResponse(topics=topics)
 
 

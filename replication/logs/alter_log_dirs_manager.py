@@ -220,6 +220,7 @@ class AlterLogDirsManager:
             while not self._switch(move, source):
                 yield [Turn(self._effects)]
                 yield from self._catch_up(move)
+                yield from self._note_gaps(move)
             yield from self._finish(move, source)
         except NothingToMove:
             yield from self._give_up(move)
@@ -277,16 +278,28 @@ class AlterLogDirsManager:
         forgetting = move.directory.checkpoints.begin_forgetting([move.key])
         if forgetting is not None:
             yield from _run(forgetting)
+        yield from self._note_gaps(move)
         assert log.topic_id is not None
         self._directories.placements.assign((log.topic_id, move.key[1]), move.directory)
         yield from self._write_note()
         return self._directories.of(self._log(move))
+
+    def _note_gaps(self, move: Move) -> Sequel:
+        """A start must know that the copy may have gaps before it is the log."""
+        if self._log(move).compaction.cleaner_offset is not None:
+            move.directory.checkpoints.expect_gaps(move.key, True)
+            work = move.directory.checkpoints.begin()
+            if work is not None:
+                yield from _run(work)
 
     def _switch(self, move: Move, source: LogDirectory) -> bool:
         """Put the copy in the log's place, in one step; False if too much is missing for that."""
         log, future = self._log(move), move.future
         if log.local.truncations != move.truncations:
             return False  # what was dropped was copied, though both may have the same end again
+        cleaner_offset, checkpoints = log.compaction.cleaner_offset, move.directory.checkpoints
+        if cleaner_offset is not None and not checkpoints.say_gaps(move.key):
+            return False
         copied = 0
         while future.log_end_offset != log.log_end_offset:
             piece = self._missing(move, LAST_BYTES)
@@ -301,11 +314,13 @@ class AlterLogDirsManager:
         if log.epochs.latest_epoch != future.epochs.latest_epoch:
             future.local.assign_epochs(log.epochs.entries)
         future.high_watermark = log.high_watermark
+        future.compaction.cleaner_offset = cleaner_offset
         future.advance_log_start_offset(log.log_start_offset)
         future.local.reconfigure(log.config)
         move.directory.rename_log(future, directory_name(*move.key))
         del move.directory.future_logs[move.key]
         move.directory.logs[move.key] = future
+        checkpoints.expect_gaps(move.key, False)
         source.release_log(*move.key)
         del self._moves[move.key]
         move.replica.replace_log(future)
@@ -333,6 +348,7 @@ class AlterLogDirsManager:
         if self._moves.get(move.key) is not move:
             return
         del self._moves[move.key]
+        move.directory.checkpoints.expect_gaps(move.key, False)
         try:
             yield from self._remove_copy(move)
         except KafkaError:
@@ -391,7 +407,7 @@ class CopyPiece:
         future = self._move.future
         try:
             future.append_as_follower(data, now_ms=self._wall_ms)
-        except UnnotedGap:  # a copy is scanned as if it had gaps, until it is the log
+        except UnnotedGap:  # noted on the disk before it is the log
             future.compaction.note_gaps(future.log_start_offset)
             future.append_as_follower(data, now_ms=self._wall_ms)
 

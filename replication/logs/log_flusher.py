@@ -57,11 +57,18 @@ class LogFlusher:
                 if failure is not None:
                     raise failure
                 flush.complete()
+                replica.on_flushed()
             except KafkaStorageError:
+                if replica.log.health.failure is None:  # it is full, and may have room again
+                    self._changed[replica] = None
                 self._on_storage_failure()
 
-    def checkpoint(self) -> Sequel:
-        """It ends when it is on the disks."""
+    def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
+        """It ends when it is on the disks.
+
+        Raises KafkaStorageError: it is not, for the directory of `log`.
+        """
+        found: KafkaStorageError | None = None
         try:
             # Two at a time would rename each other's files away. Cancelled here, it has the turn.
             yield [self._checkpoint_turn]
@@ -72,10 +79,16 @@ class LogFlusher:
                 [failure] = yield [work]
                 if isinstance(failure, KafkaStorageError):
                     self._on_storage_failure()
+                    if log is not None and log.health is directory.health:
+                        found = failure
                 elif failure is not None:
                     raise failure
         finally:
             self._checkpoint_turn.release()
+        if found is not None:
+            raise found
+        if log is not None:
+            log.health.check()  # its directory may have gone offline before it had its turn
 
     def note_gaps(self, log: PartitionLog) -> Sequel:
         """A start must know that a log may have gaps before it has one. It ends when the disk does.
@@ -83,17 +96,18 @@ class LogFlusher:
         Raises KafkaStorageError: it does not, and there may be no gap.
         """
         key = parse_directory_name(log.directory.rpartition("/")[2])
-        assert key is not None, "a copy that is being made is scanned as if it had gaps"
+        assert key is not None, "a copy that is being made is no log yet"
         checkpoints, compaction = self._directories.of(log).checkpoints, log.compaction
         if checkpoints.say_gaps(key):
             return
         before = compaction.cleaner_offset
         compaction.note_gaps(log.log_start_offset)
-        yield from self.checkpoint()
-        if not checkpoints.say_gaps(key):
+        try:
+            yield from self.checkpoint(log)
+        except KafkaStorageError:
             if before is None:
                 compaction.cleaner_offset = None
-            raise KafkaStorageError(f"the checkpoints of {log.directory} cannot be written")
+            raise
 
     def settle(self) -> Sequel:
         """It ends when no checkpoint is under way."""

@@ -124,9 +124,9 @@ class LogMaintenance:
         """It ends when no checkpoint is under way."""
         return self._flusher.settle()
 
-    def checkpoint(self) -> Sequel:
-        """It ends when it is on the disks."""
-        return self._flusher.checkpoint()
+    def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
+        """See LogFlusher."""
+        return self._flusher.checkpoint(log)
 
     def note_gaps(self, log: PartitionLog) -> Sequel:
         """See LogFlusher."""

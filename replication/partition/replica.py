@@ -223,6 +223,7 @@ class Replica:
                 leader.on_append(result.base_offset, now_ms)
                 self.fetches.wake_followers(len(batch))
             self._advance(len(batch))
+            health.check()
         return result
 
     def is_committed(self, offset: int) -> bool:
@@ -304,7 +305,9 @@ class Replica:
         self._advance(EVERYTHING)
 
     def on_storage_failure(self) -> None:
-        """Its disk has failed a flush, or somebody who has read its log."""
+        """Its disk has failed or refused a flush, or failed somebody who has read its log."""
+        if self.log.health.failure is None:
+            self._host.changed[self] = None  # refused, it is tried again
         self._host.on_storage_failure()
 
     def replace_log(self, log: PartitionLog) -> None:

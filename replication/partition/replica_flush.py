@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ...protocol.errors import KafkaStorageError
 from ...storage.log.partition_log import PartitionLog
 from ..effects import Effects, RunWork, WorkingStep
 from ..storage_work import LogFlush, begin_flush
@@ -19,7 +20,9 @@ class FlushingReplica(Protocol):
         ...
 
     def on_storage_failure(self) -> None:
-        """The disk has failed; everybody who waits is answered."""
+        """The disk has failed, and everybody who waits is answered; or it has no room, and log
+        maintenance tries again.
+        """
         ...
 
 
@@ -36,7 +39,11 @@ class ReplicaFlush:
         """Unless one is on its way."""
         if self._is_flushing:
             return
-        flush = begin_flush(self._replica.log)
+        try:
+            flush = begin_flush(self._replica.log)
+        except KafkaStorageError:
+            self._replica.on_storage_failure()
+            return
         if flush is not None:
             self._is_flushing = True
             self._effects.append(RunWork(self, flush))

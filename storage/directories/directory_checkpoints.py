@@ -84,6 +84,7 @@ class DirectoryCheckpoints:
         self._begun = 0
         self._done = 0
         self._logs: Mapping[TopicPartition, PartitionLog] | None = None
+        self._expected_gaps: set[TopicPartition] = set()
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
         """Recovery points, high watermarks, log starts; a file that is absent, damaged or not
@@ -153,7 +154,8 @@ class DirectoryCheckpoints:
                 key: max(log.log_start_offset, log.segments[0].base_offset)
                 for key, log in logs.items()
             },
-            CLEANER_OFFSETS: {
+            CLEANER_OFFSETS: dict.fromkeys(self._expected_gaps, 0)
+            | {
                 key: log.compaction.cleaner_offset
                 for key, log in logs.items()
                 if log.compaction.cleaner_offset is not None
@@ -180,6 +182,13 @@ class DirectoryCheckpoints:
         if self._done < self._begun:
             return True
         return any(key in offsets for key in keys for offsets in self._on_disk.values())
+
+    def expect_gaps(self, key: TopicPartition, is_expected: bool) -> None:
+        """A copy that may have gaps is about to become this log; or it did, or it does not."""
+        if is_expected:
+            self._expected_gaps.add(key)
+        else:
+            self._expected_gaps.discard(key)
 
     def say_gaps(self, key: TopicPartition) -> bool:
         """Whether the file on the disk says that this log may have gaps."""

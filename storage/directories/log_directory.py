@@ -194,7 +194,8 @@ class LogDirectory:
 
         Raises:
             DataDirectoryError: it has another one already.
-            StorageFailure: the disk failed.
+            KafkaStorageError: the disk is full.
+            StorageFailure: it failed.
         """
         given = DirectoryIdentity(
             directory_id=self.identity.directory_id, cluster_id=cluster_id, node_id=node_id
@@ -204,7 +205,8 @@ class LogDirectory:
             try:
                 write_identity(self._file_system, self.path, identity)
             except OSError as error:
-                raise self.health.fail(f"writing the identity of {self.path}", error) from error
+                what = f"writing the identity of {self.path}"
+                raise refused_or_failed(self.health, what, error) from error
             self.identity = identity
 
     def load_logs(
@@ -315,8 +317,8 @@ class LogDirectory:
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:
-        """Nothing is known of a copy's offsets, so it is scanned from its start. It may have gaps,
-        as the copy of a compacted log.
+        """Nothing is known of a copy's offsets, so it is scanned from its start. A gap may be what
+        a power loss has left: what is behind it goes, and is copied again.
         """
         assert key is not None
         if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
@@ -327,7 +329,6 @@ class LogDirectory:
             self._topic_id(directory),
             config_for(key[0]),
             clean=False,
-            cleaner_offset=0,
         )
         self.future_logs[key] = log
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..disk.file_system import File
-from ..disk.storage_failure import DirectoryHealth
+from ..disk.storage_failure import DirectoryHealth, refused_or_failed
 from ..producers.producer_recovery import snapshot_path
 from ..segments.closed_segments import CLOSED_SEGMENTS
 from ..segments.log_segment import LogSegment
@@ -100,7 +100,11 @@ class LogFlushing:
     def begin_flush(self) -> FlushWork | None:
         """What must be fsynced so that all records of this moment are safe; None if all are.
 
-        Call run() on it, in any thread, then complete_flush() here. Raises StorageFailure.
+        Call run() on it, in any thread, then complete_flush() here.
+
+        Raises:
+            KafkaStorageError: the disk is full; all is as it was.
+            StorageFailure: the disk failed.
         """
         local = self._local
         segments, health = local.segments, local.health
@@ -108,9 +112,15 @@ class LogFlushing:
         log_end_offset = segments.active.next_offset
         if self.recovery_point == log_end_offset and not local.is_directory_dirty:
             return None
+        unflushed = segments.from_offset(self.recovery_point)
+        try:
+            for segment in unflushed:
+                segment.transaction_index.write_out()
+        except OSError as error:
+            raise refused_or_failed(health, f"flushing {local.directory}", error) from error
         files: list[File] = []
         try:
-            for segment in segments.from_offset(self.recovery_point):
+            for segment in unflushed:
                 files.append(segment.file)
                 files += self._unsynced_transactions(segment)
                 if segment is not segments.active:
@@ -143,7 +153,6 @@ class LogFlushing:
         index = segment.transaction_index
         if not index.is_unsynced:
             return []
-        index.write_out()
         index.is_unsynced = False
         if not self._local.file_system.exists(index.path):
             return []

@@ -1,12 +1,19 @@
-"""What must hold of each log of the simulation by itself: L3 and L7 of simulated_oracle."""
+"""What must hold of each log of the simulation by itself: L3 and L7 of simulated_oracle; and what
+its other checks need.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
+from ..world.simulated_network import VirtualClock
 from ..world.simulated_replica import Batch
+
+LATE_MS = 500
 
 
 class Violation(AssertionError):
@@ -17,6 +24,23 @@ class Violation(AssertionError):
     ) -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant, self.partition_id = invariant, partition_id
+
+
+class FormerReplicas:
+    """Which nodes had a replica a moment ago: so old may be what a leader tells a reader."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._until_ms: dict[tuple[TopicPartition, int], int] = {}
+
+    def note(self, partition_id: TopicPartition, node_ids: Iterable[int]) -> None:
+        """They have none any more."""
+        for node_id in node_ids:
+            self._until_ms[partition_id, node_id] = self._clock.now_ms
+
+    def was(self, partition_id: TopicPartition, node_id: int) -> bool:
+        until_ms = self._until_ms.get((partition_id, node_id), -LATE_MS)
+        return until_ms > self._clock.now_ms - LATE_MS
 
 
 def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:

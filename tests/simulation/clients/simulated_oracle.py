@@ -36,7 +36,7 @@ from bradbury.storage.log.partition_log import PartitionLog
 
 from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
 from .simulated_ledger import Ledger, Ledgers
-from .simulated_log_checks import Violation, check_derived, check_log
+from .simulated_log_checks import FormerReplicas, Violation, check_derived, check_log
 
 if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
@@ -71,6 +71,7 @@ class Oracle:
         self._owners: dict[tuple[str, int], str] = {}
         self._sent: dict[int, str] = {}
         self._verified: dict[SimulatedReplica, int] = {}
+        self._former = FormerReplicas(cluster.clock)
         self.lines: list[tuple[int, TopicPartition | None, str]] = []
         self.elections = 0
         self.truncations = 0
@@ -336,6 +337,8 @@ class Oracle:
             raise Violation("R8", f"another leader in one epoch: {old} becomes {new}", partition_id)
         if new.leader != NO_LEADER and new.leader not in new.isr:
             raise Violation("R9", f"the leader is not in the ISR: {new}", partition_id)
+        if old is not None:
+            self._former.note(partition_id, {*old.replicas} - {*new.replicas})
         if old is not None and not new.is_reassigned:
             self.reassignments += old.is_reassigned or old.replicas != new.replicas
         if not {*new.isr, *new.elr, *new.adding, *new.removing} <= {*new.replicas}:
@@ -470,11 +473,10 @@ class Oracle:
 
     def on_sent_elsewhere(self, reader: Reader, node_id: int) -> None:
         """A leader tells a consumer to read from a follower (KIP-392)."""
-        rack = self._cluster.rack_of(node_id)
-        if rack != reader.rack or node_id not in self._cluster.replicas_of(reader.partition_id):
-            raise Violation(
-                "K1", f"{reader.rack} is sent to {node_id} in {rack}", reader.partition_id
-            )
+        rack, partition_id = self._cluster.rack_of(node_id), reader.partition_id
+        is_replica = node_id in self._cluster.replicas_of(partition_id)
+        if rack != reader.rack or not (is_replica or self._former.was(partition_id, node_id)):
+            raise Violation("K1", f"{reader.rack} is sent to {node_id} in {rack}", partition_id)
 
     # --- DeleteRecords ---------------------------------------------------------------------------
 

@@ -250,3 +250,39 @@ def consumers_are_sent_to_any_node_of_their_rack(patch: Patch) -> None:
         return next((n.node_id for n in nodes.values() if n.rack == request.rack_id), None)
 
     patch(fetch_reading, "_nearest", nearest)
+
+
+@fault(kinds=("move", "power"), directories=2, fault_every_ms=150, segment_bytes=1_500)
+def a_copy_from_another_life_may_have_gaps(patch: Patch) -> None:
+    """As this node once did: a move that is gone on with after a start copies to where a power loss
+    has left a gap; and where another one leaves one later, nobody misses it.
+    """
+    original = LogDirectory._open_log
+
+    def open_log(directory: LogDirectory, path: str, *arguments: Any, **more: Any) -> PartitionLog:
+        if path.endswith("-future"):
+            more["cleaner_offset"] = 0
+        return original(directory, path, *arguments, **more)
+
+    original_switch = AlterLogDirsManager._switch
+
+    def switch(manager: AlterLogDirsManager, move: Any, source: LogDirectory) -> bool:
+        cleaner_offset = move.future.compaction.cleaner_offset
+        has_switched = original_switch(manager, move, source)
+        if has_switched:
+            move.future.compaction.cleaner_offset = cleaner_offset
+        return has_switched
+
+    patch(LogDirectory, "_open_log", open_log)
+    patch(AlterLogDirsManager, "_switch", switch)
+
+
+@fault(kinds=("full disk", "delete records", "kill"), fault_every_ms=100, outage_ms=100)
+def a_deletion_that_a_full_disk_refused_is_answered(patch: Patch) -> None:
+    """As this node once did: the log start is not on the disk when it is said to be."""
+    original = LogFlusher.checkpoint
+
+    def checkpoint(flusher: LogFlusher, log: PartitionLog | None = None) -> Any:
+        return original(flusher)
+
+    patch(LogFlusher, "checkpoint", checkpoint)

@@ -96,7 +96,7 @@ class SimulatedDirectories:
         driver.on(RunCleanerWork, self._run_cleaner_work)
         self.compactor = LogCompactor(
             lambda: [replica.log for replica in steps.by_partition.values()],
-            CleanerConfig(dedupe_buffer_size=node.cluster.random.choice((300, 1 << 20))),
+            CleanerConfig(dedupe_buffer_size=300 if node.node_id % 2 else 1 << 20),
             driver.effects,
             wall_ms=node.now_ms,
             random_bytes=node.cluster.random.randbytes,
@@ -259,6 +259,7 @@ class SimulatedDirectories:
             then(error)
             return
         node.driver.carry_out()
+        log = node.steps.serving.leader_of(*partition_id).log
 
         def kept(error: Exception | None) -> None:
             if error is not None:
@@ -274,7 +275,7 @@ class SimulatedDirectories:
             else:
                 step.deletes.when_deleted(start, lambda failure: then(failure or start))
 
-        node.driver.run(self._maintenance.checkpoint(), kept)
+        node.driver.run(self._maintenance.checkpoint(log), kept)
 
 
 def _expect_kafka_error(error: Exception | None) -> None:
