@@ -39,6 +39,7 @@ from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log_config import LogConfig
 
 from ..clients.simulated_access import AccessOperator
+from ..clients.simulated_administrator import Administrator
 from ..clients.simulated_clients import Producer, Reader
 from ..clients.simulated_committed_reader import CommittedReader
 from ..clients.simulated_group_operator import GroupOperator
@@ -148,6 +149,7 @@ class SimulatedCluster:
         self.transactional_producers: list[TransactionalProducer] = []
         self.committed_readers: list[CommittedReader] = []
         self.access = AccessOperator(self, ACCESS_OPERATOR) if swarm.access else None
+        self.administrator = Administrator(self)
         self._start_clients()
         self.faults = Faults(self)
 
@@ -427,6 +429,7 @@ class SimulatedCluster:
         self.group_oracle.check_all()
         if self.access is not None:
             self.access.check_end()
+        self.administrator.check_end()
         self.transaction_oracle.check_end(
             {reader.partition_id: reader.values for reader in self.committed_readers},
             {each.transactional_id: each.offset_at_rest for each in self.transactional_producers},
@@ -504,6 +507,8 @@ class SimulatedCluster:
                 if partition_id in self.nodes[node_id].replicas:
                     return f"node {node_id} still has a replica", partition_id
         if self.access is not None and (reason := self.access.unsettled):
+            return reason, None
+        if reason := self.administrator.unsettled:
             return reason, None
         for producer in self.producers:
             ledger = self.oracle.ledgers[producer.partition_id]

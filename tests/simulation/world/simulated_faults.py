@@ -147,6 +147,7 @@ class Faults:
             "damage": lambda: self._damage(self._node()),
             "move": lambda: self._move(self._node()),
             "delete records": self._delete_records,
+            "settings": self._cluster.administrator.act,
         }
         strikes[kind]()
         self._later(self._strike)

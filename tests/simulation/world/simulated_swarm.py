@@ -209,6 +209,8 @@ class Swarm:
         swarm = replace(swarm, access=random.random() < 0.3)
         if (groups or swarm.transactional_ids) and random.random() < 0.6:
             swarm = replace(swarm, compacts=True, segment_bytes=random.choice((600, 1_500)))
+        if random.random() < 0.25:
+            swarm = replace(swarm, kinds=(*swarm.kinds, "settings"))
         return swarm
 
     @property
