@@ -9,16 +9,15 @@ from collections import deque
 from typing import Any
 
 from ...cluster.partition.leader_state import LeaderState
-from ...protocol.errors import KafkaError, NotEnoughReplicasAfterAppend
+from ...protocol.errors import KafkaError
 from ...steps.replies import Refuse, ended
 from ..effects import Effects
 
 
 class DelayedProduces:
-    """Who waits for the commit of a batch, in log order. `name`: of the partition, for errors."""
+    """Who waits for the commit of a batch, in log order."""
 
-    def __init__(self, name: str, effects: Effects) -> None:
-        self._name = name
+    def __init__(self, effects: Effects) -> None:
         self._effects = effects
         self._uncommitted: deque[tuple[int, Any]] = deque()
         """(last offset of the batch, ticket)."""
@@ -30,16 +29,13 @@ class DelayedProduces:
         self._uncommitted.append((last_offset, ticket))
 
     def on_high_watermark(self, leader: LeaderState) -> None:
-        """It has moved: what is below it is answered."""
+        """It has moved: what is below it is answered. With fewer in sync than min.insync.replicas
+        it does not move (LeaderState), and who waits then is answered by the request's timeout.
+        """
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] < leader.high_watermark:
             _, ticket = uncommitted.popleft()
-            error = None
-            if not leader.has_enough_insync:
-                error = NotEnoughReplicasAfterAppend(
-                    f"{self._name}: {leader.isr_size} replicas are in sync now"
-                )
-            self._effects.append(ended(ticket, error))
+            self._effects.append(ended(ticket, None))
 
     def fail(self, error: KafkaError) -> None:
         """Nothing that waits will be committed by this leader."""

@@ -88,7 +88,7 @@ class Replica:
         self.bytes_copied = self.isr_shrinks = self.isr_expands = 0
         self._host = host
         self._may_use_reserve = may_use_reserve
-        self.produces = DelayedProduces(str(self), host.effects)
+        self.produces = DelayedProduces(host.effects)
         self.fetches = DelayedFetches(self)
         self.deletes = DelayedDeletes(self, host.effects)
         self.flush = ReplicaFlush(self, host.effects)

@@ -1,13 +1,21 @@
 """What becomes of a round of maintenance that meets what nobody expected?"""
 
+from errno import ENOSPC
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from bradbury.cluster.broker_config import BrokerConfig
+from bradbury.protocol.errors import KafkaStorageError
+from bradbury.replication.logs.log_flusher import LogFlusher
 from bradbury.replication.logs.log_maintenance import LogMaintenance, SpaceQuery
+from bradbury.replication.procedure import Procedure, Sequel
 from bradbury.storage.directories.log_directories import LogDirectories
-from bradbury.storage.disk.file_system import OsFileSystem
+from bradbury.storage.disk.file_system import OsFileSystem, read_file
+from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 
 def test_a_question_for_free_space_that_fails_oddly_refuses_no_producer(
@@ -47,3 +55,49 @@ def test_a_question_for_free_space_that_fails_oddly_refuses_no_producer(
     assert health.headroom == room
     assert "maintenance of the logs failed" in caplog.text
     directories.close(clean=True)
+
+
+def test_what_a_full_disk_refused_is_neither_a_gap_nor_a_log_start(tmp_path: Path) -> None:
+    """Of the two directories one is full: it says so for its own logs, and for no others."""
+    disk = MemoryFileSystem()
+    directories = LogDirectories.open(disk, ["/full", "/other"], directory_ids=["d-0", "d-1"])
+    directories.load_logs(lambda topic: LogConfig(), now_ms=0, on_damaged=lambda: None)
+    full, other = (
+        each.create_log("t", number, uuid4(), LogConfig())
+        for number, each in enumerate(directories.all)
+    )
+    for number, (directory, log) in enumerate(zip(directories.all, (full, other), strict=True)):
+        directory.logs["t", number] = log
+    flusher = LogFlusher(directories, {}, on_storage_failure=lambda: None)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("/full/"):
+            raise OSError(ENOSPC, "No space left on device", path)
+
+    disk.before = refuse
+    assert isinstance(outcome(flusher.note_gaps(full)), KafkaStorageError)
+    assert full.compaction.cleaner_offset is None
+    assert isinstance(outcome(flusher.checkpoint(full)), KafkaStorageError)
+    assert outcome(flusher.checkpoint(other)) is None
+    assert outcome(flusher.checkpoint()) is None, "nobody asks for one directory"
+    assert full.health.is_online
+    disk.before = lambda operation, path: None
+    assert outcome(flusher.note_gaps(full)) is None
+    assert full.compaction.cleaner_offset == 0
+    assert b"t 0 0" in read_file(disk, "/full/cleaner-offset-checkpoint")
+
+
+def outcome(sequel: Sequel) -> Exception | None:
+    """Of a sequence, whose work is done at once."""
+    ended: list[Exception | None] = []
+    effects: list[Any] = []
+    Procedure(effects, sequel, 0, ended.append).begin()
+    while effects:
+        effect = effects.pop(0)
+        failure = None
+        try:
+            effect.work.run()
+        except KafkaStorageError as error:
+            failure = error
+        effect.step.on_work_done(effect.work, failure, 0)
+    return ended[0]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.partition.follower_state import TruncateFullyAndStartAt
-from bradbury.protocol.errors import ConnectionFailed
+from bradbury.protocol.errors import ConnectionFailed, KafkaStorageError
 from bradbury.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from bradbury.replication.effects import Effects, RunWork, SendFetch, SuspectNode
 from bradbury.replication.followers.replica_fetcher import (
@@ -17,6 +17,7 @@ from bradbury.replication.followers.replica_fetcher import (
     ReplicaFetcher,
 )
 from bradbury.replication.partition.replica import Replica
+from bradbury.replication.procedure import Sequel
 from bradbury.storage.disk.storage_failure import DirectoryHealth
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.tests.support.storage.batches import make_batch
@@ -36,6 +37,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.effects: Effects = []
         self.changed: dict[Replica, None] = {}
+        self.refuses_gaps = False
         self.throttle = self
         self.logs: dict[UUID, PartitionLog] = {}
         self.fetcher = ReplicaFetcher(self, LEADER)
@@ -56,6 +58,13 @@ class Node:
             if not log.health.is_online:
                 self.fetcher.leave((topic_id, 0))
 
+    def note_gaps(self, log: PartitionLog) -> Sequel:
+        """As LogFlusher, which writes it to the disk."""
+        if self.refuses_gaps:
+            raise KafkaStorageError("no space left")
+        log.compaction.note_gaps(0)
+        yield []
+
     def work(self, now_ms: int) -> None:
         """All that was handed out to be done in threads."""
         while any(isinstance(each, RunWork) for each in self.effects):
@@ -71,12 +80,12 @@ class Node:
         [sent] = [each for each in self.effects if isinstance(each, SendFetch)]
         return {t.topic_id: p.fetch_offset for t in sent.request.topics for p in t.partitions}
 
-    def answer(self, now_ms: int, *, session_id: int = 5) -> None:
-        """One batch of each topic."""
+    def answer(self, now_ms: int, *, session_id: int = 5, gap: int = 0) -> None:
+        """One batch of each topic, `gap` offsets behind the end of its log."""
         responses = []
         for topic_id, log in self.logs.items():
             batch = make_batch()
-            batch[0:8] = log.log_end_offset.to_bytes(8, "big")
+            batch[0:8] = (log.log_end_offset + gap).to_bytes(8, "big")
             batch[12:16] = (1).to_bytes(4, "big")
             data = PartitionData(partition_index=0, records=bytes(batch), high_watermark=0)
             responses.append(FetchableTopicResponse(topic_id=topic_id, partitions=[data]))
@@ -95,6 +104,23 @@ def test_a_failed_disk_does_not_keep_it_from_following_what_is_on_others(tmp_pat
         assert node.question(now_ms).get(GOOD, 1) >= 1
         node.answer(now_ms + 1)
     assert node.logs[GOOD].log_end_offset == 3
+
+
+def test_a_gap_is_appended_when_the_disk_says_that_there_may_be_some(tmp_path: Path) -> None:
+    """A start would take it for a loss, and cut what was said to be here."""
+    node = Node(tmp_path)
+    node.refuses_gaps = True
+    assert node.question(0) == {GOOD: 0, BAD: 0}
+    node.answer(1, gap=3)
+    assert node.logs[GOOD].log_end_offset == 0
+    node.refuses_gaps = False
+    now_ms = 2 + 2 * FIRST_BACKOFF_MS
+    assert node.question(now_ms) == {GOOD: 0, BAD: 0}
+    node.answer(now_ms + 1, gap=3)
+    assert node.logs[GOOD].log_end_offset == 0, "noted, and asked for again"
+    assert node.question(now_ms + 2) == {GOOD: 0, BAD: 0}
+    node.answer(now_ms + 3, gap=3)
+    assert node.logs[GOOD].log_end_offset == 4
 
 
 def test_a_leader_that_is_gone_is_reported_and_asked_again_from_the_start(tmp_path: Path) -> None:

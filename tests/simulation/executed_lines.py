@@ -1,0 +1,98 @@
+"""How much of the shipped core the suite's seeds execute, by folder; for docs/simulation.md.
+
+    pip install coverage
+    COVERAGE_CORE=sysmon python -m bradbury.tests.simulation.executed_lines [--seeds 600] [--missing]
+
+Some minutes with Python 3.12 and its sys.monitoring; ten times as long without. Code that numba has
+compiled is not seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (
+    "storage",
+    "groups",
+    "transactions",
+    "coordinators",
+    "cluster",
+    "steps",
+    "replication",
+    "controller",
+)
+OF_THE_QUORUM = 75
+EVENTS = 800
+JOBS = 2
+
+
+def execute(number: int, seeds: range, folder: str) -> None:
+    """In a process of its own."""
+    import coverage
+
+    measured = coverage.Coverage(
+        data_file=f"{folder}/seeds.{number}",
+        source=[str(ROOT / each) for each in FOLDERS],
+        config_file=False,
+    )
+    measured.start()
+    from bradbury.tests.simulation.quorum_world import QuorumWorld
+    from bradbury.tests.simulation.world.simulated_runs import run_seed
+
+    for seed in seeds:
+        run_seed(seed)
+    for seed in range(number, OF_THE_QUORUM, JOBS):
+        for voters in (1, 3, 5):
+            QuorumWorld((seed, voters), voters=voters).run(EVENTS)
+    measured.stop()
+    measured.save()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=600)
+    parser.add_argument("--missing", action="store_true", help="which lines, by module")
+    options = parser.parse_args()
+    import coverage
+
+    with TemporaryDirectory() as folder:
+        with ProcessPoolExecutor(JOBS) as pool:
+            shares = [range(number, options.seeds, JOBS) for number in range(JOBS)]
+            list(pool.map(execute, range(JOBS), shares, repeat(folder)))
+        found = coverage.Coverage(data_file=f"{folder}/all", config_file=False)
+        found.combine([folder])
+        table = Table("folder", "statements", "executed", "modules with 95 % and more")
+        for name in FOLDERS:
+            statements = missing = good = modules = 0
+            for path in sorted((ROOT / name).rglob("*.py")):
+                _, lines, _, absent, shown = found.analysis2(str(path))
+                if not lines:
+                    continue
+                statements, missing, modules = (
+                    statements + len(lines),
+                    missing + len(absent),
+                    modules + 1,
+                )
+                good += len(absent) <= len(lines) * 0.05
+                if options.missing and absent:
+                    share = 100 - 100 * len(absent) / len(lines)
+                    print(f"{path.relative_to(ROOT)}  {share:.0f} %  {shown}")
+            if statements:
+                share = 100 - 100 * missing / statements
+                table.add_row(name, str(statements), f"{share:.1f} %", f"{good} of {modules}")
+        out = io.StringIO()
+        Console(file=out, width=100).print(table)
+        print(out.getvalue())
+
+
+if __name__ == "__main__":
+    main()
