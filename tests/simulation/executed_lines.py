@@ -69,7 +69,7 @@ def main() -> None:
             shares = [range(number, options.seeds, JOBS) for number in range(JOBS)]
             list(pool.map(execute, range(JOBS), shares, repeat(folder)))
         found = coverage.Coverage(data_file=f"{folder}/all", config_file=False)
-        found.combine([folder])
+        found.combine([f"{folder}/seeds.{number}" for number in range(JOBS)])
         table = Table("folder", "statements", "executed", "modules with 95 % and more")
         for name in FOLDERS:
             statements = missing = good = modules = 0

@@ -94,3 +94,24 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
         raise Violation(
             "L7", f"transactions {opened}, the records say {transactions}", partition_id
         )
+
+
+def check_sequences(partition_id: TopicPartition, log: list[Batch], deleted: int) -> None:
+    """X1. What is sent again when its first copy is deleted may be there: who begins behind that
+    copy knows nothing of it, in Kafka, too.
+    """
+    expected: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
+    for batch in log:
+        if batch.producer_id < 0:
+            continue
+        copy = first.setdefault((batch.producer_id, batch.base_sequence), batch.base_offset)
+        is_again = copy < batch.base_offset and copy < deleted
+        if batch.base_sequence != expected.get(batch.producer_id, 0) and not is_again:
+            raise Violation(
+                "X1",
+                f"{batch} comes where sequence {expected.get(batch.producer_id, 0)} belongs",
+                partition_id,
+            )
+        count = batch.next_offset - batch.base_offset
+        expected[batch.producer_id] = batch.base_sequence + count

@@ -36,7 +36,13 @@ from bradbury.storage.log.partition_log import PartitionLog
 
 from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
 from .simulated_ledger import Ledger, Ledgers
-from .simulated_log_checks import FormerReplicas, Violation, check_derived, check_log
+from .simulated_log_checks import (
+    FormerReplicas,
+    Violation,
+    check_derived,
+    check_log,
+    check_sequences,
+)
 
 if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
@@ -583,18 +589,4 @@ class Oracle:
             if logs[0] != kept:
                 raise Violation("end", "the logs are not what was committed", partition_id)
             if partition_id in self._cluster.partitions:
-                self._check_sequences(partition_id, ledger.committed)
-
-    def _check_sequences(self, partition_id: TopicPartition, log: list[Batch]) -> None:
-        expected: dict[int, int] = {}
-        for batch in log:
-            if batch.producer_id < 0:
-                continue
-            if batch.base_sequence != expected.get(batch.producer_id, 0):
-                raise Violation(
-                    "X1",
-                    f"{batch} comes where sequence {expected.get(batch.producer_id, 0)} belongs",
-                    partition_id,
-                )
-            count = batch.next_offset - batch.base_offset
-            expected[batch.producer_id] = batch.base_sequence + count
+                check_sequences(partition_id, ledger.committed, start)
