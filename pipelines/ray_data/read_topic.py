@@ -19,6 +19,7 @@ from ..ranges.topic_columns import SCHEMA, check_columns
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .ray_data_missing import require_ray_data
+from .task_placement import ANYWHERE, living_ray_nodes, placed, ranges_by_node
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -91,7 +92,9 @@ def read_topic(
         fail_on_data_loss: False: records that retention has taken meanwhile are passed over.
         poll_timeout_ms: a task fails after so long without a record.
         local_files: where a task runs on the machine of a partition's leader and may read its
-            files, read those instead of asking the broker: two to four times as fast.
+            files, read those instead of asking the broker: two to four times as fast. In a Ray
+            cluster of several nodes tasks are placed there while it has CPUs free, if `concurrency`
+            and the arguments of the tasks leave it open.
         override_num_blocks: how many tasks read; by default by size and CPUs, at least one for each
             partition.
         num_cpus, num_gpus, memory, concurrency, remote_args: of the tasks; see
@@ -153,16 +156,28 @@ def read_topic(
         ray_remote_args |= ray_remote_args.pop("ray_remote_args", None) or {}
         topics_read = ContinuousTopics(read=read, columns=tuple(chosen), followed=followed)
         return continuous_dataset(topics_read, ray_remote_args, concurrency)
-    dataset: Dataset = ray.data.read_datasource(
-        TopicDatasource(read, ranges, chosen),
-        override_num_blocks=override_num_blocks or _task_count(ranges, record_bytes),
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        memory=memory,
-        concurrency=concurrency,
-        **remote_args,
-    )
-    return dataset
+    tasks = override_num_blocks or _task_count(ranges, record_bytes)
+    places = {ANYWHERE: ranges}
+    if local_files and concurrency is None and len(nodes := living_ray_nodes()) > 1:
+        places = ranges_by_node(client.view, ranges, nodes) or places
+    total = sum(one.size for one in ranges)
+    datasets: list[Dataset] = [
+        ray.data.read_datasource(
+            TopicDatasource(read, here, chosen),
+            override_num_blocks=max(
+                len(here), round(tasks * sum(one.size for one in here) / max(1, total))
+            )
+            if len(places) > 1
+            else tasks,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            memory=memory,
+            concurrency=concurrency,
+            **placed(remote_args, node_id),
+        )
+        for node_id, here in places.items()
+    ]
+    return datasets[0].union(*datasets[1:]) if len(datasets) > 1 else datasets[0]
 
 
 def _check_trigger(

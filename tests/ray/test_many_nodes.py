@@ -4,8 +4,11 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+import ray
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -36,6 +39,41 @@ def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayN
 def leaders(admin: AdminClient, topic: str) -> list[int]:
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
     return [partitions[index].leader for index in sorted(partitions)]
+
+
+@pytest.mark.long  # two Ray nodes of its own
+def test_files_are_read_on_the_node_of_their_leader(
+    two_nodes: list[RayNode], tmp_path: Path
+) -> None:
+    with bradbury.up(str(tmp_path / "data"), port=0, namespace="many", node_label=ROLE) as cluster:
+        with cluster.admin() as admin:
+            admin.create_topic("spread", 4)
+            partitions = admin.describe_topics(["spread"])[0].partitions
+        with bradbury.Producer(cluster.bootstrap_servers) as producer:
+            for number in range(400):
+                producer.send("spread", b"%d" % number, partition=number % 4)
+        racks = {node["node_id"]: node["rack"] for node in cluster.status()["nodes"]}
+        labels = {node["NodeID"]: node["Labels"].get("log-node") for node in ray.nodes()}
+        options: dict[str, Any] = {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "columns": ["partition", "value"],
+            "num_cpus": 0.1,  # room for all of a node's tasks: Ray sends elsewhere what has none
+            # Called in the tasks that read.
+            "value_decoder": lambda values: pa.array(
+                [ray.get_runtime_context().get_node_id()] * len(values)
+            ),
+        }
+        rows = bradbury.read_topic("spread", local_files=True, **options).take_all()
+        assert len(rows) == 400
+        read_on = {(row["partition"], labels[row["value"]]) for row in rows}
+        assert read_on == {(each.partition, racks[each.leader]) for each in partitions}
+        assert {label for _, label in read_on} == {"n1", "n2"}
+
+        # Whoever places the tasks himself has the last word.
+        here = {"label_selector": {"log-node": "n1"}}
+        rows = bradbury.read_topic("spread", local_files=True, **options, **here).take_all()
+        assert {labels[row["value"]] for row in rows} == {"n1"}
+        assert len(rows) == 400
 
 
 # test_joined_nodes.py kills a node that comes back, and after test_drained_nodes.py its data is there.
