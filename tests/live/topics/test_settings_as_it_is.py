@@ -98,8 +98,8 @@ def test_the_cleaner_is_changed_while_it_runs(
     )
     while working() != 3:
         pass
-    assert (cleaner._config.threads, cleaner._config.read_bytes) == (3, 10_000)
-    assert cleaner._config.most_keys == 6 * 1024**2 // 3 // 24 // 2
+    assert (cleaner.step.config.threads, cleaner.step.config.read_bytes) == (3, 10_000)
+    assert cleaner.step.config.most_keys == 6 * 1024**2 // 3 // 24 // 2
     assert cleaner._backoff_seconds == 0.05
     assert cleaner._throttler._bytes_per_ms == 5
     node = str(cluster.nodes[0].node_id)
