@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ...protocol.errors import KafkaStorageError
 from ...storage.directories.log_directories import LogDirectories
+from ...storage.directories.log_directory import LogDirectory
 from ...storage.directories.partition_directory import parse_directory_name
 from ...storage.log.partition_log import PartitionLog
 from ..partition.replica import Replica
@@ -37,6 +38,8 @@ class LogFlusher:
         self._changed = changed
         self._on_storage_failure = on_storage_failure
         self._checkpoint_turn = OneAtATime()
+        self.refused: set[LogDirectory] = set()
+        """The directories whose last checkpoint the disk has refused."""
 
     def flush_changed(self, wall_ms: int) -> Sequel:
         """Those that are due by now. A disk that fails goes offline; the others go on."""
@@ -77,7 +80,9 @@ class LogFlusher:
                 if work is None:
                     continue
                 [failure] = yield [work]
+                self.refused.discard(directory)
                 if isinstance(failure, KafkaStorageError):
+                    self.refused.add(directory)
                     self._on_storage_failure()
                     if log is not None and log.health is directory.health:
                         found = failure

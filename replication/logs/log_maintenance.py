@@ -184,7 +184,7 @@ class LogMaintenance:
         yield from on_this_disk(self._retain)
         yield from self.checkpoint()  # as in _delete_old_files; a full disk refuses it, and goes on
         yield from self._sync_lists(FOREVER_MS, directory)
-        yield from on_this_disk(lambda replica: replica.log.local.delete_old_files(FOREVER_MS))
+        yield from on_this_disk(lambda replica: self._unlink(replica, FOREVER_MS))
         yield from self._delete(directory, FOREVER_MS)
 
     def _retain_all(self) -> Sequel:
@@ -197,11 +197,17 @@ class LogMaintenance:
 
     def _delete_old_files(self) -> Sequel:
         """Where logs begin, and which segments they have, is on the disk before the files of what
-        was deleted are gone: else a start would take those for lost.
+        was deleted are gone: else a start would take those for lost. Where the disk has no room for
+        that, the records go, to make some, and the small files beside them stay until it has.
         """
         yield from self.checkpoint()
         yield from self._sync_lists(self._wall_ms)
-        yield from self._walk(lambda replica: replica.log.local.delete_old_files(self._wall_ms))
+        yield from self._walk(lambda replica: self._unlink(replica, self._wall_ms))
+
+    def _unlink(self, replica: Replica, due_ms: int) -> None:
+        log = replica.log
+        is_refused = self._directories.of(log) in self._flusher.refused
+        log.local.delete_old_files(due_ms, keeps_marks=is_refused)
 
     def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> Sequel:
         """So that delete_old_files does not wait for the disk. Where it fails, that does it again,

@@ -188,15 +188,17 @@ class LocalLog:
             raise self.health.fail(f"renaming segments of {self.directory}", error) from error
         self.is_directory_dirty = True
 
-    def delete_old_files(self, now_ms: int) -> int:
+    def delete_old_files(self, now_ms: int, *, keeps_marks: bool = False) -> int:
         """Unlink the deleted files that are due; returns how many. It waits for the disk, unless
         ClosedSegments.begin_deletion was called and its work done. Raises StorageFailure.
+
+        keeps_marks: the checkpoints do not say yet that they were deleted; see unlink_deleted.
         """
         try:
             listing = self.closed.begin_deletion(self.directory, self.segments, now_ms)
             if listing is not None:
                 listing.sync(f"{self.directory}/{CLOSED_SEGMENTS}")
-            return self.segments.unlink_deleted(now_ms)
+            return self.segments.unlink_deleted(now_ms, keeps_marks=keeps_marks)
         except OSError as error:
             raise self.health.fail(f"deleting files of {self.directory}", error) from error
 

@@ -202,9 +202,10 @@ def deleted_between(
     """Files of segments with offsets in [start, end) that are deleted, and not yet unlinked. The
     log may have begun in the midst of one. Raises OSError.
     """
-    deleted = _bases(names, LOG_SUFFIX + DELETED_SUFFIX)
-    first = max((base for base in deleted if base < start), default=start)
-    if first < start:
+    deleted = {offset_of(name) for name in names if name.endswith(DELETED_SUFFIX)}
+    first = max((base for base in deleted if 0 <= base < start), default=start)
+    # Without the records of the segment the small files beside them are left, as marks.
+    if first < start and f"{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}" in names:
         path = f"{directory}/{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}"
         size = file_system.size(path)
         with closing(file_system.open(path)) as file:

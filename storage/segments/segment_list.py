@@ -15,7 +15,9 @@ from typing import overload
 
 from ..disk.file_system import FileSystem
 from .log_segment import LogSegment
-from .segment_files import DELETED_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
+
+DELETED_LOG_SUFFIX = LOG_SUFFIX + DELETED_SUFFIX
 
 
 class SegmentList:
@@ -147,10 +149,19 @@ class SegmentList:
         """Whether unlink_deleted would find something."""
         return any(due_ms <= now_ms for due_ms, _ in self._deleted)
 
-    def unlink_deleted(self, now_ms: int) -> int:
-        """Unlink what is due; returns the number of files. Raises OSError."""
-        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
-        self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
+    def unlink_deleted(self, now_ms: int, *, keeps_marks: bool = False) -> int:
+        """Unlink what is due; returns the number of files. Raises OSError.
+
+        keeps_marks: only the records. Where a start may not know yet that a segment was deleted,
+        the small files beside them tell it.
+        """
+        due = [
+            path
+            for due_ms, path in self._deleted
+            if due_ms <= now_ms and not (keeps_marks and not path.endswith(DELETED_LOG_SUFFIX))
+        ]
+        gone = set(due)
+        self._deleted = [entry for entry in self._deleted if entry[1] not in gone]
         for path in due:
             # What is none of our files stays where it is.
             if self._file_system.exists(path) and not self._file_system.is_directory(path):

@@ -95,6 +95,7 @@ class Producer(Client):
         self._sequence = 0
         self._made = 0
         self._is_backing_off = False
+        self._is_known = False
         self._make()
 
     def _make(self) -> None:
@@ -122,7 +123,8 @@ class Producer(Client):
     def _send_more(self) -> None:
         # Of a producer id that it has never seen a leader takes any sequence as the first (KIP-360):
         # were the first batch lost and the second not, the first could never be written.
-        most = self.cluster.swarm.in_flight if self.acks_all and self.acknowledged else 1
+        # So it is where all it has written is deleted meanwhile, and what it was known by.
+        most = self.cluster.swarm.in_flight if self.acks_all and self._is_known else 1
         while self._in_flight < min(most, len(self.waiting)) and not self._is_backing_off:
             sent = self.waiting[self._in_flight]
             if not sent.is_acknowledged and not self._send(sent):
@@ -172,7 +174,7 @@ class Producer(Client):
             return
         if self.acks_all:
             self.cluster.oracle.on_acknowledged(self, sent, base_offset)
-        sent.is_acknowledged = True
+        sent.is_acknowledged = self._is_known = True
         self.acknowledged += 1
         while self.waiting and self.waiting[0].is_acknowledged:
             self.waiting.popleft()
@@ -183,6 +185,9 @@ class Producer(Client):
         if self._is_backing_off:
             return
         self._is_backing_off = True
+        swarm = self.cluster.swarm
+        if swarm.retention_ms >= 0 or "delete records" in swarm.kinds:
+            self._is_known = False
         self._generation += 1
         self._in_flight = 0
 

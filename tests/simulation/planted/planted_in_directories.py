@@ -17,6 +17,7 @@ from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.directories.partition_directory import directory_name
 from bradbury.storage.directories.replica_directories import ReplicaPlacements
 from bradbury.storage.log import retention
+from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.partition_log import PartitionLog
 
 from .fault_registry import Patch, fault
@@ -286,3 +287,22 @@ def a_deletion_that_a_full_disk_refused_is_answered(patch: Patch) -> None:
         return original(flusher)
 
     patch(LogFlusher, "checkpoint", checkpoint)
+
+
+@fault(
+    kinds=("full disk", "kill"),
+    fault_every_ms=100,
+    outage_ms=500,
+    retention_ms=1_000,
+    segment_bytes=600,
+)
+def what_was_deleted_on_a_full_disk_counts_as_lost(patch: Patch) -> None:
+    """As this node once did: nothing is left of a deleted segment, and the checkpoint with the new
+    log start was refused.
+    """
+    original = LocalLog.delete_old_files
+
+    def delete_old_files(local: LocalLog, now_ms: int, *, keeps_marks: bool = False) -> int:
+        return original(local, now_ms)
+
+    patch(LocalLog, "delete_old_files", delete_old_files)

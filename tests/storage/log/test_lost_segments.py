@@ -231,6 +231,25 @@ def test_one_that_was_deleted_is_not_missed_wherever_a_kill_came(
     assert killed > 10
 
 
+@pytest.mark.parametrize("start", [0, 3], ids=["at its first record", "in the midst of one"])
+def test_what_made_room_on_a_full_disk_is_not_missed(tmp_path: Path, start: int) -> None:
+    """The checkpoint with the new log start was refused: the marks beside the records are left."""
+    path = tmp_path / "t-0"
+    stopped(path)
+    log = opened(path, PLAIN)
+    log.advance_log_start_offset(45)
+    apply_retention(log, now_ms=1000)
+    assert log.local.delete_old_files(10**9, keeps_marks=True) > 0
+    assert list(path.glob("*.log.deleted")) == []
+    assert list(path.glob("*.index.deleted"))
+    for _ in range(2):  # killed once more, and still no room
+        log = opened(path, PLAIN, clean=False, log_start_offset=start)
+        assert lost(log) == []
+        assert not any("missing" in reason for reason in log.recovery.reasons)
+    log.local.delete_old_files(10**9)
+    assert list(path.glob("*.deleted")) == []
+
+
 @pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_reader_waits_until_it_is_known(tmp_path: Path, config: LogConfig, number: int) -> None:
