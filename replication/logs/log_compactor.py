@@ -149,6 +149,9 @@ class LogCompactor:
 
     def _clean(self, found: LogToClean) -> Sequel:
         log, started_ms = found.log, self._wall_ms()
+        if log.compaction.cleaner_offset is None:
+            yield from self._note_gaps(log)
+            found = find_cleanable(log, started_ms)  # some of it may have been truncated meanwhile
         cleaning = log.compaction.begin_cleaning(
             self.config,
             first_dirty_offset=found.first_dirty_offset,
@@ -156,7 +159,6 @@ class LogCompactor:
             now_ms=started_ms,
             seed=self._random_bytes(SEED_BYTES),
         )
-        yield from self._note_gaps(log)
         yield from self._in_thread(
             log, cleaning, CleanerWork(self._effects, cleaning.build_offset_map)
         )

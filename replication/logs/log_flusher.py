@@ -14,7 +14,6 @@ from collections.abc import Callable
 from ...protocol.errors import KafkaStorageError
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
-from ...storage.directories.partition_directory import parse_directory_name
 from ...storage.log.partition_log import PartitionLog
 from ..partition.replica import Replica
 from ..procedure import OneAtATime, Sequel
@@ -98,21 +97,27 @@ class LogFlusher:
     def note_gaps(self, log: PartitionLog) -> Sequel:
         """A start must know that a log may have gaps before it has one. It ends when the disk does.
 
-        Raises KafkaStorageError: it does not, and there may be no gap.
+        All that are compacted in the same directory are noted at once: a node that copies many of
+        them would wait for as many checkpoints. Raises KafkaStorageError: nothing is noted.
         """
-        key = parse_directory_name(log.directory.rpartition("/")[2])
-        assert key is not None, "a copy that is being made is no log yet"
-        checkpoints, compaction = self._directories.of(log).checkpoints, log.compaction
-        if checkpoints.say_gaps(key):
-            return
-        before = compaction.cleaner_offset
-        compaction.note_gaps(log.log_start_offset)
+        directory = self._directories.of(log)
+        noted = {
+            key: each
+            for key, each in directory.logs.items()
+            if each.compaction.cleaner_offset is None and (each is log or each.config.is_compacted)
+        }
+        for key in noted:
+            directory.checkpoints.expect_gaps(key, True)
         try:
             yield from self.checkpoint(log)
-        except KafkaStorageError:
-            if before is None:
-                compaction.cleaner_offset = None
-            raise
+            for key, each in noted.items():
+                if directory.logs.get(key) is each and directory.checkpoints.say_gaps(key):
+                    each.compaction.note_gaps(each.log_start_offset)
+            if log.compaction.cleaner_offset is None:  # somebody else's try was refused meanwhile
+                raise KafkaStorageError(f"the checkpoints of {log.directory} do not name it yet")
+        finally:
+            for key in noted:
+                directory.checkpoints.expect_gaps(key, False)
 
     def settle(self) -> Sequel:
         """It ends when no checkpoint is under way."""

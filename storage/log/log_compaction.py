@@ -37,7 +37,9 @@ class LogCompaction:
     def __init__(self, local: LocalLog, cleaner_offset: int | None) -> None:
         self._local = local
         self.cleaner_offset = cleaner_offset
-        """Below it the log was compacted; None if it never was. May be outside the log."""
+        """Below it the log was compacted. May be outside the log. None: it never was, and has no
+        gaps; another value only where the checkpoint on the disk has one.
+        """
 
     def note_gaps(self, log_start_offset: int) -> None:
         """Offsets may be missing, in a copy of a log that was compacted, too: a start that scans
@@ -68,9 +70,9 @@ class LogCompaction:
         """What a compaction of the segments below `end_offset` needs to know of this moment.
 
         Its blocking steps may run in any thread; each group they have cleaned comes back to
-        replace_segments, and when all have, complete_cleaning. Before the first one comes back the
-        caller writes the checkpoints: a start must know that this log may have gaps. Arguments: see
-        cleaner_manager; `seed` is SEED_BYTES random bytes. Raises StorageFailure.
+        replace_segments, and when all have, complete_cleaning. Before this the caller has written
+        to the checkpoint that this log may have gaps (note_gaps). Arguments: see cleaner_manager;
+        `seed` is SEED_BYTES random bytes. Raises StorageFailure.
         """
         local = self._local
         local.health.check()
