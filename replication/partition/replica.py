@@ -285,18 +285,23 @@ class Replica:
     def update_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
         """What the leader has committed, and what it still keeps.
 
+        Nobody hears of the first before the second holds: below where the leader begins, nothing of
+        ours was compared with it, and another may have been committed there.
+
         Returns whether the leader has to learn that our log begins later now.
         """
         log = self.log
         reached = next_high_watermark(log, high_watermark)
-        if reached > log.high_watermark:
+        has_moved, begins_later = reached > log.high_watermark, False
+        if has_moved:
             log.high_watermark = reached
             self._host.changed[self] = None
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+            begins_later = True
+        if has_moved:
             self.fetches.wake_consumers(EVERYTHING)  # those in this rack
-        if log_start_offset <= log.log_start_offset:
-            return False
-        log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
-        return True
+        return begins_later
 
     # --- the disk --------------------------------------------------------------------------------
 
