@@ -83,6 +83,11 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     return parsed
 
 
+def parse_names(words: str | None) -> list[str] | None:
+    """ "a,b" -> ["a", "b"]; None: nothing was said."""
+    return None if words is None else [name.strip() for name in words.split(",")]
+
+
 def complete_topic(incomplete: str) -> list[str]:
     """Topic names for shell completion; none where no cluster answers at once."""
     from ...clients.admin.admin import Admin

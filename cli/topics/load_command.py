@@ -20,6 +20,7 @@ from ..terminal.options import (
     Bootstrap,
     IcebergCatalog,
     IcebergProperties,
+    parse_names,
     parse_pairs,
 )
 from ..terminal.output import count_text, note, print_json
@@ -100,7 +101,7 @@ def load(
                 catalog=catalog,
                 catalog_properties=parse_pairs(catalog_property or (), "--catalog-property"),
                 partition_by=partition_by,
-                columns=None if columns is None else [name.strip() for name in columns.split(",")],
+                columns=parse_names(columns),
                 value_decoder=value,
                 bootstrap_servers=bootstrap_servers(bootstrap),
                 isolation_level="read_uncommitted" if read_uncommitted else "read_committed",

@@ -21,6 +21,7 @@ from ..terminal.options import (
     Compression,
     IcebergCatalog,
     IcebergProperties,
+    parse_names,
     parse_pairs,
 )
 from ..terminal.output import count_text, note, print_json
@@ -128,11 +129,11 @@ def replay(
                 catalog_properties=parse_pairs(catalog_property or (), "--catalog-property"),
                 key=key,
                 value=value,
-                columns=_names(columns),
+                columns=parse_names(columns),
                 timestamp=timestamp,
                 headers=headers,
                 keep_partitions=keep_partitions,
-                order_by=_names(order_by),
+                order_by=parse_names(order_by),
                 name=name,
                 commit_records=commit_records,
                 compression_type=compression,
@@ -155,10 +156,6 @@ def replay(
     else:
         seconds = time.monotonic() - began
         note(f"{count_text(done.records, 'record')} into {to} in {seconds:.1f} s")
-
-
-def _names(words: str | None) -> list[str] | None:
-    return None if words is None else [name.strip() for name in words.split(",")]
 
 
 class _Shown:

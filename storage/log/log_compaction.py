@@ -76,8 +76,7 @@ class LogCompaction:
         """
         local = self._local
         local.health.check()
-        if self.cleaner_offset is None:
-            self.cleaner_offset = first_dirty_offset
+        assert self.cleaner_offset is not None, "a start must know of gaps before there are any"
         return Cleaning(
             local.file_system,
             local.directory,

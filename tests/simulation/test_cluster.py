@@ -1,5 +1,5 @@
-"""A replicated cluster under faults: is what was promised kept? 50 seeds, in
-`make test-long` 50 more, in `make test-deep` 500; `make simulate` for more.
+"""A replicated cluster under faults: is what was promised kept? 25 seeds, in
+`make test-long` 75 more, in `make test-deep` 500; `make simulate` for more.
 
 A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
 """

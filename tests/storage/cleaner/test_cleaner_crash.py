@@ -72,6 +72,7 @@ def build() -> tuple[MemoryFileSystem, PartitionLog]:
 
 def begin(log: PartitionLog) -> Cleaning:
     found = find_cleanable(log, 2000)
+    log.compaction.note_gaps(log.log_start_offset)  # as LogFlusher, which writes it down
     return log.compaction.begin_cleaning(
         CleanerConfig(),
         first_dirty_offset=found.first_dirty_offset,

@@ -75,6 +75,7 @@ def clean(log: PartitionLog, *, now_ms: int = 2000, **config: Any) -> Cleaning |
     found = find_cleanable(log, now_ms)
     if found.cleanable_bytes == 0:
         return None
+    log.compaction.note_gaps(log.log_start_offset)  # as LogFlusher, which writes it down
     cleaning = log.compaction.begin_cleaning(
         CleanerConfig(**config),
         first_dirty_offset=found.first_dirty_offset,
