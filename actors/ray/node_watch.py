@@ -110,7 +110,7 @@ class NodeWatch:
         joined = plan_joined(nodes, self._placement, self._server, started=started, brokers=brokers)
         left_out = dict(joined.left_out)
         for broker in joined.plans:
-            problem = self._certified(broker)
+            problem = self._certified([broker])
             if problem is not None:
                 left_out[broker.config.name] = problem
             elif not self._stopped.is_set():
@@ -121,17 +121,16 @@ class NodeWatch:
             everyone = plan_joined(
                 nodes, self._placement, self._server, started=(), brokers=brokers
             )
-            for broker in everyone.plans:
-                problem = None if self._stopped.is_set() else self._certified(broker)
-                if problem is not None:
-                    logger.warning("certificate of %s: %s", broker.config.name, problem)
+            problem = self._certified(everyone.plans)  # at once: others may join meanwhile
+            if problem is not None:
+                logger.warning("certificates that are about to end: %s", problem)
         return JoinedNodes(joined.plans, left_out)
 
-    def _certified(self, broker: ActorPlan) -> str | None:
-        """Its node has a certificate that holds, or why it has none. In a thread."""
+    def _certified(self, brokers: Sequence[ActorPlan]) -> str | None:
+        """Their nodes have certificates that hold, or why one has none. In a thread."""
         if self._certify is not None:
             try:
-                self._certify([broker])
+                self._certify(brokers)
             except Exception as error:  # noqa: BLE001 -- one node's trouble is not the others'
                 return str(error)
         return None

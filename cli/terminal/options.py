@@ -84,7 +84,7 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def parse_names(words: str | None) -> list[str] | None:
-    """ "a,b" -> ["a", "b"]; None: nothing was said."""
+    """Names with commas between them; None: nothing was said."""
     return None if words is None else [name.strip() for name in words.split(",")]
 
 
