@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 
 
 class Muting:
-    """`on_over` is called when the time is up. Of several times the one that ends last counts."""
+    """`on_over` is called when the time is up. Of several times the one that ends last counts.
 
-    __slots__ = ("_on_over", "_timer", "began_at", "is_on")
+    Never before, as the client was told how long: a timer of uvloop, which counts whole
+    milliseconds of a clock cut to milliseconds, may be early by one.
+    """
+
+    __slots__ = ("_on_over", "_timer", "_until", "began_at", "is_on")
 
     def __init__(self, on_over: Callable[[], None]) -> None:
         self._on_over = on_over
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
         self.began_at = 0.0
         self.is_on = False
 
     def begin(self, throttle_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        until = now + throttle_ms / 1000
+        until = monotonic() + throttle_ms / 1000
         if self._timer is None:
-            self.began_at = now
-        elif self._timer.when() >= until:
+            self.began_at = loop.time()
+        elif self._until >= until:
             return
         else:
             self._timer.cancel()
-        self._timer = loop.call_at(until, self._over)
+        self._until = until
+        self._timer = loop.call_later(throttle_ms / 1000, self._over)
         self.is_on = True
 
     def put_off(self, began_at: float) -> float:
@@ -43,6 +49,9 @@ class Muting:
         self.is_on = False
 
     def _over(self) -> None:
+        if (left := self._until - monotonic()) > 0:
+            self._timer = asyncio.get_running_loop().call_later(left + 0.001, self._over)
+            return
         self._timer = None
         self.is_on = False
         self._on_over()
