@@ -58,6 +58,20 @@ class RunCleanerWork(NamedTuple):
     work: Any
 
 
+class RunScrubWork(NamedTuple):
+    """Run `work` in a thread of the log scrubber; then tell `step`."""
+
+    step: WorkingStep
+    work: Any
+
+
+class SendRepairFetch(NamedTuple):
+    """Ask `fetch.node_id` for `fetch.request` and set `fetch.answer`; then tell `step`."""
+
+    step: WorkingStep
+    fetch: Any
+
+
 # --- leaders -------------------------------------------------------------------------------------
 
 

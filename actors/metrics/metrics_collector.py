@@ -422,14 +422,14 @@ def _of_cleaner(driver: LogCleaner | None) -> dict[str, float]:
 
 
 def _of_damage(replicas: list[Replica], scrubber: LogScrubber | None) -> dict[str, float]:
-    damaged = [] if scrubber is None else scrubber.damaged()
+    damaged = [] if scrubber is None else scrubber.healer.damaged()
     return {
         "bradbury_log_damaged_partitions": len({replica for replica, _ in damaged}),
         "bradbury_log_damaged_offsets": sum(each.end - each.start for _, each in damaged),
         "bradbury_log_skipped_offsets_total": sum(
             replica.log.damage.skipped_offsets for replica in replicas
         ),
-        "bradbury_log_healed_segments_total": 0 if scrubber is None else scrubber.repairer.healed,
+        "bradbury_log_healed_segments_total": 0 if scrubber is None else scrubber.healer.healed,
         "bradbury_log_scrubbed_bytes_total": 0 if scrubber is None else scrubber.scrubbed_bytes,
     }
 

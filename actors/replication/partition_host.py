@@ -23,6 +23,8 @@ from ...replication.logs.directory_lifecycle import DirectoryLifecycle
 from ...replication.logs.log_compactor import LogCompactor
 from ...replication.logs.log_maintenance import LogMaintenance
 from ...replication.logs.log_manager import LogManager
+from ...replication.logs.log_scrub import LogScrub
+from ...replication.logs.segment_healer import SegmentHealer
 from ...replication.manager.replica_manager import ReplicaManager
 from ...replication.partition.replica import Replica
 from ...replication.partition.replication_throttle import ReplicationThrottle
@@ -43,7 +45,6 @@ from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner, cleaner_config
 from .log_scrubber import LogScrubber
 from .partition_upkeep import PartitionUpkeep
-from .segment_repairer import SegmentRepairer
 from .unreachable_nodes import UnreachableNodes
 
 logger = logging.getLogger(__name__)
@@ -185,14 +186,24 @@ class PartitionHost:
         )
         self.cleaner = LogCleaner(compactor, self._driver, self._config)
         self.cleaner.start()
-        self.scrubber = LogScrubber(
+        healer = SegmentHealer(
             self.directories,
             lambda: self.replicas,
-            SegmentRepairer(self, self._threads.run),
-            self._config,
-            now_ms=self._now_ms,
-            on_failure=self.on_failure,
+            self._driver.effects,
+            node_id=lambda: self.node_id,
+            image=lambda: self.steps.image,
+            wall_ms=self._now_ms,
+            monotonic_ms=self._driver.now_ms,
+            on_storage_failure=self.steps.on_storage_failure,
         )
+        scrub = LogScrub(
+            healer,
+            lambda: self.replicas,
+            self._config,
+            self._driver.effects,
+            monotonic_ms=self._driver.now_ms,
+        )
+        self.scrubber = LogScrubber(healer, scrub, self._driver, self)
         self.scrubber.start()
 
     async def close(self) -> None:
@@ -258,7 +269,7 @@ class PartitionHost:
 
     def damage_in_words(self) -> list[str]:
         """For `bradbury status`: what of the partitions here cannot be read; at most MOST_SHOWN."""
-        damaged = [] if self.scrubber is None else self.scrubber.damaged()
+        damaged = [] if self.scrubber is None else self.scrubber.healer.damaged()
         said = [f"{replica} has lost {damage}" for replica, damage in damaged[:MOST_SHOWN]]
         if len(damaged) > MOST_SHOWN:
             said.append(f"and {len(damaged) - MOST_SHOWN} more")
@@ -272,7 +283,7 @@ class PartitionHost:
 
     @property
     def image(self) -> MetadataImage:
-        """See segment_repairer.RepairingNode."""
+        """See log_scrubber.ScrubbedNode."""
         return self.steps.image
 
     @property

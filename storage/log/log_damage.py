@@ -17,8 +17,8 @@ or one that is gone counts as damage.
 
 Unlike Kafka: it goes on with the next segment and says nothing, or its consumers stand still.
 
-Not here: who examines, and when (actors/replication/log_scrubber), what is made of the answer of
-another replica (segment_patch).
+Not here: who examines, and when (replication/logs/segment_healer, log_scrub), what is made of the
+answer of another replica (segment_patch).
 """
 
 from __future__ import annotations

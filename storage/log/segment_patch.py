@@ -9,7 +9,7 @@ disk, and that has all of it. What another replica sends is taken only if it is 
 offsets that are missing, without a gap where the log may have none, and the leader epochs that this
 log knows of: then it is, byte for byte, what was here, as only committed records are sent.
 
-Not here: who is asked (actors/replication/segment_repairer).
+Not here: who is asked (replication/logs/segment_healer).
 """
 
 from __future__ import annotations

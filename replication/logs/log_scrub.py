@@ -1,0 +1,98 @@
+"""Log scrub: which segments are examined before a reader comes to them, and in which order.
+
+    ends        of all segments that were there at the start, once: a file that is gone, emptied or
+                cut short is found within moments
+    doubted     every closed segment that was not read whole since the start
+    all         every closed segment again, each bradbury.log.scrub.interval.ms
+
+What is damaged already is passed over: segment_healer looks after it. After a restart the scrub
+begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+from weakref import WeakSet
+
+from ...cluster.broker_config import BrokerConfig
+from ...storage.log.log_damage import SegmentEnd, doubtful_ends
+from ...storage.log.partition_log import PartitionLog
+from ...storage.segments.log_segment import LogSegment
+from ..effects import Effects
+from ..partition.replica import Replica
+from ..procedure import Sequel
+from .segment_healer import Progress, ScrubWork, SegmentHealer
+
+REASON: Final = "it does not end where the next one begins"
+
+
+class LogScrub:
+    """The closed segments of one node."""
+
+    def __init__(
+        self,
+        healer: SegmentHealer,
+        replicas: Callable[[], Iterable[Replica]],
+        config: BrokerConfig,
+        effects: Effects,
+        *,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        """Nothing is done yet. `replicas`: the node's, of this moment."""
+        self.config = config
+        """Used from the next round on."""
+        self._healer = healer
+        self._replicas = replicas
+        self._effects = effects
+        self._monotonic_ms = monotonic_ms
+        self._looked: WeakSet[PartitionLog] = WeakSet()
+        self._due_ms: int | None = None
+
+    def check_ends(self) -> Sequel:
+        """Of logs that were not looked at yet."""
+        for replica in list(self._replicas()):
+            log = replica.log
+            if log in self._looked:
+                continue
+            self._looked.add(log)
+            ends = log.damage.ends()
+            if not ends:
+                continue
+            doubtful: list[LogSegment] = []
+            find = partial(_find_doubtful, ends, doubtful)
+            [failure] = yield [ScrubWork(self._effects, find)]
+            if failure is not None:
+                raise failure
+            for segment in doubtful:
+                log.damage.suspect(segment, REASON)
+
+    def scrub(self) -> Sequel:
+        """Examine what is doubted, and everything if it is time. Raises ScrubbingStopped."""
+        if self._due_ms is None:
+            self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
+        if not self.config.bradbury_log_scrub_enable:
+            return
+        yield from self._examine_all(only_doubted=True)
+        if self._monotonic_ms() >= self._due_ms:
+            yield from self._examine_all(only_doubted=False)
+            self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
+
+    def _examine_all(self, *, only_doubted: bool) -> Sequel:
+        for replica in list(self._replicas()):
+            log = replica.log
+            for segment in log.segments:
+                if only_doubted and segment.is_proven:
+                    continue
+                if segment is log.segments.active and not only_doubted:
+                    continue
+                if self._healer.is_stopping or not log.health.is_online:
+                    break
+                if any(each.path == segment.files.path for each in log.damage.ranges):
+                    continue  # it is known
+                yield from self._healer.examine(replica, segment, is_throttled=True)
+
+
+def _find_doubtful(ends: list[SegmentEnd], found: list[LogSegment], _: Progress) -> None:
+    found += doubtful_ends(ends)
