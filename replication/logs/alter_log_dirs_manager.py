@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ...protocol.errors import (
+    CorruptMessage,
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
@@ -224,6 +225,9 @@ class AlterLogDirsManager:
             yield from self._finish(move, source)
         except NothingToMove:
             yield from self._give_up(move)
+        except CorruptMessage as error:
+            self._examine_source(move, error)
+            yield from self._give_up(move)
         except KafkaError as error:
             logger.warning("%s: the move to %s failed: %s", move, move.directory.path, error)
             self._on_storage_failure()
@@ -231,6 +235,18 @@ class AlterLogDirsManager:
         except Exception:
             logger.exception("%s: the move to %s failed", move, move.directory.path)
             yield from self._give_up(move)
+
+    def _examine_source(self, move: Move, error: CorruptMessage) -> None:
+        """What cannot be copied is healed if another replica has it."""
+        logger.warning(
+            "%s: the move to %s failed: %s; its segment is examined: ask again when it is healed",
+            move,
+            move.directory.path,
+            error,
+        )
+        log = move.replica.log
+        segment = log.segments.from_offset(move.future.log_end_offset)[0]
+        log.damage.suspect(segment, "it could not be copied to another directory")
 
     def _log(self, move: Move) -> PartitionLog:
         """The log that is followed. Raises NothingToMove if there is none any more."""

@@ -10,8 +10,9 @@
 What is decided or changed about a log happens here, between the requests; a cleaner's thread only
 reads closed segments and writes new files.
 
-A damaged log is said to be uncleanable, once, and left alone until restart, and so is one that the
-cleaner itself fails on; others go on. A full disk, a truncation, a deletion or a stop ends a
+A damaged log is said to be uncleanable, its segments are examined (segment_healer), and it is left
+alone until some damage of it is healed, or until restart; so is one that the cleaner itself fails
+on. Others go on. A full disk, a truncation, a deletion or a stop ends a
 cleaning without harm: what was not finished is done again.
 Source: apache/kafka core/.../log/LogCleaner.scala (CleanerThread), LogCleanerManager.scala.
 
@@ -86,6 +87,8 @@ class LogCompactor:
         self._in_progress: set[PartitionLog] = set()
         self.uncleanable: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
         """Logs that are left alone, and why."""
+        self._ended_damage: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+        """What LogDamage.ended was when they began to be."""
         self.cleanings = 0
         """Finished ones since the start."""
         self.totals = CleaningReport()
@@ -110,8 +113,10 @@ class LogCompactor:
             logger.info("compaction of %s is postponed: %s", log.directory, error)
             return
         except UncleanableLog as error:
-            self.uncleanable[log] = str(error)
-            logger.error("%s; not compacted until restart", error)  # noqa: TRY400 - it says all
+            self._leave_alone(log, str(error))
+            logger.error("%s; not compacted until it is healed", error)  # noqa: TRY400 - it says all
+            for segment in log.segments[:-1]:
+                log.damage.suspect(segment, "the log cannot be compacted")
         except StorageFailure:
             self._on_storage_failure()
             return
@@ -120,7 +125,7 @@ class LogCompactor:
             return
         except Exception as error:
             # Or it would be tried again at once, forever, and the others never.
-            self.uncleanable[log] = repr(error)
+            self._leave_alone(log, repr(error))
             logger.exception("compacting %s failed; not compacted until restart", log.directory)
         finally:
             self._in_progress.discard(log)
@@ -130,7 +135,7 @@ class LogCompactor:
         now_ms = self._wall_ms()
         candidates: list[LogToClean] = []
         for log in list(self._logs()):
-            if not log.config.is_compacted or log in self._in_progress or log in self.uncleanable:
+            if not log.config.is_compacted or log in self._in_progress or self._is_left(log):
                 continue
             if not log.health.is_online:
                 continue
@@ -142,10 +147,21 @@ class LogCompactor:
             except KafkaStorageError as error:
                 logger.warning("%s cannot be rolled: %s", log.directory, error)
             except OSError as error:
-                self.uncleanable[log] = str(error)
+                self._leave_alone(log, str(error))
                 logger.error("%s", log.damage.on_read_error(log.segments[:-1], -1, error))  # noqa: TRY400
         self.max_dirty_ratio = max((each.cleanable_ratio for each in candidates), default=0.0)
         return choose_filthiest(candidates)
+
+    def _leave_alone(self, log: PartitionLog, reason: str) -> None:
+        self.uncleanable[log] = reason
+        self._ended_damage[log] = log.damage.ended
+
+    def _is_left(self, log: PartitionLog) -> bool:
+        """Whether it is left alone. What was healed meanwhile is tried again."""
+        if log in self.uncleanable and log.damage.ended != self._ended_damage[log]:
+            del self.uncleanable[log]
+            logger.info("%s is compacted again", log.directory)
+        return log in self.uncleanable
 
     def _clean(self, found: LogToClean) -> Sequel:
         log, started_ms = found.log, self._wall_ms()

@@ -102,6 +102,7 @@ class SegmentHealer:
         wall_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         on_storage_failure: Callable[[], None],
+        give_up_leadership: Callable[[Replica], None],
     ) -> None:
         """Nothing is done yet.
 
@@ -109,6 +110,7 @@ class SegmentHealer:
             replicas: the node's replicas of this moment.
             node_id, image: this node, and the metadata that it follows, of this moment.
             on_storage_failure: called when a log directory may have gone offline.
+            give_up_leadership: called where damage is not committed, so that nobody has it.
         """
         self._directories = directories
         self._replicas = replicas
@@ -118,6 +120,7 @@ class SegmentHealer:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
         self._on_storage_failure = on_storage_failure
+        self._give_up_leadership = give_up_leadership
         self._attempts: dict[LogDamage, _Attempts] = {}
         self.is_stopping = False
         """Nothing more is begun."""
@@ -252,6 +255,17 @@ class SegmentHealer:
             if self.sources(replica):
                 reason = refusals[-1]
                 logger.error("%s could not be healed from other replicas: %s", replica, reason)
+        if attempts.count >= HOPEFUL_ATTEMPTS:
+            self._look_whether_committed(replica, damage)
+
+    def _look_whether_committed(self, replica: Replica, damage: LogDamage) -> None:
+        """What is not, and is damaged at the leader before others had it, nobody will ever have:
+        followers would ask for it forever, and nothing behind it could be committed.
+        """
+        lost = next((each for each in damage.ranges if each.end > replica.log.high_watermark), None)
+        if replica.leader is not None and lost is not None:
+            logger.error("%s is not to lead: %s is not committed", replica, lost)
+            self._give_up_leadership(replica)
 
     def _heal_segment(
         self, replica: Replica, examination: SegmentExamination, refusals: list[str]

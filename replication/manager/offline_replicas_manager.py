@@ -1,4 +1,9 @@
-"""What this node has in log directories that are offline: the controller is to do without it.
+"""What this node has and cannot serve: the controller is to do without it.
+
+    offline     in log directories that have failed
+    given up    led here, with damage in what is not committed yet: nobody has it, so it cannot be
+                healed, and nobody can copy what is behind it. Whoever leads next cuts it off. Only
+                where another replica is in sync or eligible: with it goes what is not committed
 
 Asked at once when a directory has failed, and when an image makes this node lead what is offline;
 then again as long as nobody else can lead, for another replica may come back or catch up. One
@@ -13,7 +18,7 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 from ...cluster.control.offline_replicas import OfflineReplica, RemoveOfflineReplicas
-from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_image import MetadataImage, PartitionImage
 from ...protocol.errors import ConnectionFailed, NotController, StaleBrokerEpoch
 from ...protocol.topic_partition import TopicPartition
 from ..effects import DeadlineMoved, Effects, SendControllerRequest
@@ -44,6 +49,7 @@ class OfflineReplicasManager:
     ) -> None:
         self._node = node
         self._offline = offline
+        self._given_up: dict[TopicPartition, None] = {}
         self._effects = effects
         self._looks_at_ms: int | None = None
         self._is_asking = False
@@ -52,6 +58,11 @@ class OfflineReplicasManager:
         """There may be partitions that are offline, and that others count on."""
         self._looks_at_ms = 0
         self._effects.append(DeadlineMoved(self))
+
+    def give_up(self, key: TopicPartition) -> None:
+        """Have another replica lead it."""
+        self._given_up[key] = None
+        self.look()
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -71,10 +82,12 @@ class OfflineReplicasManager:
                 replicas=tuple(replicas),
             )
             self._effects.append(SendControllerRequest(self, request))
+        elif self._given_up:
+            self._looks_at_ms = now_ms + LOOK_AGAIN_MS
 
     def on_answer(self, answers: tuple[bool, ...], now_ms: int) -> None:
         """Whether the controller does without each of them now."""
-        logger.info("%d replicas in offline directories are out of sync now", sum(answers))
+        logger.info("%d replicas that cannot serve are out of sync now", sum(answers))
         if not all(answers):
             logger.warning("%d partitions wait for another leader", answers.count(False))
         self._look_again(now_ms + LOOK_AGAIN_MS)
@@ -84,7 +97,7 @@ class OfflineReplicasManager:
         is_expected = isinstance(error, NotController | ConnectionFailed | StaleBrokerEpoch)
         logger.log(
             logging.INFO if is_expected else logging.ERROR,
-            "the controller does not know yet what is offline: %s",
+            "the controller does not know yet what cannot serve: %s",
             error,
             exc_info=None if is_expected else error,
         )
@@ -97,11 +110,16 @@ class OfflineReplicasManager:
 
     def _counted_on(self) -> list[OfflineReplica]:
         image, found = self._node.image, []
-        for name, index in self._offline:
-            topic = image.topics.get(name)
-            if topic is None or index >= len(topic.partitions):
+        for key in dict.fromkeys((*self._offline, *self._given_up)):
+            state = image.partition(*key)
+            if state is None or state.leader != self._node.node_id:
+                self._given_up.pop(key, None)
+            if state is None or self._node.node_id not in state.isr:
                 continue
-            state = topic.partitions[index]
-            if self._node.node_id in state.isr:
-                found.append(OfflineReplica(topic.topic_id, index))
+            if key in self._offline or self._may_be_given_up(key, state):
+                found.append(OfflineReplica(image.topics[key[0]].topic_id, key[1]))
         return found
+
+    def _may_be_given_up(self, key: TopicPartition, state: PartitionImage) -> bool:
+        """Whether somebody else can lead it who has all that is committed."""
+        return key in self._given_up and bool({*state.isr, *state.elr} - {self._node.node_id})

@@ -358,6 +358,12 @@ class ReplicaManager:
         replica.resign()
         self.effects.append(Resigned(replica))
 
+    def give_up_leadership(self, replica: Replica) -> None:
+        """What is damaged of it and not committed keeps all others from following: one of them is
+        to lead. See offline_replicas_manager.
+        """
+        self._offline_replicas.give_up((replica.topic, replica.partition))
+
     # --- failures --------------------------------------------------------------------------------
 
     def on_storage_failure(self) -> None:

@@ -223,6 +223,8 @@ class LogDamage:
         """Whether the partition has any, running or not: one that is back may have it."""
         self.start_offset = 0
         """Where the log begins: what cannot be read below does not matter."""
+        self.ended = 0
+        """Times that some damage came to its end: healed, deleted or truncated."""
         self.skipped_offsets = 0
         """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
 
@@ -439,18 +441,22 @@ class LogDamage:
         """The log begins at `offset` now."""
         self.start_offset = offset
         if self.ranges:
-            self.ranges = tuple(each for each in self.ranges if each.end > offset)
+            self._keep(lambda each: each.end > offset)
 
     def on_truncation(self, offset: int) -> None:
         """Nothing at `offset` and above is in the log any more."""
         self.start_offset = min(self.start_offset, offset)
         if self.ranges:
-            self.ranges = tuple(each for each in self.ranges if each.start < offset)
+            self._keep(lambda each: each.start < offset)
             self._runs.clear()  # readers find out again what is sound
             self._resume.clear()
 
     def on_healed(self, path: str) -> None:
         """The segment of this name is whole again."""
-        self.ranges = tuple(each for each in self.ranges if each.path != path)
+        self._keep(lambda each: each.path != path)
         self._runs.pop(path, None)
         self._resume.clear()
+
+    def _keep(self, is_left: Callable[[DamagedRange], bool]) -> None:
+        before, self.ranges = self.ranges, tuple(filter(is_left, self.ranges))
+        self.ended += len(self.ranges) < len(before)

@@ -24,7 +24,7 @@ from bradbury.protocol.topic_partition import TopicPartition
 from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
-from ..world.simulated_replica import Batch, batches_of
+from ..world.simulated_replica import Batch, are_sound, batches_of
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -265,8 +265,8 @@ class Reader(Client):
     def _go_on(self, result: Any) -> None:
         if isinstance(result, OffsetOutOfRange):
             self.position = self.cluster.oracle.on_out_of_range(self)
-        if is_error(result):
-            self.find_leader()
+        if is_error(result) or not are_sound(result):
+            self.find_leader()  # and asks again
         elif result:
             batches: list[Batch] = batches_of(result)
             self.cluster.oracle.on_read(self, batches)

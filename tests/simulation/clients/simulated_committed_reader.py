@@ -22,6 +22,7 @@ from bradbury.protocol.topic_partition import TopicPartition
 
 from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import Process
+from ..world.simulated_replica import are_sound
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -84,7 +85,7 @@ class CommittedReader:
     def _on_answer(self, result: Any) -> None:
         if isinstance(result, FetchResponse):
             [data] = result.responses[0].partitions
-            if not data.error_code:
+            if not data.error_code and are_sound(bytes(data.records or b"")):
                 self._take(data)
         self.process.after(self.cluster.swarm.pace_ms, self._ask)
 

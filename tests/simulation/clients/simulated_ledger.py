@@ -57,6 +57,10 @@ class Ledger:
         self.by_offset[batch.base_offset] = batch
         self.committed_end = batch.next_offset
 
+    def committed_before(self, time_ms: int) -> int:
+        """The committed end at that time."""
+        return max((end for at, end in self.ends if at <= time_ms), default=0)
+
     def holds(self, batch: Batch) -> bool:
         """Whether it is what is committed there; or what a compaction has left of that."""
         committed = self.by_offset.get(batch.base_offset)

@@ -34,7 +34,13 @@ from bradbury.protocol.records.records import iterate_records
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 
-from ..world.simulated_replica import Batch, SimulatedReplica, batches_of, read_batches
+from ..world.simulated_replica import (
+    Batch,
+    SimulatedReplica,
+    batches_of,
+    read_batches,
+)
+from ..world.simulated_swarm import DAMAGING
 from .simulated_ledger import Ledger, Ledgers
 from .simulated_log_checks import (
     FormerReplicas,
@@ -84,6 +90,7 @@ class Oracle:
         self.reassignments = 0
         self.deletions = 0
         self.cleanings = 0
+        self.healed = 0
 
     def note(self, partition_id: TopicPartition | None, text: str) -> None:
         """A line of the transcript."""
@@ -123,6 +130,8 @@ class Oracle:
                 partition_id,
             )
         claimed = node.claimed.get(partition_id, 0)
+        if node.disk.rotten and node.node_id in self.ledgers[partition_id].lossy:
+            return  # a start cuts the last segment off at its first flaw
         if log.log_end_offset < claimed:
             raise Violation(
                 "F1",
@@ -152,9 +161,9 @@ class Oracle:
             )
         ledger = self.ledgers[partition_id]
         newest = self.image.partition(*partition_id)
-        if ledger.is_damaged or newest is None or newest.leader_epoch != state.leader_epoch:
-            return
-        self._check_has_all(replica, ledger, "R3")
+        is_newest = newest is not None and newest.leader_epoch == state.leader_epoch
+        if is_newest and not ledger.is_damaged:
+            self._check_has_all(replica, ledger, "R3")
 
     def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger, invariant: str) -> None:
         start = replica.log.log_start_offset
@@ -270,11 +279,16 @@ class Oracle:
         self, node: SimulatedNode, compactor: LogCompactor, cleaned: list[PartitionLog]
     ) -> None:
         """A cleaning has ended on this node."""
-        if compactor.uncleanable and "damage" not in self._cluster.swarm.kinds:
+        if compactor.uncleanable and not DAMAGING & {*self._cluster.swarm.kinds}:
             raise Violation("L8", f"node {node.node_id}: {[*compactor.uncleanable.values()]}")
         self.cleanings += len(cleaned)
         for log in cleaned:
             self.note(None, f"node {node.node_id} has compacted {log.directory}")
+
+    def on_healed(self, node: SimulatedNode, count: int) -> None:
+        """Segments of this node were made again."""
+        self.healed += count
+        self.note(None, f"node {node.node_id} has healed {count} segments")
 
     # --- metadata --------------------------------------------------------------------------------
 
@@ -388,6 +402,7 @@ class Oracle:
                 and node.has_all_data
                 and self.image.nodes[node_id].incarnation == node.incarnation
                 and replica.log.log_end_offset >= ledger.committed_end
+                and not node.disk.rotten_in(replica.log.local.directory)
             ):
                 ledger.lossy.discard(node_id)
 
@@ -465,7 +480,6 @@ class Oracle:
             for node in self._cluster.nodes.values()
             if (replica := node.replicas.get(reader.partition_id)) is not None
         ]
-        start = max(starts, default=0)
         if ledger.is_damaged:
             return min(starts, default=0)
         may_be_gone = self._cluster.swarm.retention_ms >= 0 or reader.position < ledger.deleted
@@ -475,20 +489,16 @@ class Oracle:
                 f"{reader.position}, below which all was read, is not in the log",
                 reader.partition_id,
             )
-        return max(start, reader.position)
+        return max((*starts, reader.position))
 
     def on_sent_elsewhere(self, reader: Reader, node_id: int) -> None:
         """A leader tells a consumer to read from a follower (KIP-392)."""
         rack, partition_id = self._cluster.rack_of(node_id), reader.partition_id
-        is_replica = node_id in self._cluster.replicas_of(partition_id)
-        if rack != reader.rack or not (is_replica or self._former.was(partition_id, node_id)):
+        is_known = node_id in self._cluster.replicas_of(partition_id)
+        if rack != reader.rack or not (is_known or self._former.was(partition_id, node_id)):
             raise Violation("K1", f"{reader.rack} is sent to {node_id} in {rack}", partition_id)
 
     # --- DeleteRecords ---------------------------------------------------------------------------
-
-    def committed_before(self, partition_id: TopicPartition, time_ms: int) -> int:
-        """The committed end of a partition at that time."""
-        return max((end for at, end in self.ledgers[partition_id].ends if at <= time_ms), default=0)
 
     def on_deletion(self, partition_id: TopicPartition, offset: int) -> None:
         """Somebody asks for it."""
@@ -573,12 +583,10 @@ class Oracle:
         if self._entries_end == self.image.offset and replayed != self.image:
             raise Violation("C4", f"{replayed} is not {self.image}")
         for partition_id, ledger in self.ledgers.items():
-            held = [
-                self._cluster.nodes[node_id].replicas[partition_id].log
-                for node_id in self._cluster.replicas_of(partition_id)
-            ]
             if ledger.is_compacted:
                 continue  # check_all has looked at each of them
+            nodes = [self._cluster.nodes[each] for each in self._cluster.replicas_of(partition_id)]
+            held = [node.replicas[partition_id].log for node in nodes]
             start = max(log.log_start_offset for log in held)
             logs = [read_batches(log, start, log.log_end_offset) for log in held]
             if any(each != logs[0] for each in logs):

@@ -13,11 +13,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from uuid import UUID
 
 from bradbury.cluster.broker_config import RACK_AWARE, BrokerConfig
-from bradbury.cluster.metadata.metadata_image import MetadataImage, NodeImage
+from bradbury.cluster.metadata.metadata_image import NodeImage
 from bradbury.cluster.metadata.metadata_records import (
     ClusterRecord,
     EpochRecord,
@@ -30,8 +31,6 @@ from bradbury.cluster.metadata.metadata_records import (
 from bradbury.cluster.partition.replica_placement import place_replicas
 from bradbury.cluster.quorum.voter import Candidate, LogEnd
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
-from bradbury.groups.classic.group_state import GroupState
-from bradbury.protocol.errors import KafkaError
 from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
@@ -45,7 +44,7 @@ from ..clients.simulated_committed_reader import CommittedReader
 from ..clients.simulated_group_operator import GroupOperator
 from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
-from ..clients.simulated_members import SHARED_PARTITIONS, Member
+from ..clients.simulated_members import Member
 from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
@@ -54,6 +53,7 @@ from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
+from .simulated_rest import counted_on_offline, unsettled
 from .simulated_swarm import Swarm
 from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
 from .simulated_voter import ask_at_once, open_voter
@@ -422,9 +422,9 @@ class SimulatedCluster:
         self.faults.heal()
         for producer in (*self.producers, *self.transactional_producers):
             producer.is_stopped = True
-        self._await(self.counted_on_offline)
+        self._await(partial(counted_on_offline, self))
         self.faults.repair_directories()
-        self._await(self.unsettled)
+        self._await(partial(unsettled, self))
         self.oracle.check_end()
         self.group_oracle.check_all()
         if self.access is not None:
@@ -446,140 +446,6 @@ class SimulatedCluster:
             self.clock.run(deadline_ms, is_done=lambda: not unsettled())
             # And it stays so: a node may have been about to stop.
             self.clock.run(self.clock.now_ms + self.swarm.fetch_wait_ms + 100)
-
-    def counted_on_offline(self) -> tuple[str, TopicPartition | None] | None:
-        """What a living node has in a failed directory, while another one in sync could serve it
-        (KIP-858).
-        """
-        offline = {
-            node.node_id: frozenset(node.logs.offline)
-            for node in self.nodes.values()
-            if node.process.is_up and node.disk.failing
-        }
-        if not any(offline.values()):
-            return None
-        if self.current is None or not self.current.is_active:
-            return "there is no controller", None
-        for node_id, partitions in offline.items():
-            for partition_id in sorted(partitions):
-                state = self.current.image.partition(*partition_id)
-                if state is None or node_id not in state.isr:
-                    continue
-                for other in {*state.isr, *state.elr} - {node_id}:
-                    if (
-                        self.nodes[other].process.is_up
-                        and partition_id in self.nodes[other].replicas
-                    ):
-                        return f"node {node_id} has it in a failed directory: {state}", partition_id
-        return None
-
-    def unsettled(self) -> tuple[str, TopicPartition | None] | None:
-        """What is not as it should be at rest."""
-        if self.current is None or not self.current.is_active:
-            return "there is no controller", None
-        image = self.current.image
-        for partition_id in self.all_partitions:
-            state = image.partition(*partition_id)
-            if state is None:
-                return "there is no topic", partition_id
-            replicas = state.replicas
-            if (
-                state.is_reassigned
-                or set(state.isr) != set(replicas)
-                or state.leader not in replicas
-            ):
-                return f"{state}", partition_id
-            leader = self.nodes[state.leader].replicas.get(partition_id)
-            if leader is None or leader.leader is None:
-                return f"node {state.leader} does not lead", partition_id
-            end = leader.log.log_end_offset
-            for node_id in replicas:
-                replica = self.nodes[node_id].replicas.get(partition_id)
-                if replica is None:
-                    return f"node {node_id} has no replica", partition_id
-                log = replica.log
-                if log.log_end_offset != end or log.high_watermark != end:
-                    return (
-                        f"node {node_id} ends at {log.log_end_offset}, high watermark "
-                        f"{log.high_watermark}; the leader ends at {end}"
-                    ), partition_id
-            for node_id in self.nodes.keys() - {*replicas}:
-                if partition_id in self.nodes[node_id].replicas:
-                    return f"node {node_id} still has a replica", partition_id
-        if self.access is not None and (reason := self.access.unsettled):
-            return reason, None
-        if reason := self.administrator.unsettled:
-            return reason, None
-        for producer in self.producers:
-            ledger = self.oracle.ledgers[producer.partition_id]
-            if producer.acks_all and producer.waiting and not ledger.is_damaged:
-                return (
-                    f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
-                ), producer.partition_id
-        for transactional in self.transactional_producers:
-            if not transactional.is_at_rest:
-                return f"{transactional.process.name} is not at rest", None
-            if reason := self._unsettled_offset(transactional):
-                return reason, transactional.offsets_partition
-        for reader in self.committed_readers:
-            if reason := self._unsettled_reader(reader, image):
-                return reason
-        if self.operator is not None and (reason := self.operator.unsettled):
-            return reason, self.operator.partition_id
-        for number in range(self.swarm.groups):
-            if reason := self._unsettled_group(f"g{number}", image):
-                return reason
-        return None
-
-    def _unsettled_offset(self, producer: TransactionalProducer) -> str | None:
-        """At rest no offset is pending."""
-        if not self.swarm.offsets_in_transactions or self.transaction_oracle.is_damaged(
-            producer.offsets_partition
-        ):
-            return None
-        try:
-            offset = producer.offset_at_rest
-        except KafkaError as error:
-            return f"{error!r} for {producer.group_id}"
-        return f"T4: {producer.group_id} is pending" if offset is None else None
-
-    def _unsettled_reader(
-        self, reader: CommittedReader, image: MetadataImage
-    ) -> tuple[str, TopicPartition | None] | None:
-        """At rest no transaction is open, and who reads what is committed has read it all."""
-        state = image.partition(*reader.partition_id)
-        assert state is not None
-        log = self.nodes[state.leader].replicas[reader.partition_id].log
-        if log.last_stable_offset != log.high_watermark:
-            return f"T4: it is stable only up to {log.last_stable_offset}", reader.partition_id
-        if reader.position != log.high_watermark:
-            return f"{reader.process.name} has read up to {reader.position}", reader.partition_id
-        return None
-
-    def _unsettled_group(
-        self, group_id: str, image: MetadataImage
-    ) -> tuple[str, TopicPartition | None] | None:
-        """A group at rest is stable, all its members work, and everything has an owner."""
-        members = [each for each in self.members if each.group_id == group_id and not each.is_over]
-        partition_id = members[0].partition_id
-        state = image.partition(*partition_id)
-        assert state is not None
-        try:
-            shard = self.nodes[state.leader].groups.shard_of(group_id)
-        except KafkaError as error:
-            return f"{error!r} for {group_id}", partition_id
-        group = shard.coordinator.groups.get(group_id)
-        if group is None or group.metadata.state is not GroupState.STABLE:
-            return f"{group_id} is {None if group is None else group.metadata.state}", partition_id
-        names = {each.member_id for each in group.metadata.members}
-        if names != {each.member_id for each in members}:
-            return f"{group_id} has the members {sorted(names)}", partition_id
-        owned = sorted(partition for each in members for partition in each.owned or ())
-        if owned != list(range(SHARED_PARTITIONS)):
-            return f"of {group_id} {owned} have owners", partition_id
-        if not shard.is_idle:
-            return f"{group_id} has commits on their way", partition_id
-        return None
 
     @property
     def acknowledged(self) -> int:

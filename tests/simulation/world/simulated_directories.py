@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,23 +24,20 @@ from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_maintenance import ROUND_MS, LogMaintenance
 from bradbury.replication.logs.log_manager import LogManager
 from bradbury.replication.partition.partition_effects import ResumeMove
-from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import Sequel
 from bradbury.storage.cleaner.cleaner import CleaningAborted
 from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
-from bradbury.storage.log.log_damage import SegmentExamination
 from bradbury.storage.log.partition_log import PartitionLog
 
-from ..clients.simulated_log_checks import Violation
+from .simulated_scrubber import SimulatedScrubber
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
 
 PATHS = ("/data", "/more")
 CLEANER_MS = 150
-LOOK_MS = 100
 
 
 class SimulatedDirectories:
@@ -109,7 +105,7 @@ class SimulatedDirectories:
         self._when_cleaned: list[Callable[[], None]] = []
         if swarm.compacts:
             node.process.after(node.cluster.random.randrange(CLEANER_MS), self._clean)
-            node.process.after(LOOK_MS, self._examine)
+        self.scrubber = SimulatedScrubber(node, self)
         driver.on(ResumeMove, self._resume_move)
         node.process.after(ROUND_MS, self._keep_up)
 
@@ -146,12 +142,15 @@ class SimulatedDirectories:
                 self._maintenance.halt()
                 node.driver.run(sequel(directories), then)
 
+        def stop_scrubbing() -> None:
+            self.scrubber.stop(close)
+
         node.steps.halt()
         self._is_stopping = True
         if self._is_cleaning:
-            self._when_cleaned.append(close)
+            self._when_cleaned.append(stop_scrubbing)
         else:
-            close()
+            stop_scrubbing()
 
     def _keep_up(self) -> None:
         """As actors/replication/partition_upkeep does."""
@@ -206,24 +205,6 @@ class SimulatedDirectories:
             node.driver.carry_out()
 
         node.process.after(random.randrange(slowest), run)
-
-    def _examine(self) -> None:
-        """What a reader has stumbled over, as actors/replication/log_scrubber does."""
-        node = self._node
-        for replica in list(node.steps.by_partition.values()):
-            damage = replica.log.damage
-            for segment in list(damage.suspects):
-                examination = damage.begin_examination(segment)
-                if examination is not None:
-                    examine = partial(self._complete, replica, examination)
-                    node.process.after(node.cluster.swarm.fsync_ms, examine)
-        node.process.after(LOOK_MS, self._examine)
-
-    def _complete(self, replica: Replica, examination: SegmentExamination) -> None:
-        examination.run()
-        found = replica.log.damage.complete_examination(examination)
-        if found and "damage" not in self._node.cluster.swarm.kinds:
-            raise Violation("L8", f"{replica} is whole, and is said to have lost {found}")
 
     # --- moves between them ----------------------------------------------------------------------
 

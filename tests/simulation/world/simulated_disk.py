@@ -22,6 +22,10 @@ class SimulatedDisk(MemoryFileSystem):
 
         self.full: set[str] = set()
         """Directories whose disks have no room left; what is in them stays as it is."""
+        self.rotten: list[tuple[bytes, bytes]] = []
+        """Batches as they are read now, with what they were."""
+        self.is_as_written = False
+        """Readers find what was written: for those who look at the simulation from outside."""
 
     def free_bytes(self, path: str) -> int:
         return 0 if path in self.full else super().free_bytes(path)
@@ -44,6 +48,43 @@ class SimulatedDisk(MemoryFileSystem):
         after.failing.clear()
         after.failed.clear()
         return after
+
+    def read_content(self, inode: Inode) -> bytes | bytearray:
+        content: bytes | bytearray = inode.content
+        if self.is_as_written:
+            for rotten, written in self.rotten:
+                content = content.replace(rotten, written)
+        return content
+
+    def rot(self, random: Random, under: str) -> bool:
+        """A byte of a log that is safe on the disk turns into another one; whether there was any."""
+        found = [
+            (inode, start, end)
+            for path, inode in self.names.items()
+            if path.startswith(f"{under}/") and path.endswith(".log") and inode is not None
+            for start, end in _batches(inode.content)
+            if inode.content[start:end] == inode.synced[start:end]
+        ]
+        if not found:
+            return False
+        inode, start, end = random.choice(found)
+        written = bytes(inode.content[start:end])
+        inode.content[random.randrange(start + CHECKED_FROM, end)] ^= 1 << random.randrange(8)
+        rotten = bytes(inode.content[start:end])
+        inode.synced = inode.synced[:start] + rotten + inode.synced[end:]
+        # One that is rotten already was something else before.
+        self.rotten = [(rotten, dict(self.rotten).get(written, written)), *self.rotten]
+        return True
+
+    def rotten_in(self, directory: str) -> list[tuple[str, bytes]]:
+        """(path, what it was) of the rotten batches in a log's files."""
+        return [
+            (path, written)
+            for rotten, written in self.rotten
+            for path, inode in self.names.items()
+            if path.startswith(f"{directory}/") and path.endswith(".log") and inode is not None
+            if rotten in inode.content
+        ]
 
     def damage(self, random: Random, under: str) -> bool:
         """Some bytes of a log that were not synced turn out to be others; whether there were any."""
@@ -69,6 +110,7 @@ class SimulatedDisk(MemoryFileSystem):
         after = SimulatedDisk()
         after.failing, after.failed = set(self.failing), set(self.failed)
         after.full = set(self.full)
+        after.rotten = list(self.rotten)
         names = dict(self.synced_names)
 
         def is_safe(path: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bradbury.protocol.errors import KafkaStorageError
+from bradbury.protocol.errors import KafkaError
 from bradbury.replication.effects import (
     DeadlineMoved,
     Effects,
@@ -79,7 +79,7 @@ class SimulatedDriver:
             failure = None
             try:
                 effect.work.run()
-            except KafkaStorageError as error:
+            except KafkaError as error:
                 failure = error
             effect.step.on_work_done(effect.work, failure, self._process.clock.now_ms)
             self._on_work()

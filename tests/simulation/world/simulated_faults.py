@@ -145,6 +145,7 @@ class Faults:
             "full disk": lambda: self._fill(self._node()),
             "topic": self._change_topic,
             "damage": lambda: self._damage(self._node()),
+            "rot": lambda: self._rot(self._node()),
             "move": lambda: self._move(self._node()),
             "delete records": self._delete_records,
             "settings": self._cluster.administrator.act,
@@ -231,7 +232,7 @@ class Faults:
         life = node.process.life
 
         def end() -> None:
-            # In the calm it lives on until others have taken its place, see counted_on_offline.
+            # In the calm it lives on until others have taken its place, see simulated_rest.
             if node.process.life == life and not self._is_over:
                 self.kill(node)
 
@@ -248,6 +249,16 @@ class Faults:
         path = self._random.choice(PATHS[: self._swarm.directories])
         if node.disk.damage(self._random, path):
             cluster.oracle.note(None, f"{path} of node {node.node_id} is damaged")
+            cluster.oracle.on_loss(node.node_id)
+
+    def _rot(self, node: SimulatedNode) -> None:
+        """What is safe on a disk is not what was written there any more, whoever lives or not."""
+        cluster = self._cluster
+        if not (self._swarm.is_reckless or cluster.oracle.may_lose(node.node_id)):
+            return
+        path = self._random.choice(PATHS[: self._swarm.directories])
+        if node.disk.rot(self._random, path):
+            cluster.oracle.note(None, f"a batch on {path} of node {node.node_id} rots")
             cluster.oracle.on_loss(node.node_id)
 
     def _fill(self, node: SimulatedNode) -> None:
@@ -292,8 +303,8 @@ class Faults:
     def _delete_records(self) -> None:
         cluster = self._cluster
         partition_id = self._random.choice(cluster.partitions)
-        offset = cluster.oracle.committed_before(
-            partition_id, cluster.clock.now_ms - DELETED_AFTER_MS
+        offset = cluster.oracle.ledgers[partition_id].committed_before(
+            cluster.clock.now_ms - DELETED_AFTER_MS
         )
         state = cluster.oracle.image.partition(*partition_id)
         node = None if state is None else cluster.nodes.get(state.leader)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crc32c import crc32c
+
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.protocol.errors import KafkaError
@@ -39,6 +41,7 @@ class Batch(NamedTuple):
 # distance, two times, producer's id and epoch, base sequence: Kafka's record batch, version 2.
 HEADER = Struct(">qiibIhiqqqhi")
 BEFORE_LENGTH = 12
+CRC_AT, CRC_END = 17, 21
 
 
 def batches_of(data: bytes) -> list[Batch]:
@@ -54,6 +57,31 @@ def batches_of(data: bytes) -> list[Batch]:
         )
         position += BEFORE_LENGTH + length
     return found
+
+
+def are_sound(data: bytes) -> bool:
+    """What a client looks at, too: the checksums."""
+    position = 0
+    while position < len(data):
+        length = BEFORE_LENGTH + int.from_bytes(data[position + 8 : position + BEFORE_LENGTH])
+        batch = data[position : position + length]
+        if int.from_bytes(batch[CRC_AT:CRC_END]) != crc32c(batch[CRC_END:]):
+            return False
+        position += length
+    return True
+
+
+def rotten_batches(replica: SimulatedReplica) -> list[tuple[str, Batch]]:
+    """(path, batch) of what is in a log and cannot be read."""
+    log, disk = replica.log, replica.node.disk
+    if not disk.rotten:
+        return []
+    return [
+        (path, batch)
+        for path, written in disk.rotten_in(log.local.directory)
+        for batch in batches_of(written)
+        if batch.next_offset > log.log_start_offset
+    ]
 
 
 def read_batches(log: PartitionLog, start: int, up_to: int) -> list[Batch]:
@@ -72,8 +100,9 @@ def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 
     """Also from a disk that fails whoever uses it in earnest, which is not to hear of this."""
     disk: Any = log.local.file_system
     failing, disk.failing = disk.failing, set()
+    disk.is_as_written = True
     try:
-        if log.damage.ranges:
+        if log.damage.ranges and not disk.rotten:
             piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
             return b"" if piece.file is None else piece.file.read_at(piece.size, piece.position)
         # Past who wonders whether a gap is damage: see log_damage.look.
@@ -84,6 +113,7 @@ def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 
         return b""
     finally:
         disk.failing = failing
+        disk.is_as_written = False
 
 
 class SimulatedReplica:

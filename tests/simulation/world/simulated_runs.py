@@ -34,6 +34,7 @@ class Outcome:
     reassignments: int = 0
     deletions: int = 0
     cleanings: int = 0
+    healed: int = 0
     offset_commits: int = 0
     generations: int = 0
 
@@ -73,6 +74,7 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
         outcome.reassignments = oracle.reassignments
         outcome.deletions = oracle.deletions
         outcome.cleanings = oracle.cleanings
+        outcome.healed = oracle.healed
         outcome.offset_commits = cluster.group_oracle.commits
         outcome.generations = cluster.group_oracle.generations
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
@@ -99,6 +101,8 @@ class Totals:
     """DeleteRecords that were answered."""
     cleanings: int = 0
     """Compactions of a log that came to their end."""
+    healed: int = 0
+    """Segments that were made again with what another replica had."""
     offset_commits: int = 0
     """Acknowledged, by partition."""
     generations: int = 0
@@ -122,6 +126,7 @@ class Totals:
             "reassignments",
             "deletions",
             "cleanings",
+            "healed",
             "offset_commits",
             "generations",
         ):

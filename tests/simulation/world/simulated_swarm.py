@@ -29,6 +29,9 @@ MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
 TRANSACTION_KINDS = ("kill producer", "pause producer")
 DIRECTORY_KINDS = ("disk error", "damage", "full disk", "move")
 
+DAMAGING = frozenset({"damage", "rot"})
+"""Kinds of faults after which a log may have damage."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
@@ -214,6 +217,9 @@ class Swarm:
             swarm = replace(swarm, compacts=True, segment_bytes=segment_bytes, kinds=kinds)
         if random.random() < 0.25:
             swarm = replace(swarm, kinds=(*swarm.kinds, "settings"))
+        if random.random() < 0.25:
+            segment_bytes = random.choice((600, 1_500))
+            swarm = replace(swarm, segment_bytes=segment_bytes, kinds=(*swarm.kinds, "rot"))
         return swarm
 
     @property
