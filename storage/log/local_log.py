@@ -63,8 +63,8 @@ class LocalLog:
         self.closed = closed
         self.producers = producers.state
         """The idempotent producers that are remembered."""
-        self._producers_since = producers.since
-        """Of records from here on only headers were read for that."""
+        self._producers_read = range(producers.since, segments.active.next_offset)
+        """Of these offsets only headers were read for that; later ones it has seen appended."""
         self.lacks_producers = producers.lacks_some
         """What of them damaged records say is not known. No snapshot is written then, so that a
         start looks again.
@@ -227,11 +227,14 @@ class LocalLog:
     def reload_producers(self, healed: LogSegment | None = None) -> None:
         """What the records that are left say of the producers. Raises OSError.
 
-        With `healed`: what was damaged in that segment is there again. Only where it could not be
-        known, as a snapshot was lost together with the records before it, it is read again; and
-        later snapshots lack it.
+        With `healed`: what was damaged in that segment is there again. Only where its headers had
+        been read, damaged as they were, or a snapshot was lost together with the records before
+        it, it is read again; and later snapshots lack it.
         """
-        is_known = healed is not None and healed.next_offset <= self._producers_since
+        read = self._producers_read
+        is_known = healed is not None and (
+            healed.next_offset <= read.start or healed.base_offset >= read.stop
+        )
         if is_known and not self.lacks_producers:
             return
         offsets = snapshot_offsets(self.file_system, self.directory)
@@ -242,7 +245,8 @@ class LocalLog:
         loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
         if healed is not None:
             loaded.state.take_questions(self.producers)
-        self.producers, self._producers_since = loaded.state, loaded.since
+        self.producers = loaded.state
+        self._producers_read = range(loaded.since, self.segments.active.next_offset)
         self.lacks_producers = loaded.lacks_some
 
     def _write_snapshot(self, offset: int) -> None:

@@ -17,6 +17,7 @@ from . import (
     planted_in_directories,
     planted_in_group_transactions,
     planted_in_groups,
+    planted_in_healing,
     planted_in_replicas,
     planted_in_transactions,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "planted_in_directories",
     "planted_in_group_transactions",
     "planted_in_groups",
+    "planted_in_healing",
     "planted_in_replicas",
     "planted_in_transactions",
     "swarm_for",
