@@ -21,6 +21,7 @@ from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
 from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
 from ..log_config import LogConfig
+from ..producers.healed_producers import HealedProducers
 from ..producers.producer_recovery import (
     LoadedProducers,
     load_producer_state,
@@ -224,27 +225,30 @@ class LocalLog:
         if aborted is not None:
             self.segments.active.transaction_index.add(aborted)
 
-    def reload_producers(self, healed: LogSegment | None = None) -> None:
-        """What the records that are left say of the producers. Raises OSError.
+    def reload_producers(self) -> None:
+        """What the records that are left say of the producers. Raises OSError."""
+        self._load_producers(snapshot_offsets(self.file_system, self.directory))
 
-        With `healed`: what was damaged in that segment is there again. Only where its headers had
-        been read, damaged as they were, or a snapshot was lost together with the records before
-        it, it is read again; and later snapshots lack it.
+    def heal_producers(self, healed: LogSegment, found: HealedProducers, now_ms: int) -> None:
+        """What was damaged in that segment is there again, and was `found` so.
+
+        Where what is remembered does not agree (headers were read, damaged as they were), or a
+        snapshot was lost together with the records before it, all from the segment on is read
+        again; and later snapshots lack it. Raises OSError.
         """
-        read = self._producers_read
-        is_known = healed is not None and (
-            healed.next_offset <= read.start or healed.base_offset >= read.stop
-        )
-        if is_known and not self.lacks_producers:
+        was_seen = healed.base_offset >= self._producers_read.stop
+        oldest_ms = now_ms - self._producer_id_expiration_ms
+        if not self.lacks_producers and (was_seen or found.agree(self.producers, oldest_ms)):
             return
         offsets = snapshot_offsets(self.file_system, self.directory)
-        if healed is not None:
-            later = [offset for offset in offsets if offset > healed.base_offset]
-            remove_snapshots(self.file_system, self.directory, later)
-            offsets = [offset for offset in offsets if offset <= healed.base_offset]
+        later = [offset for offset in offsets if offset > healed.base_offset]
+        remove_snapshots(self.file_system, self.directory, later)
+        before = self.producers
+        self._load_producers([offset for offset in offsets if offset <= healed.base_offset])
+        self.producers.take_questions(before)
+
+    def _load_producers(self, offsets: list[int]) -> None:
         loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
-        if healed is not None:
-            loaded.state.take_questions(self.producers)
         self.producers = loaded.state
         self._producers_read = range(loaded.since, self.segments.active.next_offset)
         self.lacks_producers = loaded.lacks_some

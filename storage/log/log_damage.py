@@ -27,6 +27,7 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from ...protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
@@ -430,6 +431,8 @@ class LogDamage:
         self._runs.pop(examination.path, None)
         if found:
             self._runs[examination.path] = examination.runs
+            largest = (run.largest for run in examination.runs)
+            segment.on_damage(max(largest, default=None, key=itemgetter(0)))
             self._local.health.damaged[self] = None
         else:
             _prove(segment)

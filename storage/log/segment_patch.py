@@ -18,6 +18,7 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
 from ..disk.file_system import sync_directory
+from ..producers.healed_producers import HealedProducers
 from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import CLEANED_SUFFIX
@@ -46,6 +47,7 @@ class SegmentPatch:
         self._has_gaps = log.damage.has_gaps
         self._runs = list(examination.runs)
         self._missing = [(each.start, each.end) for each in examination.damage()]
+        self._producers = HealedProducers(self._missing)
         self.fetched_bytes = 0
         base_offset = examination.segment.base_offset
         self._earlier = [each for each in local.segments if each.base_offset < base_offset]
@@ -100,6 +102,7 @@ class SegmentPatch:
             last, expected = position + header.size, header.next_offset
         if taken:
             self.segment.append_run(view[first:last], taken)
+            self._producers.add(taken)
             self.fetched_bytes += last - first
         elif expected != end:
             raise CorruptMessage(f"it has nothing at offset {expected}")
@@ -195,7 +198,7 @@ class SegmentPatch:
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
-            local.reload_producers(self.segment)
+            local.heal_producers(self.segment, self._producers, now_ms)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True

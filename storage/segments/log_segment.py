@@ -317,6 +317,12 @@ class LogSegment:
         """The largest timestamp of all batches; NO_TIMESTAMP if there is none."""
         return (self._largest or self._load_largest())[0]
 
+    def on_damage(self, largest: tuple[int, int] | None) -> None:
+        """(timestamp, last offset) of the batch with the largest timestamp of those that are sound.
+        Any of the others may say that the segment is never old enough to go.
+        """
+        self._largest = largest or (NO_TIMESTAMP, self.base_offset)
+
     def frozen(self) -> FrozenSegment:
         """What is in the segment now, for searches in another thread."""
         return FrozenSegment(

@@ -44,6 +44,8 @@ class SegmentRun(NamedTuple):
     size: int
     first_offset: int
     next_offset: int
+    largest: tuple[int, int]
+    """(timestamp, last offset) of the batch with the largest timestamp."""
 
 
 class SegmentReader:
@@ -100,10 +102,14 @@ class SegmentReader:
         found = self.batch_at(position, expected, has_gap=has_gap)
         if found is None:
             return None
-        end, next_offset = position + found[0].size, found[0].next_offset
+        first = found[0]
+        end, next_offset = position + first.size, first.next_offset
+        largest = (first.max_timestamp, first.last_offset)
         for header, _ in self.batches(end, next_offset):
             end, next_offset = end + header.size, header.next_offset
-        return SegmentRun(position, end - position, found[0].base_offset, next_offset)
+            if header.max_timestamp > largest[0]:
+                largest = (header.max_timestamp, header.last_offset)
+        return SegmentRun(position, end - position, first.base_offset, next_offset, largest)
 
     def run_behind(self, position: int, expected: int) -> SegmentRun | None:
         """The next run of this log behind what is not sound at `position`, where `expected` was

@@ -70,6 +70,16 @@ class Ledger:
             and committed._replace(crc=batch.crc) == batch
         )
 
+    def check_held(
+        self, found: list[Batch], high_watermark: int, name: str, partition_id: TopicPartition
+    ) -> None:
+        """R4 of one log: what it has below its high watermark is committed."""
+        for batch in found:
+            if batch.next_offset > high_watermark:
+                return
+            if not self.holds(batch):
+                raise Violation("R4", f"{name} has {batch}", partition_id)
+
     # --- compaction ------------------------------------------------------------------------------
 
     def note_records(self, log: PartitionLog, batch: Batch) -> None:

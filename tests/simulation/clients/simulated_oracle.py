@@ -131,8 +131,9 @@ class Oracle:
             )
         claimed = node.claimed.get(partition_id, 0)
         if node.disk.rotten and node.node_id in self.ledgers[partition_id].lossy:
-            return  # a start cuts the last segment off at its first flaw
-        if log.log_end_offset < claimed:
+            # A start cuts the last segment off at its first flaw.
+            node.claimed[partition_id] = min(claimed, log.log_end_offset)
+        elif log.log_end_offset < claimed:
             raise Violation(
                 "F1",
                 f"node {node.node_id} opens its log at {log.log_end_offset}, and had said that "
@@ -546,9 +547,8 @@ class Oracle:
                 log = replica.log
                 check_log(log, partition_id)
                 found = read_batches(log, log.log_start_offset, log.log_end_offset)
-                # Rotten headers may have been read before anybody found out.
                 is_sound = not node.disk.rotten_in(log.local.directory)
-                if is_sound and not ledger.is_compacted:
+                if is_sound and not ledger.is_compacted:  # rotten headers may have been read
                     check_derived(log, found, partition_id)
                 if ledger.is_compacted and not ledger.is_damaged:
                     ledger.check_compacted(log, str(replica), partition_id)
@@ -558,8 +558,11 @@ class Oracle:
                         batch = batch._replace(crc=seen[key].crc)
                     if seen.setdefault(key, batch) != batch:
                         raise Violation("R2", f"{batch} and {seen[key]}", partition_id)
-                is_kept = self._cluster.swarm.retention_ms < 0
-                if is_kept and log.log_start_offset > ledger.deleted and not ledger.is_damaged:
+                if (
+                    self._cluster.swarm.retention_ms < 0
+                    and log.log_start_offset > ledger.deleted
+                    and not ledger.is_damaged
+                ):
                     raise Violation(
                         "D2",
                         f"{replica} begins at {log.log_start_offset}, nobody has deleted more "
@@ -567,11 +570,7 @@ class Oracle:
                         partition_id,
                     )
                 if not ledger.is_damaged:
-                    for batch in found:
-                        if batch.next_offset > log.high_watermark:
-                            break
-                        if not ledger.holds(batch):
-                            raise Violation("R4", f"{replica} has {batch}", partition_id)
+                    ledger.check_held(found, log.high_watermark, str(replica), partition_id)
 
     def check_end(self) -> None:
         """After the faults, when all has come to rest."""

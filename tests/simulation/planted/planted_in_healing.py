@@ -134,8 +134,8 @@ def a_healing_that_fails_is_the_last(patch: Patch) -> None:
 
 @fault(**ROTTING)
 def producers_are_forgotten_with_the_damage(patch: Patch) -> None:
-    """What a damaged segment says of its producers is not read again when it is whole."""
-    patch(LocalLog, "reload_producers", lambda local, segment: None)
+    """What damaged headers have said of producers is believed when they are whole again."""
+    patch(LocalLog, "heal_producers", lambda local, segment, found, now_ms: None)
 
 
 @fault(

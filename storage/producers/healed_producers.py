@@ -1,0 +1,72 @@
+"""What fetched records say of their producers, beside what is remembered of them.
+
+Producers are read from headers when a log is opened or truncated, and a damaged header may name a
+producer that there never was, open a transaction that nobody ends, or hide a batch; a snapshot
+keeps that. Whether it was so is seen when the records are there again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from ...protocol.records.record_batch import TRANSACTIONAL_MASK, RecordBatchHeader
+from .producer_state import REMEMBERED_BATCHES, ProducerEntry, ProducerState
+
+
+class HealedProducers:
+    """Those of the batches that a segment had lost. Memory: a header for each producer."""
+
+    def __init__(self, missing: Sequence[tuple[int, int]]) -> None:
+        """`missing`: the offsets [from, to) that are fetched, ascending."""
+        self._starts = [start for start, _ in missing]
+        self._ends = [end for _, end in missing]
+        self._last: dict[int, RecordBatchHeader] = {}
+        self._transactional: set[int] = set()
+
+    def add(self, headers: Iterable[RecordBatchHeader]) -> None:
+        """They come in the order of their offsets."""
+        for header in headers:
+            if header.producer_id < 0:
+                continue
+            if header.attributes & TRANSACTIONAL_MASK:
+                self._transactional.add(header.producer_id)
+            if not header.is_control:
+                self._last[header.producer_id] = header
+
+    def agree(self, state: ProducerState, oldest_ms: int) -> bool:
+        """Whether `state` can have been made of them as they are. Who has written nothing since
+        `oldest_ms` may be forgotten. Where transactions are open that these are of: no.
+        """
+        return (
+            all(
+                producer_id in self._last
+                for producer_id, entry in state.entries.items()
+                if any(self._is_missing(batch.base_offset) for batch in entry.batches)
+            )
+            and all(
+                _is_remembered(header, state.entries.get(producer_id), oldest_ms)
+                for producer_id, header in self._last.items()
+            )
+            and not any(
+                producer_id in self._transactional or self._is_missing(first_offset)
+                for producer_id, first_offset in state.open_transactions.items()
+            )
+        )
+
+    def _is_missing(self, offset: int) -> bool:
+        index = bisect_right(self._starts, offset) - 1
+        return index >= 0 and offset < self._ends[index]
+
+
+def _is_remembered(header: RecordBatchHeader, entry: ProducerEntry | None, oldest_ms: int) -> bool:
+    if entry is None:
+        return header.max_timestamp < oldest_ms
+    if entry.epoch != header.producer_epoch:
+        return entry.epoch > header.producer_epoch
+    later = sum(batch.base_offset > header.base_offset for batch in entry.batches)
+    return later == REMEMBERED_BATCHES or any(
+        (batch.base_offset, batch.last_offset) == (header.base_offset, header.last_offset)
+        and (header.base_sequence < 0 or batch.last_sequence == header.last_sequence)
+        for batch in entry.batches
+    )
