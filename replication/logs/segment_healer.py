@@ -46,6 +46,7 @@ from ...protocol.messages.fetch import (
     ReplicaState,
 )
 from ...storage.directories.log_directories import LogDirectories
+from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.log_damage import DamagedRange, LogDamage, SegmentExamination
 from ...storage.log.segment_patch import SegmentChanged, SegmentPatch
 from ...storage.segments.log_segment import LogSegment
@@ -276,6 +277,8 @@ class SegmentHealer:
             patch = SegmentPatch(replica.log, examination, self._wall_ms())
             try:
                 yield from self._fill(patch, replica, node_id)
+            except StorageFailure:
+                raise  # of our own directory; a start throws away what is left there
             except (KafkaError, OSError, ConnectionFailed) as error:
                 said.append(f"node {node_id}: {error}")
                 yield from self._in_thread(self._work(patch.abandon))

@@ -18,12 +18,13 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
 from ..disk.file_system import sync_directory
+from ..disk.storage_failure import refused_or_failed
 from ..producers.healed_producers import HealedProducers
 from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import CLEANED_SUFFIX
 from ..segments.segment_runs import SegmentReader, SegmentRun
-from .log_damage import SegmentExamination
+from .log_damage import SHORTAGES, SegmentExamination
 from .partition_log import PartitionLog
 
 
@@ -73,8 +74,19 @@ class SegmentPatch:
         return min(max(start, self._log.log_start_offset), end - 1), end
 
     def prepare(self) -> None:
-        """Make the file, and copy what comes before the first gap. Raises OSError."""
-        self.segment.files.create()
+        """Make the file, and copy what comes before the first gap.
+
+        Raises:
+            OSError: the damaged file, or too few descriptors.
+            KafkaStorageError: no room; StorageFailure: nothing can be written in this directory.
+        """
+        try:
+            self.segment.files.create()
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
+            health = self._log.local.health
+            raise refused_or_failed(health, f"healing {self._directory}", error) from error
         self._copy_aborted()
         self._copy_runs()
 

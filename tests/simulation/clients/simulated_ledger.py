@@ -80,6 +80,34 @@ class Ledger:
             if not self.holds(batch):
                 raise Violation("R4", f"{name} has {batch}", partition_id)
 
+    # --- transactions ---------------------------------------------------------------------------
+
+    def check_aborted(self, log: PartitionLog, name: str, partition_id: TopicPartition) -> None:
+        """L7: the transactions of which readers are told that they were aborted are those of the
+        markers. Of what began below the log start nothing is known.
+        """
+        opened: dict[int, int] = {}
+        aborted: set[tuple[int, int, int]] = set()
+        for content in _contents(log, log.log_start_offset, log.log_end_offset):
+            [batch] = batches_of(content)
+            if not batch.is_transactional:
+                continue
+            if not batch.is_control:
+                opened.setdefault(batch.producer_id, batch.base_offset)
+            elif (first := opened.pop(batch.producer_id, None)) is not None:
+                if not read_marker(content).is_commit:
+                    aborted.add((batch.producer_id, first, batch.base_offset))
+        known = {
+            (each.producer_id, each.first_offset, each.last_offset)
+            for segment in log.segments
+            for each in segment.transaction_index.all()
+            if each.first_offset >= log.log_start_offset
+        }
+        if known != aborted:
+            raise Violation(
+                "L7", f"{name} calls {known} aborted, the records {aborted}", partition_id
+            )
+
     # --- compaction ------------------------------------------------------------------------------
 
     def note_records(self, log: PartitionLog, batch: Batch) -> None:

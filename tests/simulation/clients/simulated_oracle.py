@@ -24,6 +24,7 @@ Where more machines have lost data at once than the settings promise to survive,
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
@@ -164,36 +165,27 @@ class Oracle:
         newest = self.image.partition(*partition_id)
         is_newest = newest is not None and newest.leader_epoch == state.leader_epoch
         if is_newest and not ledger.is_damaged:
-            self._check_has_all(replica, ledger, "R3")
+            self._check_has_all(replica, ledger)
 
-    def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger, invariant: str) -> None:
-        start = replica.log.log_start_offset
+    def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger) -> None:
+        log, partition_id = replica.log, replica.partition_id
+        if log.log_end_offset < ledger.committed_end:
+            raise Violation(
+                "R3",
+                f"{replica} ends at {log.log_end_offset}, committed is everything "
+                f"below {ledger.committed_end}",
+                partition_id,
+            )
         if ledger.is_compacted:
-            if replica.log.log_end_offset < ledger.committed_end:
-                raise Violation(
-                    invariant,
-                    f"{replica} ends at {replica.log.log_end_offset}, committed is everything "
-                    f"below {ledger.committed_end}",
-                    replica.partition_id,
-                )
-            ledger.check_compacted(replica.log, str(replica), replica.partition_id)
+            ledger.check_compacted(log, str(replica), partition_id)
             return
-        found = read_batches(replica.log, start, replica.log.log_end_offset)
-        kept = [batch for batch in ledger.committed if batch.next_offset > start]
-        for mine, committed in zip(found, kept, strict=False):
+        found = read_batches(log, log.log_start_offset, log.log_end_offset)
+        kept = [each for each in ledger.committed if each.next_offset > log.log_start_offset]
+        for mine, committed in zip_longest(found[: len(kept)], kept):
             if mine != committed:
                 raise Violation(
-                    invariant,
-                    f"{replica} has {mine}, committed is {committed}",
-                    replica.partition_id,
+                    "R3", f"{replica} has {mine}, committed is {committed}", partition_id
                 )
-        if len(found) < len(kept):
-            raise Violation(
-                invariant,
-                f"{replica} ends at {replica.log.log_end_offset}, committed is everything "
-                f"below {ledger.committed_end}",
-                replica.partition_id,
-            )
 
     def on_high_watermark(self, replica: SimulatedReplica) -> None:
         """It has moved to log.high_watermark: what lies below is committed."""
@@ -550,6 +542,7 @@ class Oracle:
                 is_sound = not node.disk.rotten_in(log.local.directory)
                 if is_sound and not ledger.is_compacted:  # rotten headers may have been read
                     check_derived(log, found, partition_id)
+                    ledger.check_aborted(log, str(replica), partition_id)
                 if ledger.is_compacted and not ledger.is_damaged:
                     ledger.check_compacted(log, str(replica), partition_id)
                 for batch in found:
@@ -584,8 +577,8 @@ class Oracle:
         if self._entries_end == self.image.offset and replayed != self.image:
             raise Violation("C4", f"{replayed} is not {self.image}")
         for partition_id, ledger in self.ledgers.items():
-            if ledger.is_compacted:
-                continue  # check_all has looked at each of them
+            if ledger.is_compacted:  # check_all has looked at each of them
+                continue
             nodes = [self._cluster.nodes[each] for each in self._cluster.replicas_of(partition_id)]
             held = [node.replicas[partition_id].log for node in nodes]
             start = max(log.log_start_offset for log in held)

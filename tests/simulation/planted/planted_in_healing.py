@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.replication.logs import segment_healer
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_scrub import LogScrub
@@ -46,33 +44,6 @@ def the_scrub_believes_what_it_has_written_itself(patch: Patch) -> None:
 def damage_is_known_and_left(patch: Patch) -> None:
     """It is said, and nobody is asked for what is missing."""
     patch(SegmentHealer, "sources", lambda healer, replica: [])
-
-
-@fault(**rotting("kill", "pause"), outage_ms=1_200)
-def only_the_likeliest_is_asked(patch: Patch) -> None:
-    """Also when it does not answer."""
-    original = segment_healer.segment_sources
-
-    def segment_sources(
-        image: MetadataImage, topic: str, partition: int, node_id: int
-    ) -> list[int]:
-        return original(image, topic, partition, node_id)[:1]
-
-    patch(segment_healer, "segment_sources", segment_sources)
-
-
-@fault(**rotting("cut", "kill"), outage_ms=500)
-def a_truncated_segment_is_healed(patch: Patch) -> None:
-    """What was cut off while it was made again is back."""
-
-    def apply(healed: SegmentPatch, now_ms: int) -> None:
-        healed._truncations = healed._log.local.truncations
-        if not healed._log.local.segments.holds((healed._damaged,)):
-            healed._damaged = healed._log.segments.from_offset(healed._damaged.base_offset)[0]
-        original(healed, now_ms)
-
-    original = SegmentPatch.apply
-    patch(SegmentPatch, "apply", apply)
 
 
 @fault(**rotting("power"), outage_ms=100)
@@ -132,7 +103,7 @@ def a_healing_that_fails_is_the_last(patch: Patch) -> None:
     patch(SegmentHealer, "_heal", _heal)
 
 
-@fault(**ROTTING)
+@fault(**rotting("cut", "kill"), outage_ms=500)
 def producers_are_forgotten_with_the_damage(patch: Patch) -> None:
     """What damaged headers have said of producers is believed when they are whole again."""
     patch(LocalLog, "heal_producers", lambda local, segment, found, now_ms: None)

@@ -67,13 +67,7 @@ class SimulatedDisk(MemoryFileSystem):
         ]
         if not found:
             return False
-        inode, start, end = random.choice(found)
-        written = bytes(inode.content[start:end])
-        inode.content[random.randrange(start + CHECKED_FROM, end)] ^= 1 << random.randrange(8)
-        rotten = bytes(inode.content[start:end])
-        inode.synced = inode.synced[:start] + rotten + inode.synced[end:]
-        # One that is rotten already was something else before.
-        self.rotten = [(rotten, dict(self.rotten).get(written, written)), *self.rotten]
+        self._rot(*random.choice(found), random)
         return True
 
     def rotten_in(self, directory: str) -> list[tuple[str, bytes]]:
@@ -97,9 +91,17 @@ class SimulatedDisk(MemoryFileSystem):
         ]
         if not found:
             return False
-        inode, start, end = random.choice(found)
-        inode.content[random.randrange(start + CHECKED_FROM, end)] ^= 0xFF
+        self._rot(*random.choice(found), random)
         return True
+
+    def _rot(self, inode: Inode, start: int, end: int, random: Random) -> None:
+        written = bytes(inode.content[start:end])
+        inode.content[random.randrange(start + CHECKED_FROM, end)] ^= 1 << random.randrange(8)
+        rotten = bytes(inode.content[start:end])
+        if inode.synced[start:end] == written:
+            inode.synced = inode.synced[:start] + rotten + inode.synced[end:]
+        # One that is rotten already was something else before.
+        self.rotten = [(rotten, dict(self.rotten).get(written, written)), *self.rotten]
 
     def lose_power(self, random: Random, *, under: set[str] | None = None) -> "SimulatedDisk":
         """The disk afterwards: of each file what was synced, or more: a prefix of its newest text.

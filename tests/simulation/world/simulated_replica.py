@@ -102,9 +102,6 @@ def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 
     failing, disk.failing = disk.failing, set()
     disk.is_as_written = True
     try:
-        if log.damage.ranges and not disk.rotten:
-            piece = log.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
-            return b"" if piece.file is None else piece.file.read_at(piece.size, piece.position)
         # Past who wonders whether a gap is damage: see log_damage.look.
         for segment in log.segments.from_offset(start):
             found = segment.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)

@@ -211,10 +211,7 @@ class Swarm:
             )
         swarm = replace(swarm, access=random.random() < 0.3)
         if (groups or swarm.transactional_ids) and random.random() < 0.6:
-            # What a reader finds damaged there stays so: nothing heals it here.
-            kinds = tuple(kind for kind in swarm.kinds if kind != "damage") or ("kill",)
-            segment_bytes = random.choice((600, 1_500))
-            swarm = replace(swarm, compacts=True, segment_bytes=segment_bytes, kinds=kinds)
+            swarm = replace(swarm, compacts=True, segment_bytes=random.choice((600, 1_500)))
         if random.random() < 0.25:
             swarm = replace(swarm, kinds=(*swarm.kinds, "settings"))
         if random.random() < 0.25:
