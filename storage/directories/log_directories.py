@@ -265,8 +265,11 @@ class LogDirectories:
         directory.logs[key] = log
 
     def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
-        """What a move has left behind: every record of it that counts is in the log that stays."""
+        """What a move has left behind: every record of it that counts is in the log that stays; but
+        one that is damaged may have given way for that alone.
+        """
         log = directory.release_log(*key)
+        directory.has_dropped_damaged |= log.recovery.is_damaged
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
         directory.deletions.delete([path])

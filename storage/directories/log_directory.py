@@ -103,6 +103,8 @@ class LogDirectory:
         """Partitions whose logs could not be opened, and why: the disk is fine otherwise."""
         self.was_clean = False
         """Whether the last stop was a clean one."""
+        self.has_dropped_damaged = False
+        """Whether a log was found damaged, and gave way to a copy that may have less than it had."""
 
     @classmethod
     def open(
@@ -178,7 +180,9 @@ class LogDirectory:
         """
         if self.identity.node_id is None:
             return True
-        if self.unopened or any(log.recovery.is_damaged for log in self.logs.values()):
+        if self.unopened or self.has_dropped_damaged:
+            return False
+        if any(log.recovery.is_damaged for log in self.logs.values()):
             return False
         return self.was_clean or is_intact(self.identity.directory_id)
 

@@ -1,5 +1,6 @@
 """When does a node tell the controller what it has in a directory that is offline?"""
 
+from dataclasses import replace
 from typing import Any
 
 from bradbury.cluster.control.offline_replicas import RemoveOfflineReplicas
@@ -20,7 +21,7 @@ class Node:
     node_id = 1
     broker_epoch = 7
 
-    def __init__(self) -> None:
+    def __init__(self, *offline: tuple[str, int]) -> None:
         image = cluster("a1", "b1")
         image = applied(image, create(image, "t", assignments={0: (1, 2), 1: (2, 1), 2: (2, 1)}))
         gone = PartitionImage(
@@ -29,7 +30,7 @@ class Node:
         self.image = applied(image, [gone.to_record(image.topics["t"].topic_id, 2)])
         self.broker_epoch = self.image.nodes[1].epoch
         self.effects: list[Any] = []
-        self.offline = dict.fromkeys((LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC), "broken")
+        self.offline = dict.fromkeys(offline, "broken")
         self.step = OfflineReplicasManager(self, self.offline, self.effects)
 
     def look(self) -> None:
@@ -49,7 +50,7 @@ class Node:
 
 
 def test_at_once_for_what_others_count_on_and_no_more_when_they_do_not() -> None:
-    node = Node()
+    node = Node(LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC)
     assert node.step.next_deadline_ms is None
     node.look()
     request = node.asked(0)
@@ -64,7 +65,7 @@ def test_at_once_for_what_others_count_on_and_no_more_when_they_do_not() -> None
 
 
 def test_again_later_where_nobody_else_could_lead() -> None:
-    node = Node()
+    node = Node(LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC)
     node.look()
     request = node.asked(0)
     node.step.on_answer((False,), 10)
@@ -73,7 +74,7 @@ def test_again_later_where_nobody_else_could_lead() -> None:
 
 
 def test_again_soon_when_the_controller_could_not_be_asked() -> None:
-    node = Node()
+    node = Node(LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC)
     node.look()
     request = node.asked(0)
     node.step.on_failed(NotController("elsewhere"), 10)
@@ -82,7 +83,7 @@ def test_again_soon_when_the_controller_could_not_be_asked() -> None:
 
 
 def test_at_once_when_another_directory_fails_while_a_question_is_on_its_way() -> None:
-    node = Node()
+    node = Node(LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC)
     node.look()
     node.asked(0)
     node.look()
@@ -92,7 +93,48 @@ def test_at_once_when_another_directory_fails_while_a_question_is_on_its_way() -
 
 
 def test_never_for_what_is_deleted() -> None:
-    node = Node()
+    node = Node(LED_HERE, LED_BY_ANOTHER, OUT_OF_SYNC)
     node.image = MetadataImage(nodes=node.image.nodes)
     node.look()
     assert node.asked(0) is None
+
+
+def test_what_is_given_up_is_led_by_another_and_only_then_forgotten() -> None:
+    node = Node()
+    node.step.give_up(LED_HERE)
+    node.effects.clear()
+    request = node.asked(0)
+    assert request is not None
+    assert [each.partition for each in request.replicas] == [0]
+    records, answers = decide(node.image, request)
+    assert answers == (True,)
+    node.step.on_answer((False,), 10)
+    assert node.asked(10 + LOOK_AGAIN_MS) == request, "it is led here still"
+    node.step.on_answer(answers, 20 + LOOK_AGAIN_MS)
+    node.image = applied(node.image, records)
+    state = node.image.partition(*LED_HERE)
+    assert state is not None
+    assert (state.leader, state.isr) == (2, (2,))
+    assert node.asked(20 + 2 * LOOK_AGAIN_MS) is None
+    assert node.step.next_deadline_ms is None
+
+
+def test_nothing_is_given_up_to_whoever_lacks_what_is_committed() -> None:
+    node = Node()
+    alone = PartitionImage(replicas=(1, 2), isr=(1,), leader=1, leader_epoch=1, partition_epoch=1)
+    topic_id = node.image.topics["t"].topic_id
+    node.image = applied(node.image, [alone.to_record(topic_id, 0)])
+    node.step.give_up(LED_HERE)
+    node.effects.clear()
+    assert node.asked(0) is None
+    eligible = replace(alone, elr=(2,), partition_epoch=2)
+    node.image = applied(node.image, [eligible.to_record(topic_id, 0)])
+    assert node.asked(LOOK_AGAIN_MS) is not None
+
+
+def test_what_another_leads_by_now_is_not_given_up() -> None:
+    node = Node()
+    node.step.give_up(LED_BY_ANOTHER)
+    node.effects.clear()
+    assert node.asked(0) is None
+    assert node.step.next_deadline_ms is None

@@ -19,7 +19,7 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.storage.log.partition_log import PartitionLog
 
 from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster
-from .simulated_replica import SimulatedReplica, read_batches
+from .simulated_replica import SimulatedReplica, read_batches, rotten_batches
 from .simulated_swarm import Swarm
 
 PARTITION = (TOPIC, 0)
@@ -28,8 +28,17 @@ PARTITION = (TOPIC, 0)
 class Bench:
     """Nodes 1 to 3, one partition with a replica on each of them."""
 
-    def __init__(self, *, min_insync: int = 1, flushes: bool = False) -> None:
-        swarm = Swarm(producers=0, readers=0, min_insync=min_insync, flushes=flushes)
+    def __init__(
+        self, *, min_insync: int = 1, flushes: bool = False, segment_bytes: int = 1 << 20
+    ) -> None:
+        swarm = Swarm(
+            producers=0,
+            readers=0,
+            min_insync=min_insync,
+            flushes=flushes,
+            segment_bytes=segment_bytes,
+            kinds=("rot",),
+        )
         self.cluster = SimulatedCluster("bench", swarm)
         self.nodes = self.cluster.nodes
         assert self.cluster.current is not None
@@ -109,6 +118,17 @@ class Bench:
             batch = encode_records([(self.cluster.clock.now_ms, None, value, ())])
             self.replica(node_id).produce(batch, acks_all=True, answer=answers.append)
         return answers
+
+    def rot(self, node_id: int, segment: int = 0) -> None:
+        """Let a batch rot that is safe on the disk, in this segment of the log."""
+        log = self.log(node_id)
+        log.flushing.flush()
+        path = log.segments[segment].files.path
+        assert self.nodes[node_id].disk.rot(self.cluster.random, path)
+
+    def damage(self, node_id: int) -> bool:
+        """Whether anything is rotten in the log, or is known to be damaged."""
+        return bool(rotten_batches(self.replica(node_id)) or self.log(node_id).damage.ranges)
 
     def run(self, ms: int = 400) -> None:
         self.cluster.clock.run(self.cluster.clock.now_ms + ms)

@@ -57,11 +57,13 @@ class SimulatedDisk(MemoryFileSystem):
         return content
 
     def rot(self, random: Random, under: str) -> bool:
-        """A byte of a log that is safe on the disk turns into another one; whether there was any."""
+        """A byte of a log, in or of `under`, that is safe on the disk turns into another one;
+        whether there was any.
+        """
         found = [
             (inode, start, end)
             for path, inode in self.names.items()
-            if path.startswith(f"{under}/") and path.endswith(".log") and inode is not None
+            if path.startswith((f"{under}/", under)) and path.endswith(".log") and inode is not None
             for start, end in _batches(inode.content)
             if inode.content[start:end] == inode.synced[start:end]
         ]
