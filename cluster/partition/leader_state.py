@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
+from ...protocol.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from .follower_state import UNKNOWN, ReplicaLog
 
 UNKNOWN_OFFSET = -1
@@ -171,10 +171,19 @@ class LeaderState:
         Raises:
             UnknownLeaderEpoch: it is no replica as far as is known here.
             OffsetOutOfRange: its log does not join ours at all.
+            NotLeaderOrFollower: it was sent before the follower was registered for the last time.
         """
-        if fetch.node_id not in self.followers:
+        follower = self.followers.get(fetch.node_id)
+        if follower is None:
             # It knows of a reassignment that we do not know yet.
             raise UnknownLeaderEpoch(f"node {fetch.node_id} is no replica here")
+        if -1 < fetch.broker_epoch < follower.broker_epoch:
+            # Taken for the follower's own it would keep it out of sync until there are new records:
+            # an idle partition is not looked at again by the fetches of a session.
+            raise NotLeaderOrFollower(
+                f"node {fetch.node_id} has asked in broker epoch {follower.broker_epoch} already, "
+                f"and this is of {fetch.broker_epoch}"
+            )
         if fetch.last_fetched_epoch >= 0:
             epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
             if epoch == UNKNOWN:
@@ -193,7 +202,7 @@ class LeaderState:
             leader_end=end,
             now_ms=now_ms,
         )
-        self.followers[fetch.node_id].log_start_offset = fetch.log_start_offset
+        follower.log_start_offset = fetch.log_start_offset
         return FollowerFetchResult(has_moved=has_moved, may_join=self._is_candidate(fetch.node_id))
 
     def on_fetch(

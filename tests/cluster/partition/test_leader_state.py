@@ -11,7 +11,7 @@ from bradbury.cluster.partition.leader_state import (
     FollowerFetchResult,
     LeaderState,
 )
-from bradbury.protocol.errors import OffsetOutOfRange, UnknownLeaderEpoch
+from bradbury.protocol.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 
 LAG_MS = 10_000
 
@@ -111,6 +111,17 @@ def test_a_followers_fetch_outside_of_the_log_does_not_count() -> None:
     with pytest.raises(UnknownLeaderEpoch):
         state.on_follower_fetch(FollowerFetch(4, 9, 10, 5), log, now_ms=0)
     assert state.followers[2].log_end_offset == -1
+
+
+def test_what_a_follower_asked_in_its_former_life_and_comes_late_does_not_count() -> None:
+    state = leader(isr=(1, 2), end=4)
+    log = Log(10, epochs=[(4, 4), (5, 10)])
+    state.on_local_append(10)
+    state.on_follower_fetch(FollowerFetch(3, 12, 10, 5), log, now_ms=0)
+    with pytest.raises(NotLeaderOrFollower):
+        state.on_follower_fetch(FollowerFetch(3, 9, 7, 5), log, now_ms=1)
+    assert (state.followers[3].log_end_offset, state.followers[3].broker_epoch) == (10, 12)
+    state.on_follower_fetch(FollowerFetch(3, -1, 10, 5), log, now_ms=2)  # of before KIP-903
 
 
 def test_with_too_few_in_sync_the_high_watermark_stands_still() -> None:
