@@ -234,7 +234,8 @@ TOLD = {
     "franz_go": {
         "PLAIN": "SASL_AUTHENTICATION_FAILED",
         "SCRAM": "SASL_AUTHENTICATION_FAILED",
-        # What is wrong comes as JSON first (RFC 7628), from Kafka as from us; it reads none.
+        # What is wrong comes as JSON first (RFC 7628), as from Kafka with its BrokerJwtValidator; it
+        # reads none. (Kafka 4.1.1 without that setting looks at no signature.)
         "OAUTHBEARER": "unexpected data in oauth response",
         CERTIFICATE: "remote error: tls: ",
         "server of another CA": "x509: certificate signed by unknown authority",
