@@ -20,12 +20,9 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from .support.contestants import Arena, Bradbury, Contestant, Kafka, alone
@@ -35,7 +32,6 @@ from .support.measures import (
     SMALL_BATCHES,
     Goal,
     Throughput,
-    Turns,
     consume,
     delete_topic,
     new_topic,
@@ -44,10 +40,7 @@ from .support.measures import (
     produce_latency,
     round_trip,
 )
-
-CLIENT_IS_FULL = 0.9
-WARM_UP_ROUNDS = 2
-
+from .support.rounds import Figures, Measure, compare, json_of, show
 
 GOALS = {
     "produce 100 B, records/s": Goal(">=", 1.5),
@@ -67,24 +60,6 @@ GOALS = {
     "memory after all, MB": Goal("<=", 0.5),
     "start, s": Goal("<=", 0.5),
 }
-
-
-@dataclass(slots=True)
-class Figures:
-    """A pair (Bradbury, Kafka) for each round, by name of the measure; and the client's CPU."""
-
-    pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    client_cpu: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, found: dict[str, dict[str, float]]) -> None:
-        for name, value in found["Bradbury"].items():
-            self.pairs.setdefault(name, []).append((value, found["Kafka"][name]))
-
-    def ratio(self, name: str) -> float:
-        return statistics.median(ours / theirs for ours, theirs in self.pairs[name])
-
-
-Measure = Callable[[Contestant, str, Figures], dict[str, float]]
 
 
 def measures(*, quick: bool) -> dict[str, Measure]:
@@ -134,27 +109,6 @@ def measures(*, quick: bool) -> dict[str, Measure]:
     }
 
 
-def compare(
-    brokers: list[Contestant], chosen: dict[str, Measure], rounds: int, figures: Figures
-) -> None:
-    """Round by round, the two in turn; the first rounds of each measure only warm both up."""
-    turns = Turns()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(chosen) * (rounds + WARM_UP_ROUNDS) * 2)
-        for name, measure in chosen.items():
-            for number in range(rounds + WARM_UP_ROUNDS):
-                found: dict[str, dict[str, float]] = {}
-                ignored = Figures()
-                for broker in brokers if number % 2 else reversed(brokers):
-                    progress.update(task, description=f"{name}: {broker.name}", advance=1)
-                    topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
-                    counts = number >= WARM_UP_ROUNDS
-                    with alone(broker, brokers):
-                        found[broker.name] = measure(broker, topic, figures if counts else ignored)
-                if number >= WARM_UP_ROUNDS:
-                    figures.add(found)
-
-
 def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Figures) -> None:
     """Throughput to one partition of a topic that has many."""
     for count in counts:
@@ -195,37 +149,6 @@ def scale_actors(folder: Path, counts: list[int], console: Console) -> None:
         rate = statistics.median(rates)
         table.add_row(str(count), str(count), f"{rate:,.0f}", f"{rate / 1e4:,.0f}")
     console.print(table)
-
-
-def show(figures: Figures, console: Console) -> None:
-    table = Table("measure", "Bradbury", "Kafka", "ratio", "goal", "", title="median of the rounds")
-    for name, pairs in figures.pairs.items():
-        ratio, goal = figures.ratio(name), GOALS.get(name)
-        ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-        verdict = "" if goal is None else "met" if goal.is_met(ratio) else "missed"
-        wanted = "" if goal is None else str(goal)
-        table.add_row(name, f"{ours:,.2f}", f"{theirs:,.2f}", f"{ratio:.2f}", wanted, verdict)
-    console.print(table)
-    full = [
-        f"{name} ({statistics.median(cpu):.0%})"
-        for name, cpu in figures.client_cpu.items()
-        if statistics.median(cpu) >= CLIENT_IS_FULL
-    ]
-    if full:
-        console.print("The client took a whole core or more, and is part of the limit: ", *full)
-
-
-def json_of(figures: Figures) -> dict[str, object]:
-    return {
-        name: {
-            "bradbury": [ours for ours, _ in pairs],
-            "kafka": [theirs for _, theirs in pairs],
-            "ratio": figures.ratio(name),
-            "goal": None if name not in GOALS else str(GOALS[name]),
-            "met": None if name not in GOALS else GOALS[name].is_met(figures.ratio(name)),
-        }
-        for name, pairs in figures.pairs.items()
-    } | {"client CPU, cores": figures.client_cpu}
 
 
 def main() -> None:
@@ -269,9 +192,9 @@ def main() -> None:
                     for one in brokers
                 }
             )
-    show(figures, console)
+    show(figures, GOALS, console)
     if options.json is not None:
-        options.json.write_text(json.dumps(json_of(figures), indent=1))
+        options.json.write_text(json.dumps(json_of(figures, GOALS), indent=1))
 
 
 if __name__ == "__main__":

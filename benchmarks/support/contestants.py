@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,20 +25,25 @@ MAY_STAND_STILL = {"broker.session.timeout.ms": "3600000"}
 """Else a Kafka that was suspended fences itself when it goes on (see alone)."""
 
 
-def _serve(pipe: Connection, data_dir: str) -> None:
+def _serve(pipe: Connection, data_dir: str, config: dict[str, str], names: list[str]) -> None:
     import bradbury
 
-    with bradbury.local(data_dir=data_dir) as cluster:
-        pipe.send(cluster.bootstrap_servers)
+    with bradbury.local(data_dir=data_dir, config=config) as cluster:
+        listeners = {name: cluster.bootstrap_servers_of(name) for name in names}
+        pipe.send((cluster.bootstrap_servers, listeners))
         pipe.recv()
 
 
 class Contestant(ABC):
-    """A broker under test. `start_seconds`: from the start of its process until it serves."""
+    """A broker under test. `start_seconds`: from the start of its process until it serves.
+
+    listeners: addresses by name, of those that are not `bootstrap_servers`.
+    """
 
     name: str
     folder: Path
     bootstrap_servers: str
+    listeners: dict[str, str]
     start_seconds: float
     _process: psutil.Process
 
@@ -96,17 +101,26 @@ class Bradbury(Contestant):
 
     name = "Bradbury"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        listeners: Iterable[str] = (),
+    ) -> None:
         self.folder = folder / "bradbury"
+        self._config = dict(config or {})
+        self._names = list(listeners)
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
+        arguments = (other, str(self.folder), self._config, self._names)
         began = time.perf_counter()
-        self._child = context.Process(target=_serve, args=(other, str(self.folder)))
+        self._child = context.Process(target=_serve, args=arguments)
         self._child.start()
         other.close()  # so that recv fails, instead of waiting, if the child dies
-        self.bootstrap_servers = self._pipe.recv()
+        self.bootstrap_servers, self.listeners = self._pipe.recv()
         self.start_seconds = time.perf_counter() - began
         self._process = psutil.Process(self._child.pid)
         return self
@@ -132,6 +146,7 @@ class Kafka(Contestant):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "kafka"
+        self.listeners = {}
         config = {**GIVE_PAGES_BACK, **MAY_STAND_STILL}
         self._broker = KafkaBroker(self.folder, heap=KAFKA_HEAP, config=config)
 

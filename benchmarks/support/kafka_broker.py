@@ -50,7 +50,7 @@ class KafkaBroker:
         self.data = folder / "data"
         self._log = folder / "kafka.out"
         self._heap = heap
-        self._port, self._controller_port = _free_ports(2)
+        self._port, self._controller_port = free_ports(2)
         self.config = dict(config or {})
         self._features = dict(features or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -167,7 +167,7 @@ class KafkaBroker:
         self.kill()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

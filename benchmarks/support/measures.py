@@ -142,9 +142,11 @@ def produce(
         client.close()
 
 
-def consume(broker: Contestant, topic: str, size: int, count: int) -> Throughput:
+def consume(
+    broker: Contestant, topic: str, size: int, count: int, settings: dict[str, str] | None = None
+) -> Throughput:
     """The first `count` records of partition 0, from the first call to the last record."""
-    client = Client(CONSUMER, broker.bootstrap_servers, topic, READING)
+    client = Client(CONSUMER, broker.bootstrap_servers, topic, READING | (settings or {}))
     try:
         return _throughput(broker, size, count, lambda: client.consume(count))
     finally:

@@ -1,4 +1,5 @@
-// What franz-go does in transactions, one command at a time; see tests/compatibility/support/programs.py.
+// What franz-go does in transactions and when it logs in (login.go), one command at a time; see
+// tests/compatibility/support/programs.py.
 package main
 
 import (
@@ -21,6 +22,9 @@ type settings struct {
 	Id         string
 	AbortEvery int
 	Size       int
+	Count      int
+	Login      login
+	Records    [][2]string
 }
 
 func must(err error) {
@@ -93,5 +97,10 @@ func copies(s settings) {
 func main() {
 	var s settings
 	must(json.Unmarshal([]byte(os.Args[2]), &s))
-	map[string]func(settings){"copy": copies}[os.Args[1]](s)
+	map[string]func(settings){
+		"copy":    copies,
+		"produce": produces,
+		"consume": consumes,
+		"steady":  producesSteadily,
+	}[os.Args[1]](s)
 }
