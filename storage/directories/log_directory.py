@@ -104,7 +104,7 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last stop was a clean one."""
         self.has_dropped_damaged = False
-        """Whether a log was found damaged, and gave way to a copy that may have less than it had."""
+        """Whether a log was found damaged, and gave way to a copy that may have less than it."""
 
     @classmethod
     def open(

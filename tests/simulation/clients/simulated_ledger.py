@@ -17,7 +17,7 @@ from bradbury.protocol.records.records import iterate_records
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 
-from ..world.simulated_replica import BEFORE_LENGTH, Batch, batches_of, read_bytes
+from ..world.simulated_replica import BEFORE_LENGTH, Batch, batches_of, from_outside, read_bytes
 from .simulated_log_checks import Violation
 
 
@@ -97,12 +97,13 @@ class Ledger:
             elif (first := opened.pop(batch.producer_id, None)) is not None:
                 if not read_marker(content).is_commit:
                     aborted.add((batch.producer_id, first, batch.base_offset))
-        known = {
-            (each.producer_id, each.first_offset, each.last_offset)
-            for segment in log.segments
-            for each in segment.transaction_index.all()
-            if each.first_offset >= log.log_start_offset
-        }
+        with from_outside(log):
+            known = {
+                (each.producer_id, each.first_offset, each.last_offset)
+                for segment in log.segments
+                for each in segment.transaction_index.all()
+                if each.first_offset >= log.log_start_offset
+            }
         if known != aborted:
             raise Violation(
                 "L7", f"{name} calls {known} aborted, the records {aborted}", partition_id

@@ -5,7 +5,8 @@ An fsync is an event: between its begin and its end anything may happen, also th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,17 +98,25 @@ def read_batches(log: PartitionLog, start: int, up_to: int) -> list[Batch]:
 
 
 def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 20) -> bytes:
-    """Also from a disk that fails whoever uses it in earnest, which is not to hear of this."""
-    disk: Any = log.local.file_system
-    failing, disk.failing = disk.failing, set()
-    disk.is_as_written = True
-    try:
-        # Past who wonders whether a gap is damage: see log_damage.look.
+    """What was written there; past who wonders whether a gap is damage: see log_damage.look."""
+    with from_outside(log):
         for segment in log.segments.from_offset(start):
             found = segment.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
             if found.size:
                 return segment.file.read_at(found.size, found.position)
         return b""
+
+
+@contextmanager
+def from_outside(log: PartitionLog) -> Iterator[None]:
+    """For who looks at the simulation: nothing is rotten, and a disk that fails whoever uses it in
+    earnest is not to hear of this.
+    """
+    disk: Any = log.local.file_system
+    failing, disk.failing = disk.failing, set()
+    disk.is_as_written = True
+    try:
+        yield
     finally:
         disk.failing = failing
         disk.is_as_written = False
