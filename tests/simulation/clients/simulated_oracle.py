@@ -262,8 +262,10 @@ class Oracle:
             claimed[partition_id] = min(claimed[partition_id], offset)
         if replica in self._verified:
             self._verified[replica] = min(self._verified[replica], offset)
-        if ledger.is_damaged:
-            return
+        state = self.image.partition(*partition_id)
+        is_in_sync = state is not None and replica.node.node_id in state.isr
+        if ledger.is_damaged or (ledger.is_compacted and not is_in_sync):
+            return  # of an epoch whose records are all compacted away a leader may know nothing
         for batch in read_batches(log, max(offset, log.log_start_offset), log.log_end_offset):
             if ledger.holds(batch):
                 raise Violation("R4", f"{replica} drops {batch}, which is committed", partition_id)
