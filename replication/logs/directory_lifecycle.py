@@ -60,6 +60,7 @@ class DirectoryLifecycle:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._make_lock = make_lock
         self._directories: LogDirectories | None = None
+        self._ended: LogDirectories | None = None
         self._token: IntactToken | None = None
         self.has_all_data = True
         """Whether all that this node ever acknowledged was there when it was opened."""
@@ -133,9 +134,18 @@ class DirectoryLifecycle:
     def end(self) -> LogDirectories | None:
         """The directories, if open, to be closed. on_closed() comes next."""
         directories, self._directories = self._directories, None
+        self._ended = directories
         return directories
 
     def on_closed(self) -> None:
-        """Their clean marks are there; or their disk has failed meanwhile."""
-        if self._token is not None:
+        """Their clean marks are there, or as many as could be written.
+
+        Where a full disk has refused one, nothing is lost that was written: as after a kill, the
+        token says so. What a disk has that failed meanwhile is not known.
+        """
+        if self._token is None or self._ended is None:
+            return
+        ended = self._ended.all
+        has_failed = any(not each.health.is_online for each in ended)
+        if has_failed or all(each.is_closed_cleanly for each in ended):
             self._token.remove()

@@ -103,6 +103,8 @@ class LogDirectory:
         """Partitions whose logs could not be opened, and why: the disk is fine otherwise."""
         self.was_clean = False
         """Whether the last stop was a clean one."""
+        self.is_closed_cleanly = False
+        """Whether everything is on the disk, and the mark says so to the next start."""
         self.has_dropped_damaged = False
         """Whether a log was found damaged, and gave way to a copy that may have less than it."""
 
@@ -521,8 +523,9 @@ class LogDirectory:
         With `clean`: everything is flushed first, and the clean mark is written last, so the next
         start scans nothing. Not if logs were never loaded, or the directory is offline.
 
-        Raises:
-            StorageFailure: the disk failed meanwhile; the directory is unlocked all the same.
+        Raises, and the directory is unlocked all the same:
+            StorageFailure: the disk failed meanwhile.
+            KafkaStorageError: it is full.
         """
         if self._lock is None:
             return
@@ -546,7 +549,8 @@ class LogDirectory:
         try:
             write_atomically(self._file_system, f"{self.path}/{CLEAN_FILE}", mark.encode())
         except OSError as error:
-            raise self.health.fail(f"closing {self.path}", error) from error
+            raise refused_or_failed(self.health, f"closing {self.path}", error) from error
+        self.is_closed_cleanly = True
 
 
 def _check_new(file_system: FileSystem, path: str) -> None:

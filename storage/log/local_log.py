@@ -272,7 +272,7 @@ class LocalLog:
     def write_closing_files(self) -> None:
         """After a clean stop nothing is scanned, so what a scan would rebuild must be safe too.
 
-        Raises StorageFailure.
+        Raises KafkaStorageError: the disk is full; StorageFailure.
         """
         active = self.segments.active
         path = snapshot_path(self.directory, active.next_offset)
@@ -292,7 +292,7 @@ class LocalLog:
                     self.file_system.open(name).sync()
             sync_directory(self.file_system, self.directory)
         except OSError as error:
-            raise self.health.fail(f"closing {self.directory}", error) from error
+            raise refused_or_failed(self.health, f"closing {self.directory}", error) from error
 
     def close(self) -> None:
         """Let go of all files. Slices that are being sent stay readable."""

@@ -588,7 +588,7 @@ class PartitionLog:
         """Let go of all files. Slices that are being sent stay readable.
 
         With `clean`, make everything safe first, so that the next open needs no scan. Raises
-        StorageFailure.
+        KafkaStorageError: the disk is full; StorageFailure.
         """
         if clean:
             self.health.check()

@@ -4,6 +4,9 @@ import errno
 from contextlib import nullcontext
 from uuid import UUID
 
+import pytest
+
+from bradbury.protocol.errors import KafkaStorageError
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig
@@ -106,6 +109,28 @@ def test_after_a_clean_stop_the_marks_say_it_alone() -> None:
     lifecycle.on_closed()
     assert memory.ids == set()
     assert opened(disk, memory).has_all_data
+
+
+@pytest.mark.parametrize("refused", [errno.ENOSPC, errno.EIO], ids=["full", "failed"])
+def test_a_full_disk_that_takes_no_clean_mark_has_lost_nothing(refused: int) -> None:
+    disk, memory = MemoryFileSystem(), Memory()
+    lifecycle = opened(disk, memory)
+    log = registered(lifecycle).all[1].create_log("t", 0, UUID(int=1), LogConfig(), now_ms=0)
+    log.append_as_leader(make_batch(), leader_epoch=0, now_ms=0, opened=True)
+
+    def refuse(operation: str, path: str) -> None:
+        if path.startswith("/b/") and operation == "write":
+            raise OSError(refused, "refused")
+
+    disk.before = refuse
+    directories = lifecycle.end()
+    assert directories is not None
+    with pytest.raises(KafkaStorageError):
+        directories.close(clean=True)
+    lifecycle.on_closed()
+    disk.before = lambda operation, path: None
+    second = opened(disk, memory)
+    assert second.has_all_data == (refused == errno.ENOSPC)
 
 
 def test_damage_is_told_by_every_life_until_the_node_is_registered() -> None:

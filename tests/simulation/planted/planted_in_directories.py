@@ -95,7 +95,8 @@ def the_token_goes_before_the_clean_mark_is_there(patch: Patch) -> None:
     original = DirectoryLifecycle.end
 
     def end(lifecycle: DirectoryLifecycle) -> Any:
-        lifecycle.on_closed()
+        if lifecycle._token is not None:
+            lifecycle._token.remove()
         return original(lifecycle)
 
     patch(DirectoryLifecycle, "end", end)
