@@ -4,12 +4,15 @@
         [--records 400000]      of 1 KB, of each round
         [--seconds 5]           of log-ins, of each round
         [--processes 3]         that log in, each one time after the other
+        [--attack 10]           seconds that the wait of a client is measured, in each round
 
 Both are started and ended here and take turns as in versus_kafka.py, whose engine this is: a ratio
 is the median of the ratios of the rounds. Records go over a listener with TLS, by librdkafka; a
 log-in is a new connection, a whole TLS handshake, SCRAM-SHA-512, and the connection's end. Keys are
-of the same kind (P-256), and what both agree on with OpenSSL's client is said. The decision about
-one request with 10,000 rules is measured by access.py.
+of the same kind (P-256), and what both agree on with OpenSSL's client is said. Attacked (as
+hostile_clients.py says) are the two ports with TLS; the client whose wait is measured produces
+1,000 records a second on the port without. The decision about one request with 10,000 rules is
+measured by access.py.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ from rich.console import Console
 from bradbury.tests.support.certificates import CertificateAuthority
 
 from .support.contestants import Arena, Contestant
+from .support.hostile_clients import attacked
 from .support.librdkafka import drain_library
-from .support.measures import BIG_BATCHES, Goal, Throughput, consume, produce
+from .support.measures import BIG_BATCHES, Goal, Throughput, consume, produce, produce_latency
 from .support.rounds import Figures, Measure, compare, json_of, show
 from .support.secured_contestants import (
+    LOGIN,
+    TLS,
     Clients,
     SecuredBradbury,
     SecuredKafka,
@@ -36,6 +42,7 @@ from .support.secured_contestants import (
 
 SIZE = 1_000
 PRODUCE, CONSUME, LOG_IN = "TLS produce 1 KB", "TLS consume 1 KB", "SASL log-in"
+QUIET, ATTACKED = "produce, p99 ms", "produce under attack, p99 ms"
 GOALS = {
     f"{PRODUCE}, MB/s": Goal(">=", 1.2),
     f"{CONSUME}, MB/s": Goal(">=", 1.0),
@@ -46,7 +53,12 @@ GOALS = {
 
 
 def measures(
-    authority: CertificateAuthority, clients: Clients, records: int, seconds: float
+    authority: CertificateAuthority,
+    clients: Clients,
+    *,
+    records: int,
+    seconds: float,
+    attack_seconds: float,
 ) -> dict[str, Measure]:
     """By name; each is given a new topic."""
 
@@ -68,7 +80,13 @@ def measures(
         figures.client_cpu.setdefault(LOG_IN, []).append(found.client_cpu)
         return {f"{LOG_IN}, a second": found.rate, f"{LOG_IN}, broker CPU ms": found.broker_cpu}
 
-    return {"TLS 1 KB": in_and_out, LOG_IN: log_in}
+    def attack(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+        quiet = produce_latency(broker, topic, attack_seconds).p99
+        with attacked(broker.listeners[TLS], broker.listeners[LOGIN]):
+            beset = produce_latency(broker, topic, attack_seconds).p99
+        return {QUIET: quiet, ATTACKED: beset, f"{ATTACKED}, times as long": beset / quiet}
+
+    return {"TLS 1 KB": in_and_out, LOG_IN: log_in, "attack": attack}
 
 
 def main() -> None:
@@ -77,6 +95,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=400_000, help="of each round")
     parser.add_argument("--seconds", type=float, default=5.0, help="of log-ins, of each round")
     parser.add_argument("--processes", type=int, default=3, help="that log in")
+    parser.add_argument("--attack", type=float, default=10.0, help="seconds, of each round")
     parser.add_argument("--only", default="", help="measures with this word")
     parser.add_argument("--dir", help="where both keep their data")
     parser.add_argument("--json", type=Path, help="write all figures into this file")
@@ -96,7 +115,11 @@ def main() -> None:
             chosen = {
                 name: measure
                 for name, measure in measures(
-                    authority, clients, options.records, options.seconds
+                    authority,
+                    clients,
+                    records=options.records,
+                    seconds=options.seconds,
+                    attack_seconds=options.attack,
                 ).items()
                 if options.only in name
             }
