@@ -426,6 +426,7 @@ class LogDamage:
             return []
         found = examination.damage()
         others = [each for each in self.ranges if each.path != examination.path]
+        self.ended += not found and len(others) < len(self.ranges)  # its file was put back
         self.ranges = tuple(sorted((*others, *found)))
         self._resume.clear()
         self._runs.pop(examination.path, None)

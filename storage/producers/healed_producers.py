@@ -45,7 +45,7 @@ class HealedProducers:
                 if any(self._is_missing(batch.base_offset) for batch in entry.batches)
             )
             and all(
-                _is_remembered(header, state.entries.get(producer_id), oldest_ms)
+                self._is_remembered(header, state.entries.get(producer_id), oldest_ms)
                 for producer_id, header in self._last.items()
             )
             and not any(
@@ -58,15 +58,18 @@ class HealedProducers:
         index = bisect_right(self._starts, offset) - 1
         return index >= 0 and offset < self._ends[index]
 
-
-def _is_remembered(header: RecordBatchHeader, entry: ProducerEntry | None, oldest_ms: int) -> bool:
-    if entry is None:
-        return header.max_timestamp < oldest_ms
-    if entry.epoch != header.producer_epoch:
-        return entry.epoch > header.producer_epoch
-    later = sum(batch.base_offset > header.base_offset for batch in entry.batches)
-    return later == REMEMBERED_BATCHES or any(
-        (batch.base_offset, batch.last_offset) == (header.base_offset, header.last_offset)
-        and (header.base_sequence < 0 or batch.last_sequence == header.last_sequence)
-        for batch in entry.batches
-    )
+    def _is_remembered(
+        self, header: RecordBatchHeader, entry: ProducerEntry | None, oldest_ms: int
+    ) -> bool:
+        """Whether its producer's last batch is remembered as it is, or later ones are."""
+        if entry is None:
+            return header.max_timestamp < oldest_ms
+        if entry.epoch != header.producer_epoch:
+            is_later = all(not self._is_missing(batch.base_offset) for batch in entry.batches)
+            return is_later and entry.epoch > header.producer_epoch
+        later = sum(batch.base_offset > header.base_offset for batch in entry.batches)
+        return later == REMEMBERED_BATCHES or any(
+            (batch.base_offset, batch.last_offset) == (header.base_offset, header.last_offset)
+            and (header.base_sequence < 0 or batch.last_sequence == header.last_sequence)
+            for batch in entry.batches
+        )

@@ -15,9 +15,13 @@ from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.segment_patch import SegmentPatch
 from bradbury.storage.log_config import LogConfig
+from bradbury.storage.producers.producer_state import WrittenBatch
+from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all, read_slice
 
 BATCHES = 60
+MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT = 35, 50, 52, 56
+"""In the header of a batch; of numbers their last bytes, but for the first."""
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200)
 SKIPPING = LogConfig(segment_bytes=2_000, index_interval_bytes=200, bradbury_damaged_segment="skip")
 
@@ -350,3 +354,75 @@ def test_a_follower_that_does_not_get_on_makes_the_leader_look(tmp_path: Path) -
     for _ in range(90):
         log.damage.on_sent(2, segment.base_offset, segment.base_offset + 1)
     assert not log.damage.suspects, "it is not read again and again"
+
+
+def test_a_damaged_header_makes_no_segment_younger(tmp_path: Path) -> None:
+    """Or retention would wait for a time that a flipped bit has made up."""
+    stopped(tmp_path)
+    file = middle(tmp_path)
+    content = bytearray(file.read_bytes())
+    position = [position for position, _ in walk_batches(content)][5]
+    content[position + MAX_TIMESTAMP_AT] ^= 0x40
+    file.write_bytes(content)
+    for index in tmp_path.glob(f"{file.stem}.*index"):
+        index.unlink()
+    log = opened(tmp_path)
+    segment = log.segments.from_offset(int(file.stem))[0]
+    assert segment.newest_ms > 1 << 60
+    log.damage.suspect(segment, "a test")
+    examine(log)
+    assert log.damage.ranges
+    assert segment.newest_ms == 1000
+
+
+@pytest.mark.parametrize("field_at", [PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT])
+def test_what_a_damaged_header_said_of_producers_goes_when_it_is_healed(
+    tmp_path: Path, field_at: int
+) -> None:
+    path, other = tmp_path / "damaged", tmp_path / "other"
+    logs = [open_log(each, config=CONFIG) for each in (path, other)]
+    for sequence in range(BATCHES):
+        # The last batch of producer 8 is in the middle.
+        producer_id = 8 if sequence < BATCHES // 2 else 7
+        base_sequence = sequence if producer_id == 8 else sequence - BATCHES // 2
+        for log in logs:
+            batch = make_batch(
+                value=b"%03d" % sequence * 20,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=base_sequence,
+            )
+            log.append_as_leader(batch, leader_epoch=0, now_ms=1000)
+    known = _remembered(logs[0])
+    for log in logs:
+        log.close(clean=True)
+    last = BATCHES // 2 - 1
+    file = max(each for each in path.glob("*.log") if int(each.stem) <= last)
+    content = bytearray(file.read_bytes())
+    position = next(at for at, header in walk_batches(content) if header.base_offset == last)
+    content[position + field_at] ^= 0x10
+    file.write_bytes(content)
+    for snapshot in path.glob("*.snapshot"):
+        snapshot.unlink()
+    log = opened(path)
+    assert _remembered(log) != known, "headers are believed when a log is opened"
+    segment = log.segments.from_offset(last)[0]
+    log.damage.suspect(segment, "a test")
+    examine(log)
+    examination = log.damage.begin_examination(segment)
+    assert examination is not None
+    examination.run()
+    patch = SegmentPatch(log, examination, now_ms=1000)
+    patch.prepare()
+    while patch.wanted is not None:
+        patch.add(read(opened(other), patch.wanted[0]))
+    patch.finish()
+    patch.apply(now_ms=1000)
+    assert _remembered(log) == known
+
+
+def _remembered(log: PartitionLog) -> dict[int, tuple[int, list[WrittenBatch]]]:
+    return {
+        producer_id: (entry.epoch, list(entry.batches))
+        for producer_id, entry in log.local.producers.entries.items()
+    }
