@@ -8,6 +8,7 @@ from pathlib import Path
 import fastavro
 import pyarrow as pa
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import SparkSession
 
 import bradbury
@@ -112,6 +113,25 @@ def test_avro_values_are_decoded(
     bradbury.topic_view(spark, topic, name="avro_flights", value="avro", schema=AVRO)
     with pytest.raises(Exception, match=f"the value of {topic}-0 at offset 4 is not avro"):
         spark.sql("SELECT tail FROM avro_flights").collect()
+
+
+def test_protobuf_messages_are_decoded(
+    spark: SparkSession, producer: bradbury.Producer, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    for number in range(3):
+        message = Timestamp(seconds=number, nanos=10 * number)
+        producer.send(topic, message.SerializeToString(), key=f"k{number}")
+    producer.send(topic, None)
+    producer.flush()
+    bradbury.topic_view(spark, topic, name="times", value="protobuf", schema=Timestamp)
+    rows = spark.sql("SELECT _key, seconds, nanos FROM times ORDER BY _offset").collect()
+    assert [tuple(row) for row in rows[:3]] == [("k0", 0, 0), ("k1", 1, 10), ("k2", 2, 20)]
+    assert rows[3].seconds is None
+    producer.send(topic, b"\xff").result(30)
+    bradbury.topic_view(spark, topic, name="times", value="protobuf", schema=Timestamp)
+    with pytest.raises(Exception, match=f"the value of {topic}-0 at offset 4 is not protobuf"):
+        spark.sql("SELECT seconds FROM times").collect()
 
 
 def test_what_is_no_json_fails_unless_it_may_be_null(
