@@ -195,7 +195,7 @@ class PartitionHost:
             wall_ms=self._now_ms,
             monotonic_ms=self._driver.now_ms,
             on_storage_failure=self.steps.on_storage_failure,
-            give_up_leadership=self.steps.give_up_leadership,
+            give_up_leadership=self.steps.offline_replicas.give_up,
         )
         scrub = LogScrub(
             healer,

@@ -45,6 +45,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     ReplicaState,
 )
+from ...protocol.topic_partition import TopicPartition
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.log_damage import DamagedRange, LogDamage, SegmentExamination
@@ -103,7 +104,7 @@ class SegmentHealer:
         wall_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         on_storage_failure: Callable[[], None],
-        give_up_leadership: Callable[[Replica], None],
+        give_up_leadership: Callable[[TopicPartition], None],
     ) -> None:
         """Nothing is done yet.
 
@@ -266,7 +267,7 @@ class SegmentHealer:
         lost = next((each for each in damage.ranges if each.end > replica.log.high_watermark), None)
         if replica.leader is not None and lost is not None:
             logger.error("%s is not to lead: %s is not committed", replica, lost)
-            self._give_up_leadership(replica)
+            self._give_up_leadership((replica.topic, replica.partition))
 
     def _heal_segment(
         self, replica: Replica, examination: SegmentExamination, refusals: list[str]

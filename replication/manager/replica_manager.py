@@ -101,7 +101,7 @@ class ReplicaManager:
         self.alter_partition = AlterPartitionManager(self, effects)
         self.serving = ServedReplicas(self, self._offline)
         self.log_configs = TopicLogConfigs(node, self)
-        self._offline_replicas = OfflineReplicasManager(self, self._offline, effects)
+        self.offline_replicas = OfflineReplicasManager(self, self._offline, effects)
         self._unmade = UnmadeReplicas(self, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
@@ -302,7 +302,7 @@ class ReplicaManager:
         topic, _, state, is_led_here = assigned
         replica = self.by_partition.get(assigned.key)
         if replica is None:  # offline
-            self._offline_replicas.look()
+            self.offline_replicas.look()
             return
         config = self.log_configs.of(topic)
         if config != replica.log.config:
@@ -358,12 +358,6 @@ class ReplicaManager:
         replica.resign()
         self.effects.append(Resigned(replica))
 
-    def give_up_leadership(self, replica: Replica) -> None:
-        """What is damaged of it and not committed keeps all others from following: one of them is
-        to lead. See offline_replicas_manager.
-        """
-        self._offline_replicas.give_up((replica.topic, replica.partition))
-
     # --- failures --------------------------------------------------------------------------------
 
     def on_storage_failure(self) -> None:
@@ -381,7 +375,7 @@ class ReplicaManager:
             logger.error("%s is offline until restart: %s", directory.path, failure)
             self.effects.append(DirectoryFailed(directory.path))
             self._take_offline(directory, failure)
-            self._offline_replicas.look()
+            self.offline_replicas.look()
         if has_news and not directories.online:
             reason = f"no log directory is left: {', '.join(sorted(self._failed))} failed"
             self.effects.append(NoDirectoryLeft(reason))

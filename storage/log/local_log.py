@@ -21,7 +21,7 @@ from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
 from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
 from ..log_config import LogConfig
-from ..producers.healed_producers import HealedProducers
+from ..producers.healed_producers import HealedSegment
 from ..producers.producer_recovery import (
     LoadedProducers,
     load_producer_state,
@@ -225,33 +225,32 @@ class LocalLog:
         if aborted is not None:
             self.segments.active.transaction_index.add(aborted)
 
-    def reload_producers(self) -> None:
-        """What the records that are left say of the producers. Raises OSError."""
-        self._load_producers(snapshot_offsets(self.file_system, self.directory))
+    def reload_producers(self, healed: HealedSegment | None = None) -> None:
+        """What the records that are left say of the producers. Raises OSError.
 
-    def heal_producers(self, healed: LogSegment, found: HealedProducers, now_ms: int) -> None:
-        """What was damaged in that segment is there again, and was `found` so.
-
-        Where what is remembered does not agree (headers were read, damaged as they were), or a
-        snapshot was lost together with the records before it, all from the segment on is read
-        again; and later snapshots lack it. Raises OSError.
+        With `healed`: what was damaged in that segment is there again. Where what is remembered
+        does not agree with it (headers were read, damaged as they were), or a snapshot was lost
+        together with the records before it, all from the segment on is read again; and later
+        snapshots lack it.
         """
-        was_seen = healed.base_offset >= self._producers_read.stop
-        oldest_ms = now_ms - self._producer_id_expiration_ms
-        if not self.lacks_producers and (was_seen or found.agree(self.producers, oldest_ms)):
+        if healed is not None and not self.lacks_producers and self._knows(healed):
             return
         offsets = snapshot_offsets(self.file_system, self.directory)
-        later = [offset for offset in offsets if offset > healed.base_offset]
-        remove_snapshots(self.file_system, self.directory, later)
-        before = self.producers
-        self._load_producers([offset for offset in offsets if offset <= healed.base_offset])
-        self.producers.take_questions(before)
-
-    def _load_producers(self, offsets: list[int]) -> None:
+        if healed is not None:
+            later = [offset for offset in offsets if offset > healed.segment.base_offset]
+            remove_snapshots(self.file_system, self.directory, later)
+            offsets = offsets[: len(offsets) - len(later)]
         loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
+        if healed is not None:
+            loaded.state.take_questions(self.producers)
         self.producers = loaded.state
         self._producers_read = range(loaded.since, self.segments.active.next_offset)
         self.lacks_producers = loaded.lacks_some
+
+    def _knows(self, healed: HealedSegment) -> bool:
+        oldest_ms = healed.now_ms - self._producer_id_expiration_ms
+        was_seen = healed.segment.base_offset >= self._producers_read.stop
+        return was_seen or healed.producers.agree(self.producers, oldest_ms)
 
     def _write_snapshot(self, offset: int) -> None:
         if not self.lacks_producers:

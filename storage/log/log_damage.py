@@ -31,6 +31,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from ...protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
+from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..disk.file_system import File
 from ..disk.storage_failure import ClosedLog
 from ..segments.batch_scan import walk_headers
@@ -432,8 +433,9 @@ class LogDamage:
         self._runs.pop(examination.path, None)
         if found:
             self._runs[examination.path] = examination.runs
+            nothing = (NO_TIMESTAMP, segment.base_offset)
             largest = (run.largest for run in examination.runs)
-            segment.on_damage(max(largest, default=None, key=itemgetter(0)))
+            segment.largest = max(largest, default=nothing, key=itemgetter(0))
             self._local.health.damaged[self] = None
         else:
             _prove(segment)

@@ -19,7 +19,7 @@ from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import refused_or_failed
-from ..producers.healed_producers import HealedProducers
+from ..producers.healed_producers import HealedProducers, HealedSegment
 from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import CLEANED_SUFFIX
@@ -210,7 +210,7 @@ class SegmentPatch:
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
-            local.heal_producers(self.segment, self._producers, now_ms)
+            local.reload_producers(HealedSegment(self.segment, self._producers, now_ms))
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True

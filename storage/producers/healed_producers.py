@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ...protocol.records.record_batch import TRANSACTIONAL_MASK, RecordBatchHeader
+from ..segments.log_segment import LogSegment
 from .producer_state import REMEMBERED_BATCHES, ProducerEntry, ProducerState
+
+
+class HealedSegment(NamedTuple):
+    """A segment that is whole again, what was fetched for it, and the time."""
+
+    segment: LogSegment
+    producers: HealedProducers
+    now_ms: int
 
 
 class HealedProducers:

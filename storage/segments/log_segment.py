@@ -59,7 +59,6 @@ class LogSegment:
         "_bytes_since_index_entry",
         "_first_timestamp",
         "_index_interval_bytes",
-        "_largest",
         "_max_age_ms",
         "_old_boundaries",
         "_rolls_by",
@@ -67,6 +66,7 @@ class LogSegment:
         "created_ms",
         "files",
         "is_proven",
+        "largest",
         "next_offset",
         "noted_size",
         "offset_index",
@@ -115,7 +115,10 @@ class LogSegment:
         self._first_timestamp: int | None = None
         self._rolls_by: LogConfig | None = None
         self._max_age_ms = 0
-        self._largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
+        self.largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
+        """(timestamp, last offset) of the batch with the largest timestamp; None: to be looked up.
+        Where the segment is damaged, of what is sound: any other may say that it never gets old.
+        """
         self._boundaries: dict[int, int] = {}
         self._old_boundaries: dict[int, int] = {}
 
@@ -156,11 +159,11 @@ class LogSegment:
 
     def _note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Index the batch at `position` and remember where the next one begins."""
-        largest = self._largest
+        largest = self.largest
         if largest is None:
             largest = self._load_largest()
         if max_timestamp > largest[0]:
-            self._largest = largest = (max_timestamp, last_offset)
+            self.largest = largest = (max_timestamp, last_offset)
         if position == 0:
             self._first_timestamp = max_timestamp
         since = self._bytes_since_index_entry
@@ -315,13 +318,7 @@ class LogSegment:
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of all batches; NO_TIMESTAMP if there is none."""
-        return (self._largest or self._load_largest())[0]
-
-    def on_damage(self, largest: tuple[int, int] | None) -> None:
-        """(timestamp, last offset) of the batch with the largest timestamp of those that are sound.
-        Any of the others may say that the segment is never old enough to go.
-        """
-        self._largest = largest or (NO_TIMESTAMP, self.base_offset)
+        return (self.largest or self._load_largest())[0]
 
     def frozen(self) -> FrozenSegment:
         """What is in the segment now, for searches in another thread."""
@@ -329,7 +326,7 @@ class LogSegment:
             lambda: self.files.file,
             base_offset=self.base_offset,
             size=self.size,
-            largest=self._largest,
+            largest=self.largest,
             offset_index=self.offset_index.frozen(),
             time_index=self.time_index.frozen(),
         )
@@ -342,10 +339,10 @@ class LogSegment:
 
     def _load_largest(self) -> tuple[int, int]:
         """Read the closing entry of the time index; rebuild the indexes if it is not true."""
-        self._largest = self._indexed_largest()
-        if self._largest is None:
+        self.largest = self._indexed_largest()
+        if self.largest is None:
             self.rebuild_indexes()
-        return self._largest or (NO_TIMESTAMP, self.base_offset)
+        return self.largest or (NO_TIMESTAMP, self.base_offset)
 
     def _indexed_largest(self) -> tuple[int, int] | None:
         """The last entry of the time index, if the batch it points at agrees, else None."""
@@ -385,7 +382,7 @@ class LogSegment:
         largest = newest if start == 0 else self._indexed_largest()
         if largest is None:
             return False
-        self._largest = newest if newest[0] > largest[0] else largest
+        self.largest = newest if newest[0] > largest[0] else largest
         self._bytes_since_index_entry = end - start
         return True
 
@@ -419,7 +416,7 @@ class LogSegment:
         self.time_index.truncate(0)
         self.size = 0
         self.next_offset = self.base_offset
-        self._largest = (NO_TIMESTAMP, self.base_offset)
+        self.largest = (NO_TIMESTAMP, self.base_offset)
         self._first_timestamp = None
         self._bytes_since_index_entry = 0
         self._boundaries = {}
@@ -446,7 +443,7 @@ class LogSegment:
         self._boundaries = {}
         self._old_boundaries = {}
         self._first_timestamp = None
-        self._largest = None
+        self.largest = None
         if not self.load_tail():
             self.rebuild_indexes()
         self.next_offset = next_offset
@@ -454,7 +451,7 @@ class LogSegment:
 
     def close_indexes(self) -> None:
         """Write the closing time index entry and all that is buffered. Raises OSError."""
-        self.time_index.maybe_add(*(self._largest or self._load_largest()))
+        self.time_index.maybe_add(*(self.largest or self._load_largest()))
         self.offset_index.write_out()
         self.time_index.write_out()
         self.transaction_index.write_out()

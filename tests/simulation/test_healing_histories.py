@@ -115,7 +115,7 @@ def test_damage_that_is_not_committed_is_no_reason_to_keep_the_leader(
     for node in bench.nodes.values():
         healer = node.logs.scrubber.healer
         monkeypatch.setattr(
-            healer, "_give_up_leadership", lambda replica, node=node: given_up.append(node.node_id)
+            healer, "_give_up_leadership", lambda key, node=node: given_up.append(node.node_id)
         )
     bench.rot(1, -2)
     bench.join()

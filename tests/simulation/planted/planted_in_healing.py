@@ -106,7 +106,7 @@ def a_healing_that_fails_is_the_last(patch: Patch) -> None:
 @fault(**rotting("cut", "kill"), outage_ms=500)
 def producers_are_forgotten_with_the_damage(patch: Patch) -> None:
     """What damaged headers have said of producers is believed when they are whole again."""
-    patch(LocalLog, "heal_producers", lambda local, segment, found, now_ms: None)
+    patch(LocalLog, "_knows", lambda local, healed: True)
 
 
 @fault(

@@ -46,7 +46,7 @@ class SimulatedScrubber:
             wall_ms=node.now_ms,
             monotonic_ms=node.now_ms,
             on_storage_failure=steps.on_storage_failure,
-            give_up_leadership=steps.give_up_leadership,
+            give_up_leadership=steps.offline_replicas.give_up,
         )
         self.scrub = LogScrub(
             self.healer,
