@@ -353,6 +353,7 @@ class Queue:
         self._connection.close()
         _connections.pop(actor._actor_id.binary(), None)
         if not force:
+            self._connection.wait_until_read(grace_period_s)
             done = [actor.close.remote()]
             ready, _ = ray.wait(done, timeout=grace_period_s)
             if ready:

@@ -117,6 +117,7 @@ class QueueConnection:
         self._handed_out: set[Piece] = set()
         self._most = 1
         self._last_take = 0.0
+        self._reader: threading.Thread | None = None
         atexit.register(_close_if_there, weakref.ref(self))
 
     def __del__(self) -> None:
@@ -219,6 +220,11 @@ class QueueConnection:
                 pass
         for request in waiting:
             request.answer.set_exception(ConnectionFailed("the queue is closed"))
+
+    def wait_until_read(self, timeout_s: float) -> None:
+        """After `close`: until the actor has read all that was said, and closes its end."""
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(timeout_s)
 
     # --- with the lock -----------------------------------------------------------------------
 
@@ -334,9 +340,10 @@ class QueueConnection:
                         "to any port of the node that it is on?"
                     ) from error
                 me = weakref.ref(self)
-                threading.Thread(
+                self._reader = threading.Thread(
                     target=_run, args=(me,), name="bradbury-queue", daemon=True
-                ).start()
+                )
+                self._reader.start()
             assert self._address is not None
             return self._address
 

@@ -232,6 +232,8 @@ class LogDirectories:
                 if _progress(future) > _progress(current[1]):
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
                     self._take_over(directory, key)
+                    # Whether the copy had all of the log before that was damaged nobody knows.
+                    current[0].has_dropped_damaged |= current[1].recovery.is_damaged
                     self._drop(current[0], key)
         for directory in self.online:
             for key, log in list(directory.logs.items()):
@@ -243,6 +245,8 @@ class LogDirectories:
                 theirs = (_progress(other[1]), noted == other[0].identity.directory_id)
                 if mine >= theirs:
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
+                    if theirs[1]:  # it was the log, and not what a move had left behind
+                        other[0].has_dropped_damaged |= other[1].recovery.is_damaged
                     self._drop(other[0], key)
         return said
 
@@ -265,11 +269,8 @@ class LogDirectories:
         directory.logs[key] = log
 
     def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
-        """What a move has left behind: every record of it that counts is in the log that stays; but
-        one that is damaged may have given way for that alone.
-        """
+        """What a move has left behind: every record of it that counts is in the log that stays."""
         log = directory.release_log(*key)
-        directory.has_dropped_damaged |= log.recovery.is_damaged
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
         directory.deletions.delete([path])

@@ -45,7 +45,7 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
     assert totals.acknowledged > 50 * AT_A_TIME, "too little was written to have tried anything"
     assert totals.elections > AT_A_TIME
     assert totals.truncations > 0
-    assert totals.reassignments > 3
+    assert totals.reassignments > 0
     assert totals.generations > 2
     assert totals.cleanings > 10
     assert totals.offset_commits > 5 * AT_A_TIME

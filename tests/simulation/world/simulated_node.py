@@ -156,6 +156,8 @@ class SimulatedNode:
             or self.cluster.random.random() < 0.5
         ):
             self.disk = self.disk.repaired(self.cluster.random)
+        if self.disk.failing:  # it says so of the whole node, also of what it has elsewhere
+            self.cluster.oracle.on_loss(self.node_id)
         self.disk.full.clear()  # with no room it would not be opened, and somebody makes some
         self.logs = SimulatedDirectories(self)
         self.driver.tick_when_due(self.steps.alter_partition)
