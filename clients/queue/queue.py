@@ -350,10 +350,9 @@ class Queue:
         actor, self.actor = self.actor, None
         if actor is None:
             return
-        self._connection.close()
+        self._connection.close(0.0 if force else grace_period_s)
         _connections.pop(actor._actor_id.binary(), None)
         if not force:
-            self._connection.wait_until_read(grace_period_s)
             done = [actor.close.remote()]
             ready, _ = ray.wait(done, timeout=grace_period_s)
             if ready:

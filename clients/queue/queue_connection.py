@@ -203,8 +203,11 @@ class QueueConnection:
         """Items that are here and not handed out."""
         return sum(held.left for held in self._ahead)
 
-    def close(self) -> None:
-        """Report what was consumed, and end. Items that are here go back to the queue."""
+    def close(self, wait_s: float = 0.0) -> None:
+        """Report what was consumed, and end. Items that are here go back to the queue.
+
+        Returns when the actor has read all that, but after `wait_s` at the latest.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -220,11 +223,8 @@ class QueueConnection:
                 pass
         for request in waiting:
             request.answer.set_exception(ConnectionFailed("the queue is closed"))
-
-    def wait_until_read(self, timeout_s: float) -> None:
-        """After `close`: until the actor has read all that was said, and closes its end."""
-        if self._reader is not None and self._reader is not threading.current_thread():
-            self._reader.join(timeout_s)
+        if wait_s and self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(wait_s)  # it ends when the actor has closed its end
 
     # --- with the lock -----------------------------------------------------------------------
 
