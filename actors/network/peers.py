@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from typing import Final
+from typing import Final, Protocol
 
-from ...cluster.metadata.metadata_image import NodeImage
+from ...cluster.broker_config import BrokerConfig
+from ...cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ...cluster.security.listener_config import InterBrokerConfig
 from ...cluster.security.security_config import SecurityConfig
 from ...protocol.errors import AuthenticationFailed, ConnectionFailed, InvalidConfig, error_for
@@ -26,8 +27,45 @@ from .peer_connection import PeerConnection
 from .tls_contexts import client_context, file_versions, read_secret
 
 SASL_SECONDS: Final = 10.0
+ROOM_FOR_HEADERS: Final = 16 * 1024**2
+"""In an answer, besides its records: some 200,000 partitions."""
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
+
+
+class ConnectingNode(Protocol):
+    """A node that connects to others."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def peers(self) -> Peers: ...
+
+
+async def connect_to(
+    node_id: int, me: ConnectingNode, *, purpose: str, most_bytes: int
+) -> PeerConnection:
+    """A connection to another node, for fetches.
+
+    Args:
+        purpose: the first part of the client id.
+        most_bytes: of records in an answer, but for one batch, which comes whole however large.
+
+    Raises ConnectionFailed; AuthenticationFailed, as Peers.connect.
+    """
+    node = me.image.nodes.get(node_id)
+    if node is None:
+        raise ConnectionFailed(f"the address of node {node_id} is not known")
+    return await me.peers.connect(
+        node,
+        client_id=f"{purpose}-{me.node_id}",
+        # A batch may be larger than all limits, but no larger than a request can be.
+        max_answer_bytes=most_bytes + me.config.socket_request_max_bytes + ROOM_FOR_HEADERS,
+    )
 
 
 class Peers:

@@ -7,43 +7,30 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from ...cluster.broker_config import BrokerConfig
-from ...cluster.metadata.metadata_image import MetadataImage
-from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.list_offsets import ListOffsetsResponse
 from ...replication.effects import FetchersEnded, FetchingStep, SendFetch, SendListOffsets
 from ..loop.step_driver import StepDriver
 from ..network.peer_connection import PeerConnection
-from ..network.peers import Peers
+from ..network.peers import ConnectingNode, connect_to
 
 logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 ANSWER_SECONDS = 30.0
-ROOM_FOR_HEADERS = 16 * 1024**2
-"""In an answer, besides its records: some 200,000 partitions."""
 
 
-class ConnectingNode(Protocol):
+class FollowingNode(ConnectingNode, Protocol):
     """The node whose fetchers these are."""
 
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def peers(self) -> Peers: ...
     def wall_ms(self) -> int: ...
 
 
 class LeaderConnections:
     """One event loop. Each request is answered to its fetcher, unless that has ended."""
 
-    def __init__(self, node: ConnectingNode, driver: StepDriver) -> None:
+    def __init__(self, node: FollowingNode, driver: StepDriver) -> None:
         self._node = node
         self._driver = driver
         self._connections: dict[FetchingStep, PeerConnection] = {}
@@ -93,17 +80,11 @@ class LeaderConnections:
         self._driver.tick_when_due(step)
 
     async def _connect(self, step: FetchingStep) -> PeerConnection:
-        config = self._node.config
-        leader = self._node.image.nodes.get(step.leader_id)
-        if leader is None:
-            raise ConnectionFailed(f"the address of node {step.leader_id} is not known")
-        connection = await self._node.peers.connect(
-            leader,
-            client_id=f"follower-{self._node.node_id}",
-            # A batch may be larger than all limits, but no larger than a request can be.
-            max_answer_bytes=config.replica_fetch_response_max_bytes
-            + config.socket_request_max_bytes
-            + ROOM_FOR_HEADERS,
+        connection = await connect_to(
+            step.leader_id,
+            self._node,
+            purpose="follower",
+            most_bytes=self._node.config.replica_fetch_response_max_bytes,
         )
         self._connections[step] = connection
         return connection

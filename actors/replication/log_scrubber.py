@@ -15,21 +15,25 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.metadata.metadata_image import MetadataImage
-from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...replication.effects import RunScrubWork, SendRepairFetch
 from ...replication.logs.log_scrub import LogScrub
-from ...replication.logs.segment_healer import MOST_BYTES, ScrubbingStopped, SegmentHealer
+from ...replication.logs.segment_healer import (
+    MOST_BYTES,
+    RecordsFetch,
+    ScrubbingStopped,
+    SegmentHealer,
+)
 from ...replication.procedure import Sequel
 from ...storage.disk.throttler import Throttler
 from ..loop.carry_through import until_thread_ends, within
 from ..loop.step_driver import StepDriver
 from ..network.peer_connection import PeerConnection
-from ..network.peers import Peers
+from ..network.peers import ConnectingNode, connect_to
 
 logger = logging.getLogger(__name__)
 
@@ -37,27 +41,13 @@ LOOK_SECONDS: Final = 0.1
 END_SECONDS: Final = 1.0
 FETCH_VERSION: Final = 17
 ANSWER_SECONDS: Final = 30.0
-ROOM_FOR_LARGE_BATCHES: Final = 16 * 1024**2
-
-
-class ScrubbedNode(Protocol):
-    """The node whose segments these are."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def config(self) -> BrokerConfig: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def peers(self) -> Peers: ...
 
 
 class LogScrubber:
     """Runs on the node's loop from start() to stop()."""
 
     def __init__(
-        self, healer: SegmentHealer, scrub: LogScrub, driver: StepDriver, node: ScrubbedNode
+        self, healer: SegmentHealer, scrub: LogScrub, driver: StepDriver, node: ConnectingNode
     ) -> None:
         self.healer = healer
         self.scrub = scrub
@@ -154,38 +144,27 @@ class LogScrubber:
     # --- other replicas --------------------------------------------------------------------------
 
     def _begin_fetch(self, effect: SendRepairFetch) -> None:
-        task = asyncio.get_running_loop().create_task(self._fetch(effect))
+        task = asyncio.get_running_loop().create_task(self._fetch(effect.fetch))
         self._fetching.add(task)
-        task.add_done_callback(self._fetching.discard)
+        # Also for one that is cancelled before it has begun, as the step waits for an answer.
+        task.add_done_callback(partial(self._on_fetched, effect))
 
-    async def _fetch(self, effect: SendRepairFetch) -> None:
-        fetch = effect.fetch
-        failure: Exception | None = None
-        try:
-            connection = self._connections.get(fetch.node_id)
-            if connection is None:
-                connection = await self._connect(fetch.node_id)
-                self._connections[fetch.node_id] = connection
-            fetch.answer = await connection.request(
-                fetch.request, FetchResponse, FETCH_VERSION, timeout_seconds=ANSWER_SECONDS
+    async def _fetch(self, fetch: RecordsFetch) -> None:
+        connection = self._connections.get(fetch.node_id)
+        if connection is None:
+            connection = await connect_to(
+                fetch.node_id, self._node, purpose="repair", most_bytes=MOST_BYTES
             )
-        except asyncio.CancelledError:
-            failure = ScrubbingStopped()
-        except Exception as error:  # noqa: BLE001 -- the step says what it means
-            failure = error
-        if failure is not None and (broken := self._connections.pop(fetch.node_id, None)):
-            broken.close()
-        effect.step.on_work_done(fetch, failure, self._driver.now_ms())
-        self._driver.carry_out()
-
-    async def _connect(self, node_id: int) -> PeerConnection:
-        node = self._node.image.nodes.get(node_id)
-        if node is None:
-            raise ConnectionFailed(f"the address of node {node_id} is not known")
-        return await self._node.peers.connect(
-            node,
-            client_id=f"repair-{self._node.node_id}",
-            max_answer_bytes=MOST_BYTES
-            + self._node.config.socket_request_max_bytes
-            + ROOM_FOR_LARGE_BATCHES,
+            self._connections[fetch.node_id] = connection
+        fetch.answer = await connection.request(
+            fetch.request, FetchResponse, FETCH_VERSION, timeout_seconds=ANSWER_SECONDS
         )
+
+    def _on_fetched(self, effect: SendRepairFetch, task: asyncio.Task[None]) -> None:
+        self._fetching.discard(task)
+        failure = ScrubbingStopped() if task.cancelled() else task.exception()
+        assert failure is None or isinstance(failure, Exception)
+        if failure is not None and (broken := self._connections.pop(effect.fetch.node_id, None)):
+            broken.close()
+        effect.step.on_work_done(effect.fetch, failure, self._driver.now_ms())
+        self._driver.carry_out()

@@ -284,7 +284,7 @@ class PartitionHost:
 
     @property
     def image(self) -> MetadataImage:
-        """See log_scrubber.ScrubbedNode."""
+        """See network.peers.ConnectingNode."""
         return self.steps.image
 
     @property

@@ -10,7 +10,7 @@
 What is decided or changed about a log happens here, between the requests; a cleaner's thread only
 reads closed segments and writes new files.
 
-A damaged log is said to be uncleanable, its segments are examined (segment_healer), and it is left
+A damaged log is said to be uncleanable, its segment is examined (segment_healer), and it is left
 alone until some damage of it is healed, or until restart; so is one that the cleaner itself fails
 on. Others go on. A full disk, a truncation, a deletion or a stop ends a
 cleaning without harm: what was not finished is done again.
@@ -115,8 +115,6 @@ class LogCompactor:
         except UncleanableLog as error:
             self._leave_alone(log, str(error))
             logger.error("%s; not compacted until it is healed", error)  # noqa: TRY400 - it says all
-            for segment in log.segments[:-1]:
-                log.damage.suspect(segment, "the log cannot be compacted")
         except StorageFailure:
             self._on_storage_failure()
             return
@@ -196,7 +194,10 @@ class LogCompactor:
         """Wait for a blocking part of the cleaning. Raises what it comes to."""
         [failure] = yield [work]
         if isinstance(failure, (OSError, KafkaError)):
-            raise log.compaction.explain_cleaning_failure(cleaning, failure) from failure
+            reason = log.compaction.explain_cleaning_failure(cleaning, failure)
+            if isinstance(reason, UncleanableLog) and cleaning.reading is not None:
+                log.damage.suspect(cleaning.reading, "it cannot be compacted")
+            raise reason from failure
         if failure is not None:
             raise failure
 

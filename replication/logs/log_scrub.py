@@ -62,9 +62,7 @@ class LogScrub:
                 continue
             doubtful: list[LogSegment] = []
             find = partial(_find_doubtful, ends, doubtful)
-            [failure] = yield [ScrubWork(self._effects, find)]
-            if failure is not None:
-                raise failure
+            yield from self._healer.in_thread(ScrubWork(self._effects, find))
             for segment in doubtful:
                 log.damage.suspect(segment, REASON)
 

@@ -199,7 +199,7 @@ class SegmentHealer:
         examination = damage.begin_examination(segment)
         if examination is None:
             return None
-        yield from self._in_thread(
+        yield from self.in_thread(
             ScrubWork(self._effects, examination.run, is_throttled=is_throttled)
         )
         known = set(damage.ranges)
@@ -282,7 +282,7 @@ class SegmentHealer:
                 raise  # of our own directory; a start throws away what is left there
             except (KafkaError, OSError, ConnectionFailed) as error:
                 said.append(f"node {node_id}: {error}")
-                yield from self._in_thread(self._work(patch.abandon))
+                yield from self.in_thread(self._work(patch.abandon))
                 continue
             except BaseException:
                 patch.abandon()
@@ -290,7 +290,7 @@ class SegmentHealer:
             try:
                 patch.apply(self._wall_ms())
             except SegmentChanged:
-                yield from self._in_thread(self._work(patch.abandon))
+                yield from self.in_thread(self._work(patch.abandon))
                 raise
             self.healed += 1
             logger.warning(
@@ -304,15 +304,17 @@ class SegmentHealer:
         refusals.append("; ".join(said) or "no other replica")
 
     def _fill(self, patch: SegmentPatch, replica: Replica, node_id: int) -> Sequel:
-        yield from self._in_thread(self._work(patch.prepare))
+        yield from self.in_thread(self._work(patch.prepare))
         while (wanted := patch.wanted) is not None:
             fetch = RecordsFetch(self._effects, node_id, self._request(replica, wanted[0]))
+            if self.is_stopping:
+                raise ScrubbingStopped
             [failure] = yield [fetch]
             if failure is not None:
                 raise failure
             records = fetch.records(wanted[0])
-            yield from self._in_thread(self._work(partial(patch.add, records)))
-        yield from self._in_thread(self._work(patch.finish))
+            yield from self.in_thread(self._work(partial(patch.add, records)))
+        yield from self.in_thread(self._work(patch.finish))
 
     def _request(self, replica: Replica, offset: int) -> FetchRequest:
         topic = self._image().topics.get(replica.topic)
@@ -346,8 +348,8 @@ class SegmentHealer:
     def _work(self, call: Callable[[], None]) -> ScrubWork:
         return ScrubWork(self._effects, lambda progress: call())
 
-    def _in_thread(self, work: ScrubWork) -> Sequel:
-        """Raises what it comes to."""
+    def in_thread(self, work: ScrubWork) -> Sequel:
+        """Wait for it. Raises what it comes to; ScrubbingStopped."""
         if self.is_stopping:
             raise ScrubbingStopped
         [failure] = yield [work]

@@ -121,6 +121,8 @@ class Cleaning:
         self.uncleanable_offset = end_offset
         self.truncations = truncations
         self.report = CleaningReport(segments_before=len(segments))
+        self.reading: LogSegment | None = None
+        """The segment that is read, or was read last: where it failed, if it did."""
 
     @property
     def end_offset(self) -> int:
@@ -153,6 +155,7 @@ class Cleaning:
         aborted = self._aborted()
         transactions = CleanedTransactions(aborted)
         for segment in dirty:
+            self.reading = segment
             if not self._index(segment, transactions, progress):
                 break
             # Where offsets are missing at the end of a segment, there is nothing to index.
@@ -242,6 +245,7 @@ class Cleaning:
             target.files.create()
             is_changed = len(group) > 1
             for segment in group:
+                self.reading = segment
                 file = self._file_system.open(segment.files.path)
                 for read, batches in read_batches(file, segment.size, self._cleaner.read_bytes):
                     progress(read)
