@@ -21,7 +21,7 @@ LIST_OFFSETS_VERSION = 9
 ANSWER_SECONDS = 30.0
 
 
-class FollowingNode(ConnectingNode, Protocol):
+class FetchingNode(ConnectingNode, Protocol):
     """The node whose fetchers these are."""
 
     def wall_ms(self) -> int: ...
@@ -30,7 +30,7 @@ class FollowingNode(ConnectingNode, Protocol):
 class LeaderConnections:
     """One event loop. Each request is answered to its fetcher, unless that has ended."""
 
-    def __init__(self, node: FollowingNode, driver: StepDriver) -> None:
+    def __init__(self, node: FetchingNode, driver: StepDriver) -> None:
         self._node = node
         self._driver = driver
         self._connections: dict[FetchingStep, PeerConnection] = {}

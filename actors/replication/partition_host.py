@@ -293,7 +293,7 @@ class PartitionHost:
         return self._server.log_defaults
 
     def wall_ms(self) -> int:
-        """See leader_connections.FollowingNode."""
+        """See leader_connections.FetchingNode."""
         return self._now_ms()
 
     @property

@@ -15,7 +15,12 @@ import pytest
 
 import bradbury
 from bradbury.tests.compatibility.support.compatibility import Ran, Recorder, Tool
-from bradbury.tests.compatibility.support.kafka_jars import VERSION, java_command, require_kafka
+from bradbury.tests.compatibility.support.kafka_jars import (
+    QUICK_OPTIONS,
+    VERSION,
+    java_command,
+    require_kafka,
+)
 
 HERE = Path(__file__).resolve().parent
 TOOL_SECONDS = 120
@@ -78,12 +83,17 @@ def filled(servers: str, topic: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def java_process() -> Iterator[subprocess.Popen[bytes]]:
+def java_options() -> tuple[str, ...]:
+    """Of the Java machine."""
+    return QUICK_OPTIONS
+
+
+@pytest.fixture(scope="module")
+def java_process(java_options: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
     """One Java machine for all of Kafka's tools."""
     require_kafka()
-    command = java_command(str(HERE / "JavaTools.java"))
     process = subprocess.Popen(
-        command,
+        java_command(str(HERE / "JavaTools.java"), options=java_options),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,8 +18,6 @@ from bradbury.tests.compatibility.support.kafka_jars import (
     KAFKA,
     QUICK_OPTIONS,
     VERSION,
-    java_command,
-    require_kafka,
 )
 from bradbury.tests.compatibility.support.logins import (
     CERTIFICATE,
@@ -37,7 +33,6 @@ from bradbury.tests.compatibility.support.logins import (
     principal,
 )
 from bradbury.tests.compatibility.support.programs import (
-    PROGRAMS,
     Program,
     go_program,
     java_program,
@@ -160,21 +155,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginScene]:
 
 
 @pytest.fixture(scope="module")
-def java_process(scene: LoginScene) -> Iterator[subprocess.Popen[bytes]]:
-    """As that of all other tests, but it may read tokens from these files."""
-    require_kafka()
+def java_options(scene: LoginScene) -> tuple[str, ...]:
+    """It may read tokens from these files."""
     urls = [(scene.folder / name).as_uri() for name in (TOKEN, OLD_TOKEN, OTHERS_TOKEN)]
-    options = (*QUICK_OPTIONS, f"{ALLOWED_URLS}={','.join(urls)}")
-    process = subprocess.Popen(
-        java_command(str(PROGRAMS / "JavaTools.java"), options=options),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-    )
-    yield process
-    process.communicate()
-    assert process.returncode == 0
+    return (*QUICK_OPTIONS, f"{ALLOWED_URLS}={','.join(urls)}")
 
 
 @pytest.fixture

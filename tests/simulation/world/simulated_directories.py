@@ -184,27 +184,13 @@ class SimulatedDirectories:
         node.driver.run(self.compactor.clean_filthiest(cleaned), again)
 
     def _run_cleaner_work(self, effect: RunCleanerWork) -> None:
-        """In a thread of its own: anything may happen before it begins, and until its step knows."""
-        node = self._node
-        random, slowest = node.cluster.random, 4 * node.cluster.swarm.fsync_ms
-
         def progress(size: int) -> None:
             if self._is_stopping:
                 raise CleaningAborted("the cleaner stops")
 
-        def run() -> None:
-            failure: Exception | None = None
-            try:
-                effect.work.run(progress)
-            except (OSError, KafkaError, CleaningAborted) as error:
-                failure = error
-            node.process.after(random.randrange(slowest), lambda: done(failure))
-
-        def done(failure: Exception | None) -> None:
-            effect.step.on_work_done(effect.work, failure, node.clock.now_ms)
-            node.driver.carry_out()
-
-        node.process.after(random.randrange(slowest), run)
+        self._node.driver.run_aside(
+            effect, progress, random=self._node.cluster.random, stopped_by=CleaningAborted
+        )
 
     # --- moves between them ----------------------------------------------------------------------
 

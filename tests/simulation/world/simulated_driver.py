@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any, TypeVar
 
 from bradbury.protocol.errors import KafkaError
@@ -86,6 +87,33 @@ class SimulatedDriver:
             self.carry_out()
 
         self._process.after(self._fsync_ms, done)
+
+    def run_aside(
+        self,
+        effect: Any,
+        progress: Callable[[int], None],
+        *,
+        random: Random,
+        stopped_by: type[Exception],
+    ) -> None:
+        """Run `effect.work` in a thread of its own: anything may happen before it begins, and until
+        its step knows. `progress` may raise `stopped_by`.
+        """
+        process, slowest_ms = self._process, 4 * self._fsync_ms
+
+        def run() -> None:
+            failure: Exception | None = None
+            try:
+                effect.work.run(progress)
+            except (OSError, KafkaError, stopped_by) as error:
+                failure = error
+            process.after(random.randrange(slowest_ms), lambda: done(failure))
+
+        def done(failure: Exception | None) -> None:
+            effect.step.on_work_done(effect.work, failure, process.clock.now_ms)
+            self.carry_out()
+
+        process.after(random.randrange(slowest_ms), run)
 
     def _give_way(self, effect: GiveWay) -> None:
         def go_on() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bradbury.protocol.errors import ConnectionFailed, KafkaError
+from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.messages.fetch import FetchResponse
 from bradbury.replication.effects import RunScrubWork, SendRepairFetch
 from bradbury.replication.logs.log_scrub import LogScrub
@@ -105,26 +105,13 @@ class SimulatedScrubber:
             raise Violation("L8", f"{replica} is whole, and is said to have lost {lost}")
 
     def _run_work(self, effect: RunScrubWork) -> None:
-        node = self._node
-        random, slowest = node.cluster.random, 4 * node.cluster.swarm.fsync_ms
-
         def progress(size: int) -> None:
             if self.healer.is_stopping:
                 raise ScrubbingStopped
 
-        def run() -> None:
-            failure: Exception | None = None
-            try:
-                effect.work.run(progress)
-            except (OSError, KafkaError, ScrubbingStopped) as error:
-                failure = error
-            node.process.after(random.randrange(slowest), lambda: done(failure))
-
-        def done(failure: Exception | None) -> None:
-            effect.step.on_work_done(effect.work, failure, node.clock.now_ms)
-            node.driver.carry_out()
-
-        node.process.after(random.randrange(slowest), run)
+        self._node.driver.run_aside(
+            effect, progress, random=self._node.cluster.random, stopped_by=ScrubbingStopped
+        )
 
     def _send_fetch(self, effect: SendRepairFetch) -> None:
         node, (step, fetch) = self._node, effect
