@@ -86,6 +86,13 @@ FOUND_BY: Final = {
     "an old leader epoch may fetch": 7,
     "an epoch that goes on begins again": 3,
     "an epoch without records stays": 24,
+    "a healed segment is not synced": 4,
+    "a leader keeps what nobody can copy": 12,
+    "what is sent in vain is sent forever": 29,
+    "a healed log is not compacted any more": 2,
+    "a healing that fails is the last": 12,
+    "producers are forgotten with the damage": 29,
+    "what cannot be moved is moved": 2,
 }
 QUORUM_FOUND_BY: Final = {
     "entries of former epochs are counted": 61,
