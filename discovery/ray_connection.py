@@ -136,7 +136,7 @@ def connect_ray(address: str, namespace: str) -> None:
     shown = found if address == AUTO else address  # Ray makes this machine's IP of 127.0.0.1
     _check_reachable(found, shown)
     _check_ray(found, shown)
-    _match_authentication(found)
+    match_authentication(found)
     _init_ray(found, namespace)
 
 
@@ -286,7 +286,7 @@ def _connect(address: str) -> socket.socket:
 # --- tokens --------------------------------------------------------------------------------------
 
 
-def _match_authentication(address: str) -> None:
+def match_authentication(address: str) -> None:
     """Take the authentication mode that the cluster has. Raises UpError for a token that is not."""
     users_mode = os.environ.get(AUTH_MODE)
     if users_mode is not None and users_mode not in _own_mode:

@@ -24,11 +24,10 @@ import psutil
 import ray
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from ray._raylet import GcsClient
 
 import bradbury
 from bradbury.actors.ray.placement import PORTS_PER_NODE
-from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
+from bradbury.tests.support.ray.ray_nodes import RayNode, living_labels, wait_for
 from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 
 from .cluster import NODES, ROLE, ROOT, free_ports
@@ -74,11 +73,7 @@ class Head:
 
     def labels(self) -> list[str]:
         """log-node of the living Ray nodes, the head's being ""; none while no GCS answers."""
-        try:
-            found = GcsClient(address=self.address).get_all_node_info(timeout=5)
-        except Exception:  # whatever Ray raises
-            return []
-        return [one.labels.get("log-node", "") for one in found.values() if one.state == 0]
+        return living_labels(self.address)
 
     def kill(self) -> None:
         """kill -9 of every process of the head."""

@@ -18,11 +18,10 @@ from pathlib import Path
 import psutil
 import ray
 import yaml
-from ray._raylet import GcsClient
 from rich.console import Console
 
 from bradbury.tests.crash.cluster import ROOT, free_ports
-from bradbury.tests.support.ray.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 
 IDLE_SECONDS = 12
@@ -92,15 +91,6 @@ class Autoscaled:
         port = free_ports(2)
         self.address = f"{ray.util.get_node_ip_address()}:{port}"
         self.folder = folder
-        self._environment = {
-            **os.environ,
-            **RAY_ENVIRONMENT,
-            "RAY_FAKE_CLUSTER": "1",
-            "RAY_enable_autoscaler_v2": "0",  # the second one starts no such node
-            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-            "PYTHONPATH": str(ROOT / ".path"),
-            "XDG_STATE_HOME": str(folder / "state"),
-        }
         (folder / "idle.yaml").write_text(yaml.safe_dump(configuration(self.address)))
         command = [str(BIN / "ray"), "start", "--head", "--block", f"--port={port}"]
         command += [f"--ray-client-server-port={port + 1}", f"--temp-dir={folder}"]
@@ -112,18 +102,30 @@ class Autoscaled:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=self._environment,
+                env=self._environment(),
                 start_new_session=True,
             )
-        wait_for(lambda: len(self.labels()) == 1, START_SECONDS, "no Ray head")
+        try:
+            wait_for(lambda: len(self.labels()) == 1, START_SECONDS, "no Ray head")
+        except AssertionError:
+            self.end()
+            raise
+
+    def _environment(self) -> dict[str, str]:
+        """Of a process that belongs to it, as this one is now: see living_labels."""
+        return {
+            **os.environ,
+            **RAY_ENVIRONMENT,
+            "RAY_FAKE_CLUSTER": "1",
+            "RAY_enable_autoscaler_v2": "0",  # the second one starts no such node
+            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+            "PYTHONPATH": str(ROOT / ".path"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+        }
 
     def labels(self) -> list[str]:
         """log-node of the living Ray nodes, the head's being ""."""
-        try:
-            found = GcsClient(address=self.address).get_all_node_info(timeout=5)
-        except Exception:  # whatever Ray raises while there is none
-            return []
-        return [one.labels.get("log-node", "") for one in found.values() if one.state == 0]
+        return living_labels(self.address)
 
     def has_machine(self) -> bool:
         return "f1" in self.labels()
@@ -133,7 +135,7 @@ class Autoscaled:
             [sys.executable, "-m", "bradbury.cli", *words, "--address", self.address],
             check=True,
             timeout=START_SECONDS,
-            env=self._environment,
+            env=self._environment(),
             stdout=subprocess.DEVNULL,
         )
 
@@ -144,7 +146,7 @@ class Autoscaled:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=self._environment,
+            env=self._environment(),
         )
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready", "no machine is started"

@@ -31,13 +31,12 @@ from typing import Any
 
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
-from ray._raylet import GcsClient
 from rich.console import Console
 from rich.table import Table
 
 from bradbury.tests.deploy.machines import ROOT, Lab, Machine, NotHere
 from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
-from bradbury.tests.support.ray.ray_nodes import wait_for
+from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
 README = ROOT / "docs" / "deploy" / "README.md"
@@ -155,12 +154,7 @@ class Journey:
 
     def labels(self) -> set[str]:
         """log-node of every living Ray node, as the head's GCS has it."""
-        try:
-            client = GcsClient(address=f"127.0.0.1:{self.ports['gcs']}")
-            found = client.get_all_node_info(timeout=5)
-        except Exception:  # whatever Ray raises while there is none
-            return set()
-        return {one.labels.get("log-node", "") for one in found.values() if one.state == 0}
+        return set(living_labels(f"127.0.0.1:{self.ports['gcs']}"))
 
     def wait_for_labels(self, wanted: set[str], seconds: float = UP_SECONDS) -> None:
         try:

@@ -1,8 +1,12 @@
 """What a topic has for good."""
 
+import time
 from typing import Any
 
 import bradbury
+
+READ_SECONDS = 120
+"""Far above what it takes; more is an answer that never comes, and the test should say so."""
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Any]:
@@ -15,6 +19,15 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
         consumer.assign(keys)
         ends = consumer.end_offsets(*keys)
         consumer.seek_to_beginning()
+        until = time.monotonic() + READ_SECONDS
         while any(consumer.position(key) < end for key, end in ends.items()):
             found += consumer.records(timeout_ms=100)
+            if time.monotonic() > until:
+                positions = {key: consumer.position(key) for key in ends}
+                lags = {key: consumer.current_lag(key) for key in ends}
+                figures = consumer.metrics()["consumer-fetch-manager-metrics"]
+                raise AssertionError(
+                    f"read {len(found)} records of {bootstrap} in {READ_SECONDS} s, to {positions} "
+                    f"of {ends}, lags {lags}: {figures}"
+                )
     return sorted(found, key=lambda each: (each.partition, each.offset))

@@ -14,6 +14,23 @@ from typing import Protocol
 
 import psutil
 import ray
+from ray._raylet import GcsClient
+
+from bradbury.discovery.ray_connection import match_authentication
+
+
+def living_labels(address: str) -> list[str]:
+    """log-node of the living Ray nodes, "" where there is none; no nodes while no GCS answers.
+
+    This process, and what it starts from then on, proves itself to Ray as that cluster wants it:
+    whether Ray asks for a token depends on whether there was one when the cluster was started.
+    """
+    try:
+        match_authentication(address)
+        found = GcsClient(address=address).get_all_node_info(timeout=5)
+    except Exception:  # whatever Ray raises
+        return []
+    return [one.labels.get("log-node", "") for one in found.values() if one.state == 0]
 
 
 class NodeNetwork(Protocol):
