@@ -10,8 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ...protocol.errors import CorruptMessage
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
+from ...protocol.records.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    RecordBatchHeader,
+    read_size,
+    walk_batches,
+)
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Address
 from ..wire.record_metadata import TopicPartition
@@ -126,3 +133,20 @@ def last_batch(records: memoryview) -> RecordBatchHeader | None:
     for _, header in walk_batches(records):
         last = header
     return last
+
+
+def larger_limit(records: memoryview, max_bytes: int, key: TopicPartition, offset: int) -> int:
+    """The bytes to ask for after an answer without one whole batch: an old broker cut the first.
+
+    Raises:
+        CorruptMessage: it would come cut again, however much is asked for.
+    """
+    size = read_size(records)[1] if len(records) >= LOG_OVERHEAD else HEADER_SIZE
+    if size < HEADER_SIZE:
+        raise CorruptMessage(f"{key}: the batch at offset {offset} says that it has {size} bytes")
+    if max_bytes >= MAX_BYTES:
+        raise CorruptMessage(
+            f"{key}: of the batch at offset {offset}, which says that it has {size} bytes, "
+            f"only {len(records)} come"
+        )
+    return min(MAX_BYTES, 2 * max_bytes)

@@ -26,7 +26,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import ConnectionFailed, OffsetOutOfRange, error_for
+from ...protocol.errors import (
+    ConnectionFailed,
+    CorruptMessage,
+    OffsetOutOfRange,
+    error_for,
+)
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ..threads.io_thread import Steps, Timer
 from ..threads.observed_condition import ObservedCondition
@@ -35,7 +40,7 @@ from ..wire.cluster_view import Broker
 from ..wire.connection import Address
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
-from .fetch_request import FetchConfig, OpenFetch, fetch_request, last_batch
+from .fetch_request import FetchConfig, OpenFetch, fetch_request, larger_limit, last_batch
 from .fetch_state import (
     NEVER,
     NO_REPLICA,
@@ -290,15 +295,19 @@ class Fetcher:
             self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
 
     def _ask(self, asked: OpenFetch) -> None:
-        request = fetch_request(asked, self._client.view, self._config)
-        self._client.send(
-            asked.address,
-            request,
-            FetchResponse,
-            lane=asked.lane,
-            timeout_ms=self._client.config.request_timeout_ms + self._config.max_wait_ms,
-            max_version=MAX_VERSION,
-        ).add_done_callback(lambda future: self._on_response(asked, future))
+        try:
+            future = self._client.send(
+                asked.address,
+                fetch_request(asked, self._client.view, self._config),
+                FetchResponse,
+                lane=asked.lane,
+                timeout_ms=self._client.config.request_timeout_ms + self._config.max_wait_ms,
+                max_version=MAX_VERSION,
+            )
+        except Exception as failure:  # noqa: BLE001 -- poll raises it, and does not wait
+            future = Future()
+            future.set_exception(failure)
+        future.add_done_callback(lambda done: self._on_response(asked, done))
 
     def _on_response(self, asked: OpenFetch, future: Future[FetchResponse]) -> None:
         error = future.exception()
@@ -318,22 +327,29 @@ class Fetcher:
                 if isinstance(error, Exception) and not is_retriable(error):
                     self._raise_in_poll(error, [state for state, _, _ in asked.states.values()])
             else:
-                response = future.result()
-                now = time.monotonic()
-                size = sum(
-                    len(data.records or b"")
-                    for topic in response.responses
-                    for data in topic.partitions
-                )
-                self.metrics.on_response(now - asked.at, response.throttle_time_ms, size, now)
-                for topic in response.responses:
-                    for data in topic.partitions:
-                        key = TopicPartition(topic.topic, data.partition_index)
-                        if key in asked.states:
-                            refresh |= self._on_partition(*asked.states[key], data)
+                try:
+                    refresh = self._on_answer(asked, future.result())
+                except Exception as failure:  # noqa: BLE001 -- poll raises it, and does not wait
+                    self._raise_in_poll(failure, [state for state, _, _ in asked.states.values()])
         if refresh:
             self._refresh()
         self.wake()
+
+    def _on_answer(self, asked: OpenFetch, response: FetchResponse) -> bool:
+        """Whether the view of the cluster proves old."""
+        refresh = False
+        now = time.monotonic()
+        partitions = [
+            (TopicPartition(topic.topic, data.partition_index), data)
+            for topic in response.responses
+            for data in topic.partitions
+        ]
+        size = sum(len(data.records or b"") for _, data in partitions)
+        self.metrics.on_response(now - asked.at, response.throttle_time_ms, size, now)
+        for key, data in partitions:
+            if key in asked.states:
+                refresh |= self._on_partition(*asked.states[key], data)
+        return refresh
 
     def _on_partition(
         self, state: FetchState, generation: int, fetch_offset: int, data: PartitionData
@@ -359,7 +375,7 @@ class Fetcher:
         assert isinstance(records, memoryview)
         last = last_batch(records)
         if last is None:
-            state.max_bytes *= 2  # an old broker cut the first batch
+            self._on_cut(state, fetch_offset, records)
             return False
         next_offset = last.next_offset
         state.fetch_offset = max(fetch_offset, next_offset)
@@ -378,6 +394,15 @@ class Fetcher:
         )
         self.condition.notify_all()
         return False
+
+    def _on_cut(self, state: FetchState, fetch_offset: int, records: memoryview) -> None:
+        try:
+            state.max_bytes = larger_limit(
+                records, state.max_bytes, state.topic_partition, fetch_offset
+            )
+        except CorruptMessage as error:
+            state.retry_at = time.monotonic() + self._backoff_s
+            self._raise_in_poll(error, [state])
 
     def _on_partition_error(
         self, state: FetchState, fetch_offset: int, data: PartitionData

@@ -159,7 +159,7 @@ class RecordStream:
             if chunk.table.num_rows:
                 room = self._add(chunk, taken, room)
             else:
-                chunk.hand_out()  # markers, or records of aborted ones
+                _pass(chunk, taken)
         return taken
 
     def _skip(self, fetched: FetchedRecords, error: KafkaError) -> None:
@@ -230,6 +230,19 @@ class RecordStream:
             state, decoded.table.num_rows, len(fetched.records), decoded.next_offset
         )
         return Chunk(state, state.generation, decoded.table, decoded.next_offset, last_epoch)
+
+
+def _pass(chunk: Chunk, taken: list[Chunk]) -> None:
+    """One without rows, of markers or aborted records: the position is behind it once it is behind
+    what was taken of the partition before it.
+    """
+    for number, before in enumerate(reversed(taken), 1):
+        if before.state is chunk.state:
+            taken[-number] = before._replace(
+                next_offset=chunk.next_offset, last_epoch=chunk.last_epoch
+            )
+            return
+    chunk.hand_out()
 
 
 def _batch_by_batch(fetched: FetchedRecords) -> list[FetchedRecords]:

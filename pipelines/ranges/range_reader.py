@@ -27,7 +27,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request
+from ...clients.fetch.fetch_request import PartitionFetch, build_fetch_request, larger_limit
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import DATA, ClusterClient, is_retriable
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
@@ -199,7 +199,7 @@ class RangeReader:
                 assert isinstance(records, memoryview)
                 next_offset = _next_offset(records)
                 if next_offset is None:
-                    max_bytes *= 2  # an old broker cut the first batch
+                    max_bytes = larger_limit(records, max_bytes, source.topic_partition, position)
                     continue
                 aborted = None
                 if self._limits.fetch.isolation_level:

@@ -23,11 +23,10 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
         while any(consumer.position(key) < end for key, end in ends.items()):
             found += consumer.records(timeout_ms=100)
             if time.monotonic() > until:
-                positions = {key: consumer.position(key) for key in ends}
-                lags = {key: consumer.current_lag(key) for key in ends}
-                figures = consumer.metrics()["consumer-fetch-manager-metrics"]
+                fetcher = consumer._fetcher  # what no public figure says
+                states = [repr(each) for each in fetcher.states().values()]
                 raise AssertionError(
-                    f"read {len(found)} records of {bootstrap} in {READ_SECONDS} s, to {positions} "
-                    f"of {ends}, lags {lags}: {figures}"
+                    f"read {len(found)} records of {bootstrap} in {READ_SECONDS} s, "
+                    f"not up to {ends}: {states}, busy {fetcher._busy}, {consumer.metrics()}"
                 )
     return sorted(found, key=lambda each: (each.partition, each.offset))

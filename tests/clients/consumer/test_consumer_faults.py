@@ -22,6 +22,7 @@ from bradbury.protocol.messages.list_offsets import (
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
 from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import ControlType, encode_control_batch
 from bradbury.tests.support.wire.fault_proxy import FaultProxy
 from bradbury.tests.support.wire.scripted_broker import (
     CUT_OFF,
@@ -155,6 +156,28 @@ def test_an_answer_without_one_whole_batch_is_asked_for_again_larger() -> None:
             assert consumer.poll(10_000).num_rows == 50
 
 
+def with_size(batch: bytes, size: int) -> bytes:
+    """Its header says that so many bytes follow the length."""
+    return batch[:8] + size.to_bytes(4, "big", signed=True) + batch[12:]
+
+
+@pytest.mark.parametrize("size", [0, -1, 48, 10**6, 2**31 - 1])
+def test_a_batch_that_lies_about_its_size_is_raised_and_can_be_passed(size: int) -> None:
+    good, bad, last = log(3, 3, 3)
+    with ScriptedBroker({"t": 1}) as broker:
+        broker.on(ListOffsetsRequest, beginning)
+        broker.on(FetchRequest, served([good, with_size(bad, size), last]))
+        with bradbury.Consumer(
+            "t", bootstrap=broker.address, auto_offset_reset="earliest", retry_backoff_ms=1
+        ) as consumer:
+            assert consumer.poll(10_000).num_rows == 3
+            for _ in range(2):
+                with pytest.raises(CorruptMessage, match="offset 3, which|offset 3 says"):
+                    consumer.poll(10_000)
+            consumer.seek(("t", 0), 6)
+            assert consumer.poll(10_000).column("value").to_pylist() == [b"6", b"7", b"8"]
+
+
 def test_a_damaged_batch_is_raised_and_can_be_skipped() -> None:
     good, bad, last = log(3, 3, 3)
     broken = bad[:-1] + bytes([bad[-1] ^ 0xFF])
@@ -171,6 +194,34 @@ def test_a_damaged_batch_is_raised_and_can_be_skipped() -> None:
             assert consumer.position(("t", 0)) == 3
             consumer.seek(("t", 0), 6)
             assert consumer.poll(10_000).column("value").to_pylist() == [b"6", b"7", b"8"]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_the_position_is_behind_a_marker_that_came_in_an_answer_of_its_own(
+    one_by_one: bool,
+) -> None:
+    """Both answers are there before the first poll."""
+    marker = bytearray(
+        encode_control_batch(
+            ControlType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=0
+        )
+    )
+    stamp(marker, base_offset=3, leader_epoch=1)
+    with ScriptedBroker({"t": 1}) as broker:
+        broker.on(ListOffsetsRequest, beginning)
+        broker.on(FetchRequest, served([*log(3), bytes(marker)]))
+        with bradbury.Consumer(
+            bootstrap=broker.address,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            consumer.assign([("t", 0)])
+            broker.wait_for(FetchRequest, 3)
+            if one_by_one:
+                found = [int(each.value or b"") for each in consumer.records(timeout_ms=100)]
+            else:
+                found = [int(value) for value in consumer.poll(10_000)["value"].to_pylist()]
+            assert (found, consumer.position(("t", 0))) == ([0, 1, 2], 4)
 
 
 def test_a_final_refusal_is_raised_in_poll() -> None:
