@@ -18,6 +18,12 @@ UNLIMITED = 2**62
 SET_ASIDE_SUFFIX = ".set-aside"
 """Of what stands where a file should be, and is kept under another name."""
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
+)
+"""Of the machine, which say nothing of a file or a disk."""
+REFUSALS = NO_SPACE | SHORTAGES
+"""Of a disk that is no broken one."""
 
 
 class StorageFailure(KafkaStorageError):
@@ -74,10 +80,13 @@ class DirectoryHealth:
 def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> KafkaStorageError:
     """What to raise when `doing` met `error` and left everything as it was.
 
-    A full disk is no broken one: what could not be done is refused, and may be tried again.
+    A full disk, or a machine without descriptors, is no broken disk: what could not be done is
+    refused, and may be tried again. Unlike Kafka, which takes the directory offline.
     """
     if error.errno in NO_SPACE:
         return KafkaStorageError(f"{doing}: no space left")
+    if error.errno in SHORTAGES:
+        return KafkaStorageError(f"{doing}: {error.strerror or error}")
     return health.fail(doing, error)
 
 

@@ -6,6 +6,7 @@ LocalLog.collectAbortedTransactions in apache/kafka.
 
 from __future__ import annotations
 
+from ..disk.storage_failure import refused_or_failed
 from ..segments.transaction_index import AbortedTransaction
 from .partition_log import PartitionLog
 
@@ -14,7 +15,11 @@ def find_aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[
     """Those with records in [fetch_offset, end_offset), in the order of their markers.
 
     Cost: a look at each segment from there on up to the one whose index says that no more follow;
-    it reads only the indexes of those that have one. Raises StorageFailure.
+    it reads only the indexes of those that have one.
+
+    Raises:
+        KafkaStorageError: the machine is out of descriptors.
+        StorageFailure: the disk refused.
     """
     found: list[AbortedTransaction] = []
     try:
@@ -24,5 +29,5 @@ def find_aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[
             if is_complete:
                 break
     except OSError as error:
-        raise log.health.fail(f"reading {log.directory}", error) from error
+        raise refused_or_failed(log.health, f"reading {log.directory}", error) from error
     return found

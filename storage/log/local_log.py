@@ -19,7 +19,7 @@ from ...protocol.errors import KafkaStorageError
 from ...protocol.records.end_transaction_marker import EndTransactionMarker
 from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
-from ..disk.storage_failure import NO_SPACE, ClosedLog, DirectoryHealth, refused_or_failed
+from ..disk.storage_failure import NO_SPACE, REFUSALS, ClosedLog, DirectoryHealth, refused_or_failed
 from ..log_config import LogConfig
 from ..producers.healed_producers import HealedSegment
 from ..producers.producer_recovery import (
@@ -81,7 +81,8 @@ class LocalLog:
         """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.
 
         A new leader may call this (one fsync) in good time; else its first append does.
-        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
+        StorageFailure.
         """
         self.assign_epochs([(leader_epoch, self.segments.active.next_offset)])
 
@@ -89,7 +90,8 @@ class LocalLog:
         """(epoch, first offset) of records that are about to be appended, durably.
 
         It waits for the disk, so it may run in a thread, while nothing is appended or truncated.
-        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
+        StorageFailure.
         """
         try:
             self.epochs.assign_all(entries)
@@ -112,7 +114,8 @@ class LocalLog:
 
         Nothing waits for the disk: the old segment's files, the snapshot and the directory are
         fsynced by the next flush, and the recovery point moves past them only then.
-        Raises KafkaStorageError if the disk is full, else StorageFailure.
+        Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
+        StorageFailure.
         """
         old = self.segments.active
         base_offset = max(old.next_offset, at_offset)
@@ -137,14 +140,16 @@ class LocalLog:
 
         The old one may take smaller batches, whose offsets a left-over file would claim.
         """
-        if error.errno not in NO_SPACE:
+        if error.errno not in REFUSALS:
             return self.health.fail(f"rolling {self.directory}", error)
         try:
             if self.file_system.exists(segment.files.path):
                 self.file_system.unlink(segment.files.path)
         except OSError as second:
             return self.health.fail(f"removing {segment.files.path}", second)
-        return KafkaStorageError(f"no space left to roll {self.directory}")
+        if error.errno in NO_SPACE:
+            return KafkaStorageError(f"no space left to roll {self.directory}")
+        return KafkaStorageError(f"rolling {self.directory}: {error.strerror or error}")
 
     def _make_segment(self, base_offset: int, now_ms: int) -> LogSegment:
         return LogSegment(

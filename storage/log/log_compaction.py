@@ -105,7 +105,7 @@ class LogCompaction:
                 if segment is local.segments.active or segment.base_offset >= end_offset:
                     found += segment.transaction_index.find(0, end_offset)[0]
         except OSError as error:
-            raise local.health.fail(f"reading {local.directory}", error) from error
+            raise refused_or_failed(local.health, f"reading {local.directory}", error) from error
         return found
 
     def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:

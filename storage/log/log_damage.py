@@ -23,7 +23,6 @@ answer of another replica (segment_patch).
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -33,7 +32,7 @@ from typing import NamedTuple, Protocol
 from ...protocol.errors import CorruptMessage, KafkaError, KafkaStorageError
 from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..disk.file_system import File
-from ..disk.storage_failure import ClosedLog
+from ..disk.storage_failure import SHORTAGES, ClosedLog
 from ..segments.batch_scan import walk_headers
 from ..segments.log_segment import EMPTY_SLICE, LogSegment, SegmentSlice
 from ..segments.offset_index import OffsetIndex
@@ -41,10 +40,6 @@ from ..segments.segment_runs import SegmentReader, SegmentRun, find_runs
 from .local_log import LocalLog
 
 SKIP = "skip"
-SHORTAGES = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
-)
-"""Of the machine, which say nothing of a file."""
 MOST_LOOKED_AT = 8 * 1024 * 1024
 """Bytes of a batch that are read on the log's loop to see whether it is sound; a larger one is
 examined in a thread.

@@ -18,13 +18,13 @@ from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, walk_batches
 from ..disk.file_system import sync_directory
-from ..disk.storage_failure import refused_or_failed
+from ..disk.storage_failure import SHORTAGES, refused_or_failed
 from ..producers.healed_producers import HealedProducers, HealedSegment
 from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import CLEANED_SUFFIX
 from ..segments.segment_runs import SegmentReader, SegmentRun
-from .log_damage import SHORTAGES, SegmentExamination
+from .log_damage import SegmentExamination
 from .partition_log import PartitionLog
 
 

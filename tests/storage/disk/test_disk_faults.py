@@ -139,6 +139,25 @@ def test_a_full_disk_at_any_point_of_appends_and_rolls_loses_nothing_acknowledge
         assert read_all(again) == read_all(log)
 
 
+def test_without_a_descriptor_a_roll_is_refused_and_done_once_there_is_one() -> None:
+    disk = MemoryFileSystem()
+    log = opened(disk)
+    while len(log.segments) < 2:
+        append(log)
+    before = log.log_end_offset
+    disk.before = failing("open", ".log", errno.EMFILE)
+    with pytest.raises(KafkaStorageError, match="injected") as caught:
+        append(log, 10)
+    assert not isinstance(caught.value, StorageFailure)
+    kept = log.log_end_offset
+    assert len(read_all(log)) == kept * SIZE
+    disk.before = healed
+    append(log, 4)
+    assert (before <= kept, log.log_end_offset, len(log.segments) > 2) == (True, kept + 4, True)
+    assert len(read_all(log)) == (kept + 4) * SIZE
+    assert read_all(opened(disk)) == read_all(log)
+
+
 def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline() -> None:
     disk = MemoryFileSystem()
     log = opened(disk)

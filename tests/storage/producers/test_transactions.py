@@ -1,5 +1,6 @@
 """What does one partition know of transactions, and what does it show of them?"""
 
+from errno import EIO, EMFILE
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from bradbury.storage.log_config import LogConfig
 from bradbury.storage.producers.verification_guard import VerificationGuard
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.storage.transactions import (
     commit_all,
     end,
@@ -53,6 +55,28 @@ def test_a_transaction_is_late_five_minutes_after_any_should_have_been_aborted(
     assert not producers.has_late_transaction(1001 + 900_000 + 300_000, 900_000)
     end(log, is_commit=False)
     assert not producers.has_late_transaction(1_000_000_000, 900_000)
+
+
+@pytest.mark.parametrize("refused", [EMFILE, EIO], ids=["descriptors", "broken"])
+def test_an_index_that_cannot_be_opened_breaks_no_disk_unless_it_is_the_disk(refused: int) -> None:
+    disk = MemoryFileSystem()
+    log = open_log("/data/log-0", file_system=disk)
+    send(log, 0, 2)
+    end(log, is_commit=False)
+    commit_all(log)
+    log.flushing.flush()
+
+    def before(operation: str, path: str) -> None:
+        if path.endswith(".txnindex"):
+            raise OSError(refused, "injected")
+
+    disk.before = before
+    with pytest.raises(KafkaStorageError, match="injected"):
+        find_aborted(log, 0, 3)
+    disk.before = lambda operation, path: None
+    assert log.health.is_online == (refused == EMFILE)
+    if log.health.is_online:
+        assert [each.producer_id for each in find_aborted(log, 0, 3)] == [7]
 
 
 # --- what is stable --------------------------------------------------------------------------------
