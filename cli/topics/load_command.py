@@ -85,6 +85,31 @@ def load(
         bool,
         typer.Option("--local-files", help="Read files of brokers on this machine, if allowed."),
     ] = False,
+    engine: Annotated[
+        Literal["local", "spark", "ray"],
+        typer.Option(
+            metavar="ENGINE",
+            help="What reads and writes: this process (local), executors of Spark, tasks of Ray.",
+        ),
+    ] = "local",
+    tasks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of Spark or Ray, for each commit.",
+            show_default="one for each core",
+        ),
+    ] = None,
+    executors: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of Spark, started in the Ray cluster; without it Spark runs in this process.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -111,6 +136,9 @@ def load(
                 commit_interval_s=commit_interval,
                 continuous=continuous,
                 stop=stop,
+                engine=engine,
+                tasks=tasks,
+                executors=executors,
                 on_progress=_show,
             )
     except ValueError as error:

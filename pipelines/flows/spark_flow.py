@@ -7,22 +7,21 @@ our sink, Parquet tables by Spark's file sink, others by flow_tables.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..spark.session import local_session, spark, stop_spark
+from ..spark.job_session import job_session
 from ..spark.topic_view import topic_view
 from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
 from .flow_progress import FlowProgress
 from .flow_tables import MOST_OFFSETS, batch_writer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_SECONDS: Final = 0.5
@@ -34,6 +33,7 @@ class SparkFlow:
     def __init__(self, flow: Flow, servers: str) -> None:
         self._flow = flow
         self._servers = servers
+        self._session = ExitStack()
         self._queries: dict[str, StreamingQuery] = {}
         self._seen: dict[str, dict[int, int]] = {}
         self._frames: dict[str, DataFrame] = {}
@@ -41,28 +41,15 @@ class SparkFlow:
         """Of batches that we write ourselves, by target."""
 
     def __enter__(self) -> Self:
-        name = f"flow-{self._flow.name}"
-        self._is_ours = True
-        interrupted = signal.getsignal(signal.SIGINT)
-        if self._flow.executors:
-            self._spark = spark(name, num_executors=self._flow.executors, bootstrap=self._servers)
-        else:
-            self._spark, self._is_ours = _here(name, self._servers)
-        if threading.current_thread() is threading.main_thread():
-            # Spark's own handler, which a new session sets, would not let a caller end by `stop`.
-            signal.signal(signal.SIGINT, interrupted)
+        session = job_session(f"flow-{self._flow.name}", self._servers, self._flow.executors)
+        self._spark = self._session.enter_context(session)
         return self
 
     def __exit__(self, *_: object) -> None:
         for query in self._queries.values():
             if query.isActive:
                 query.stop()
-        if not self._is_ours:
-            return
-        if self._flow.executors:
-            stop_spark()
-        else:
-            self._spark.stop()
+        self._session.close()
 
     def run(
         self,
@@ -191,20 +178,6 @@ def _named(where: str) -> Iterator[None]:
         yield
     except (PySparkException, ValueError) as error:
         raise FlowFailed(f"{where}: {_line(error)}") from None
-
-
-def _here(name: str, servers: str) -> tuple[SparkSession, bool]:
-    """A session in this process: the one that is there, or a new one."""
-    from pyspark.sql import SparkSession
-
-    from ..spark.session import register
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return register(active, bootstrap=servers), False
-    session = local_session(name, bootstrap=servers)
-    session.sparkContext.setLogLevel("OFF")
-    return session, True
 
 
 def _records(frame: DataFrame, target: FlowTarget) -> DataFrame:

@@ -11,18 +11,29 @@ later commit fails, as Delta sees that the other one has changed the same transa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from typing import Any, Final, Self
-
-import pyarrow as pa
 
 from ...clients.wire.record_metadata import TopicPartition
 from ...discovery.extras import install_command, missing_modules
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets
+from .table_files import WrittenFile
 
 APPLICATION: Final = "bradbury-load"
 ANOTHER: Final = "another"
+PLAIN_VERSION: Final = 2
+FEATURES_VERSION: Final = 7
+"""From which on a table names what it asks of its writers."""
+PLAIN_FEATURES: Final = frozenset(
+    {"appendOnly", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Of which files that are added know nothing."""
+ONE_MS: Final = timedelta(milliseconds=1)
 
 
 class DeltaTarget:
@@ -61,67 +72,186 @@ class DeltaTarget:
             },
         )
 
-    def write(self, rows: Iterable[Any], after: LoadedOffsets) -> int:
+    def begin(self) -> DeltaStorage:
+        """See load_target. Makes the table if there is none.
+
+        Raises:
+            LoadFailed: it cannot be made.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if self._table is None:
+            try:
+                self._table = DeltaTable.create(
+                    self._path, self._schema, mode="error", partition_by=self._partition_by
+                )
+            except DeltaError as error:
+                raise LoadFailed(f"{self._path} cannot be made: {error}") from None
+        return DeltaStorage(self._table.table_uri, self._partition_by)
+
+    def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
         """See load_target.
 
         Raises:
-            LoadFailed: another load has committed meanwhile, or the table has other columns.
-            What `rows` raises.
+            LoadFailed: another load has committed meanwhile, or the storage refuses.
         """
-        from deltalake import CommitProperties, Transaction, write_deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
-
-        count = 0
-        failures: list[Exception] = []
-
-        def counted() -> Iterable[Any]:
-            nonlocal count
-            try:
-                for batch in rows:
-                    count += batch.num_rows
-                    yield batch
-            except Exception as error:  # through Arrow only its text would arrive
-                failures.append(error)
-                raise
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import AddAction
 
         transactions = [Transaction(_offset_id(key), end) for key, end in after.offsets.items()]
         transactions += [
             Transaction(_topic_id(name, known), 1) for name, known in after.topic_ids.items()
         ]
+        by = self._partition_by
+        now_ms = int(time.time() * 1000)
         try:
-            write_deltalake(
-                self._path if self._table is None else self._table,
-                pa.RecordBatchReader.from_batches(self._schema, counted()),
-                mode="append" if self._table is not None else "error",
-                partition_by=self._partition_by,
+            self._table.create_write_transaction(
+                [
+                    AddAction(
+                        file.path,
+                        file.size,
+                        {} if by is None else {by: file.value},
+                        now_ms,
+                        True,
+                        file.statistics,
+                    )
+                    for file in files
+                ],
+                "append",
+                self._table.schema(),
+                partition_by=by,
                 commit_properties=CommitProperties(
                     app_transactions=transactions, max_commit_retries=0
                 ),
             )
         except CommitFailedError as error:
+            self.discard(files)
             raise LoadFailed(
                 f"{self._path} was changed meanwhile; run the load again ({error})"
             ) from None
-        except SchemaMismatchError as error:
-            raise LoadFailed(
-                f"{self._path} has other columns ({error}); load with the same ones, or into "
-                "another table"
-            ) from None
-        except DeltaError as error:
-            if failures:
-                raise failures[0] from None
+        except DeltaError as error:  # the commit may be there all the same: the next load sees it
             raise LoadFailed(f"{self._path}: {error}") from None
         self._table = self._opened()
-        return count
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """See load_target. They are in no version of the table."""
+        storage = DeltaStorage(self._table.table_uri, self._partition_by)
+        for file in files:
+            storage.delete(file.path)
 
     def _opened(self) -> Any:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self._path)
+            table = DeltaTable(self._path)
         except TableNotFoundError:
             return None
+        self._check(table)
+        return table
+
+    def _check(self, table: Any) -> None:
+        """Raises LoadFailed: it has other columns, or rules that its files would have to go by."""
+        from deltalake import Schema
+
+        def columns(schema: Any) -> dict[str, str]:
+            return {field.name: str(field.type) for field in schema.fields}
+
+        by = [] if self._partition_by is None else [self._partition_by]
+        has, wanted = table.schema(), Schema.from_arrow(self._schema)
+        had = table.metadata().partition_columns
+        if columns(has) != columns(wanted) or had != by:
+            text = ", ".join(f"{name}: {kind}" for name, kind in columns(has).items())
+            raise LoadFailed(
+                f"{self._path} has other columns: {text}, partitioned by "
+                f"{', '.join(had) or 'None'}; load with the same ones, or into another table"
+            )
+        protocol = table.protocol()
+        if protocol.min_writer_version == FEATURES_VERSION:
+            needed = set(protocol.writer_features or ()) - PLAIN_FEATURES
+        else:
+            needed = {f"writer version {protocol.min_writer_version}"}
+            if protocol.min_writer_version <= PLAIN_VERSION:
+                needed = set()
+        if needed:
+            raise LoadFailed(
+                f"{self._path} asks more of its writers than a load does "
+                f"({', '.join(sorted(needed))}); load into another table"
+            )
+
+
+class DeltaStorage:
+    """See FilePlace. Paths are relative to the table."""
+
+    has_partition_column = False
+
+    def __init__(self, uri: str, partition_by: str | None) -> None:
+        self._uri = uri
+        self._partition_by = partition_by
+
+    def path(self, value: str | None, name: str) -> str:
+        """See FilePlace."""
+        return name if value is None else f"{self._partition_by}={value}/{name}"
+
+    def create(self, path: str) -> AbstractContextManager[Any]:
+        """See FilePlace."""
+        created: AbstractContextManager[Any] = self._files().open_output_stream(path)
+        return created
+
+    def finish(self, paths: Sequence[str]) -> None:
+        """See FilePlace. As safe as the storage makes a file that was closed."""
+
+    def size(self, path: str) -> int:
+        """See FilePlace."""
+        return int(self._files().get_file_info(path).size)
+
+    def statistics(self, metadata: Any) -> str:
+        """See FilePlace. Numbers and times: what readers pass over files by."""
+        return json.dumps(file_statistics(metadata))
+
+    def delete(self, path: str) -> None:
+        """See FilePlace."""
+        self._files().delete_file(path)
+
+    def _files(self) -> Any:
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(DeltaStorageHandler(self._uri))
+
+
+def file_statistics(metadata: Any) -> dict[str, Any]:
+    """What Delta's log says of a Parquet file: its rows, and of columns of numbers and times the
+    least and the largest value. Times are cut to milliseconds there, as Delta has them: the largest
+    is the next one.
+
+    Source: "Per-file Statistics" of Delta's protocol.
+    """
+    least: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
+    unknown: set[str] = set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if found is not None and found.has_min_max and type(found.max) in (int, datetime):
+                least[name] = min(least.get(name, found.min), found.min)
+                largest[name] = max(largest.get(name, found.max), found.max)
+            elif found is None or found.null_count < column.num_values:
+                unknown.add(name)
+    known = [name for name in least if name not in unknown and "." not in name]
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: _plain(least[name]) for name in known},
+        "maxValues": {name: _plain(largest[name], ONE_MS) for name in known},
+    }
+
+
+def _plain(value: Any, more: timedelta = timedelta()) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return f"{(value + more).strftime('%Y-%m-%dT%H:%M:%S.%f')[:-3]}Z"
 
 
 def _offset_id(key: TopicPartition) -> str:

@@ -15,23 +15,18 @@ takes them away.
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Self
-
-import pyarrow.parquet as pq
 
 from ...clients.wire.record_metadata import TopicPartition
 from .iceberg_catalog import CatalogFailed, open_catalog, open_table
-from .load_rows import by_partition
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets
+from .table_files import WrittenFile
 
 LOADED: Final = "bradbury.load"
 RETRIES: Final = "commit.retry.num-retries"
-MOST_OPEN: Final = 64
-"""Files at a time. One more partition begins, and the oldest file ends."""
 
 
 class IcebergTarget:
@@ -73,31 +68,32 @@ class IcebergTarget:
         self._check_columns()
         return self._said()
 
-    def write(self, rows: Iterable[Any], after: LoadedOffsets) -> int:
+    def begin(self) -> IcebergStorage:
+        """See load_target."""
+        return IcebergStorage(self._table)
+
+    def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
         """See load_target.
 
         Raises:
             LoadFailed: another load, or somebody else, has committed meanwhile.
-            What `rows` raises.
         """
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
 
-        written = _Files(self._table, self._partition_by)
-        with written:
-            for batch in rows:
-                written.write(batch)
         said = _text(after)
         # Of this object, not of the table: see the beginning of this module.
         self._table.properties[RETRIES] = "0"
         transaction = self._table.transaction()
         try:
             transaction.add_files(
-                written.paths, snapshot_properties={LOADED: said}, check_duplicate_files=False
+                [file.path for file in files],
+                snapshot_properties={LOADED: said},
+                check_duplicate_files=False,
             )
             transaction.set_properties({LOADED: said})
             transaction.commit_transaction()
         except (CommitFailedException, NoSuchTableError) as error:
-            written.discard()
+            self.discard(files)
             raise LoadFailed(
                 f"{self._name} was changed meanwhile; run the load again ({error})"
             ) from None
@@ -106,7 +102,11 @@ class IcebergTarget:
                 f"the catalog did not say how the commit to {self._name} has ended ({error}); run "
                 "the load again"
             ) from None
-        return written.rows
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """See load_target. They are in no snapshot."""
+        for file in files:
+            self._table.io.delete(file.path)
 
     def _opened(self) -> Any:
         by = () if self._partition_by is None else (self._partition_by,)
@@ -161,63 +161,38 @@ class IcebergTarget:
             ) from None
 
 
-class _Files:
-    """The Parquet files of one commit, one for each value of the partition column, or several."""
+class IcebergStorage:
+    """See FilePlace. Iceberg's files have all columns."""
 
-    def __init__(self, table: Any, partition_by: str | None) -> None:
+    has_partition_column = True
+
+    def __init__(self, table: Any) -> None:
         self._io = table.io
         self._provider = table.location_provider()
-        self._partition_by = partition_by
-        self._prefix = uuid.uuid4().hex
-        self._open: dict[str, tuple[pq.ParquetWriter, ExitStack]] = {}
-        self.paths: list[str] = []
-        self.rows = 0
 
-    def __enter__(self) -> Self:
-        return self
+    def path(self, value: str | None, name: str) -> str:
+        """See FilePlace."""
+        return str(self._provider.new_data_location(name))
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for value in list(self._open):
-            self._end(value)
-        if kind is not None:
-            self.discard()
+    def create(self, path: str) -> AbstractContextManager[Any]:
+        """See FilePlace."""
+        created: AbstractContextManager[Any] = self._io.new_output(path).create()
+        return created
 
-    def discard(self) -> None:
-        """They are in no snapshot."""
-        for path in self.paths:
-            self._io.delete(path)
+    def finish(self, paths: Sequence[str]) -> None:
+        """See FilePlace. As safe as the storage makes a file that was closed."""
 
-    def write(self, batch: Any) -> None:
-        for value, part in by_partition(batch, self._partition_by):
-            rows = part
-            if self._partition_by is not None:  # Iceberg's files have all columns
-                rows = part.append_column(
-                    self._partition_by, _repeated(value, part.num_rows)
-                ).select(batch.schema.names)
-            found = self._open.pop(value or "", None)
-            writer, _ = found = found or self._begun(rows.schema)
-            self._open[value or ""] = found  # the last one that was written to is the last to end
-            writer.write_batch(rows)
-            self.rows += rows.num_rows
+    def size(self, path: str) -> int:
+        """See FilePlace."""
+        return len(self._io.new_input(path))
 
-    def _begun(self, schema: Any) -> tuple[pq.ParquetWriter, ExitStack]:
-        if len(self._open) >= MOST_OPEN:
-            self._end(next(iter(self._open)))
-        path = self._provider.new_data_location(f"{self._prefix}-{len(self.paths)}.parquet")
-        self.paths.append(path)
-        opened = ExitStack()
-        file = opened.enter_context(self._io.new_output(path).create())
-        return opened.enter_context(pq.ParquetWriter(file, schema, compression="zstd")), opened
+    def statistics(self, metadata: Any) -> str:
+        """See FilePlace. PyIceberg reads the file's own when it is added."""
+        return ""
 
-    def _end(self, value: str) -> None:
-        _, opened = self._open.pop(value)
-        opened.close()
-
-
-def _repeated(value: str | None, count: int) -> Any:
-    import pyarrow as pa
-
-    return pa.repeat(pa.scalar(value, pa.string()), count)
+    def delete(self, path: str) -> None:
+        """See FilePlace."""
+        self._io.delete(path)
 
 
 def _text(after: LoadedOffsets) -> str:

@@ -8,7 +8,8 @@ into it with the rows. Whatever ends a load, the next one has every record once.
 What always holds: a commit covers ranges whose ends were fixed before they were read, so what is
 read for it is the same if it is read again.
 
-This runs in the process that calls it, with neither Ray nor Spark.
+The process that calls it commits. Rows are read and files are written there, too, or by tasks of
+Spark or Ray: see load_engine.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .delta_target import DeltaTarget
 from .iceberg_target import IcebergTarget
+from .load_engine import LoadEngine, load_engine
 from .load_rows import LoadRows
 from .load_target import LoadTarget
+from .load_task import LoadTask, share_out
 from .loaded_offsets import LoadedOffsets, next_ranges
 from .parquet_target import ParquetTarget
 
@@ -71,6 +74,9 @@ def load(
     continuous: bool = False,
     commit_interval_s: float = 60.0,
     stop: threading.Event | None = None,
+    engine: str = "local",
+    tasks: int | None = None,
+    executors: int | None = None,
     on_progress: Callable[[LoadProgress], None] = lambda progress: None,
     **security: Unpack[SecurityOptions],
 ) -> LoadProgress:
@@ -96,12 +102,20 @@ def load(
         commit_records: most records of a commit, about: what an interrupted load does again.
         continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
             at the latest if there is something new.
+        engine: where records are read and files are written: "local", in this process; "spark", by
+            the executors of Spark; "ray", by tasks of the Ray cluster. For parquet `to` is then a
+            directory that is mounted on all nodes.
+        tasks: of Spark or Ray, for each commit; by default as many as there are cores.
+        executors: so many of Spark are started in the Ray cluster for this call; without it the
+            active session runs the tasks, or, where there is none, one in this process.
         on_progress: called after each commit.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
         ValueError, InvalidConfig, TypeError: an argument cannot be.
-        LoadFailed: the table cannot be loaded: another load is at it, or it has other columns.
+        LoadFailed: the table cannot be loaded: another load is at it, or it has other columns; or
+            a task of Spark or Ray has failed.
+        SparkUnavailable, UpError: the engine is not there; one line with cause and remedy.
         DataLoss: records are gone before they were loaded.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
@@ -138,9 +152,15 @@ def load(
         local_files=local_files,
         security=given_security(security),
     )
-    client = reading_client(servers_of(bootstrap_servers), limits.fetch)
-    one = _Load(client, topic_names(topics), limits, rows, start_offset, commit_records)
-    with target(rows.schema) as table:
+    servers = servers_of(bootstrap_servers)
+    client = reading_client(servers, limits.fetch)
+    names = topic_names(topics)
+    with (
+        load_engine(engine, tasks, executors, client, servers) as runs,
+        target(rows.schema) as table,
+    ):
+        one = _Load(client, servers, names, limits, rows, runs)
+        one.start_offset, one.commit_records = start_offset, commit_records
         one.run(table, on_progress)
         stopped = stop or threading.Event()
         while continuous and not stopped.wait(LOOK_SECONDS):
@@ -154,18 +174,20 @@ class _Load:
     def __init__(
         self,
         client: ClusterClient,
+        servers: str,
         topics: list[str],
         limits: ReadLimits,
         rows: LoadRows,
-        start_offset: Offset,
-        commit_records: int,
+        engine: LoadEngine,
     ) -> None:
         self._client = client
+        self._servers = servers
         self._topics = topics
         self._limits = limits
         self._rows = rows
-        self._start_offset = start_offset
-        self._commit_records = commit_records
+        self._engine = engine
+        self.start_offset: Offset = "earliest"
+        self.commit_records = 0
         self._loaded: LoadedOffsets | None = None
         self._ids: dict[str, str] = {}
         """Of the topics, as they were when the ranges were asked for."""
@@ -182,17 +204,17 @@ class _Load:
         """Load what there is now. `wait_s`: less than a whole commit may wait so long for more."""
         deadline = time.monotonic() + wait_s
         ranges = self._new_ranges(target)
-        while wait_s and 0 < _size(ranges) < self._commit_records:
+        while wait_s and 0 < _size(ranges) < self.commit_records:
             left = deadline - time.monotonic()
             if left <= 0 or (stopped is not None and stopped.wait(min(LOOK_SECONDS, left))):
                 break
             ranges = self._new_ranges(target)
         ends = {one.topic_partition: one.end for one in ranges}
         while _size(ranges):
-            part = next_ranges(ranges, self._commit_records)
+            part = next_ranges(ranges, self.commit_records)
             assert self._loaded is not None
             after = self._loaded.after(part, self._ids)
-            count = target.write(self._rows.read(self._client, part, self._limits), after)
+            count = self._write(target, part, after)
             self._loaded = after
             ranges = [
                 one._replace(start=after.offsets.get(one.topic_partition, one.start))
@@ -203,6 +225,21 @@ class _Load:
             )
             on_progress(self.progress)
         assert all(one.end == ends[one.topic_partition] for one in ranges)
+
+    def _write(self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets) -> int:
+        """One commit; the rows of it."""
+        place = target.begin()
+        tasks = [
+            LoadTask(number, self._servers, ranges, self._rows, self._limits, place)
+            for number, ranges in enumerate(share_out(part, self._engine.task_count))
+        ]
+        try:
+            files = self._engine.run(tasks)
+        except BaseException:
+            target.discard([])
+            raise
+        target.commit(files, after)
+        return sum(file.rows for file in files)
 
     def _new_ranges(self, target: LoadTarget) -> list[PartitionRange]:
         """From where the table is to where the topics end now."""
@@ -216,7 +253,7 @@ class _Load:
         ranges = resolve_ranges(
             self._client,
             self._topics,
-            self._start_offset,
+            self.start_offset,
             "latest",
             self._limits,
             keep_empty=True,

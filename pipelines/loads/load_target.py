@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from ...clients.wire.record_metadata import TopicPartition
 from .loaded_offsets import LoadedOffsets
+from .table_files import FilePlace, WrittenFile
 
 
 class LoadFailed(Exception):
@@ -29,6 +30,14 @@ class LoadTarget(Protocol):
         """How far it is with these partitions, of topics that have these ids now."""
         ...
 
-    def write(self, rows: Iterable[Any], after: LoadedOffsets) -> int:
-        """Add record batches, and that it is so far then, both or neither; returns the rows."""
+    def begin(self) -> FilePlace:
+        """Where the files of the next commit are written, here or in other processes."""
+        ...
+
+    def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
+        """Add these files, and that it is so far then, both or neither."""
+        ...
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """The commit of `begin` comes to nothing; these are what is known to be written of it."""
         ...

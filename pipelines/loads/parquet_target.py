@@ -1,9 +1,10 @@
 """A directory of Parquet files, in which each record is once, however often a load was ended.
 
-    PATH/day=2026-07-01/<commit>-<n>.parquet      rows; what any reader of Parquet takes
-    PATH/_bradbury/commits/<commit>.json          offsets, and the files that they came with
-    PATH/_bradbury/staging/<commit>/...           files that are being written
-    PATH/_bradbury/lock                           held by the load that runs
+    PATH/day=2026-07-01/<commit>-<task>-<n>-<run>.parquet
+                                            rows; what any reader of Parquet takes
+    PATH/_bradbury/commits/<commit>.json    offsets, and the files that they came with
+    PATH/_bradbury/staging/<commit>/...     files that are being written
+    PATH/_bradbury/lock                     held by the load that runs
 
 A commit, in this order:
     1. files are written below staging, and fsynced, with their directories
@@ -23,20 +24,16 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
-
-import pyarrow.parquet as pq
+from typing import Any, BinaryIO, Final, Self
 
 from ...clients.wire.record_metadata import TopicPartition
-from .load_rows import by_partition
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets
+from .table_files import WrittenFile
 
 VERSION: Final = 1
-MOST_OPEN: Final = 64
-"""Files at a time. One more partition begins, and the oldest file ends."""
 KEPT_COMMITS: Final = 100
 
 
@@ -94,30 +91,36 @@ class ParquetTarget:
             commit["topic_ids"],
         )
 
-    def write(self, rows: Iterable[Any], after: LoadedOffsets) -> int:
-        """Write these and commit; returns how many there were.
+    def begin(self) -> StagingFolder:
+        """See load_target."""
+        return StagingFolder(str(self._staging), self._number, self._partition_by)
+
+    def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
+        """See load_target.
 
         Raises:
-            LoadFailed: another load has committed meanwhile.
+            LoadFailed: another load has committed meanwhile, or files are not on this machine.
         """
         number = self._number
-        staged = _StagedFiles(self._staging / f"{number:020}", number, self._schema)
-        try:
-            for batch in rows:
-                for value, part in by_partition(batch, self._partition_by):
-                    folder = "" if value is None else f"{self._partition_by}={value}"
-                    staged.write(folder, part)
-            files = staged.close()
-        except BaseException:
-            staged.abandon()
-            raise
-        self._commit(number, files, after)
-        self._move(files, number)
-        shutil.rmtree(self._staging / f"{number:020}", ignore_errors=True)
+        staging = self._staging / f"{number:020}"
+        for file in files:
+            path = staging / file.path
+            if not path.exists() or path.stat().st_size != file.size:
+                raise LoadFailed(
+                    f"{path} was written on another machine and is not there on this one; a "
+                    "directory that tasks write to must be mounted on all nodes"
+                )
+        names = [file.path for file in files]
+        self._link(number, names, after)
+        self._move(names, number)
+        shutil.rmtree(staging, ignore_errors=True)
         self._number = number + 1
-        return staged.rows
 
-    def _commit(self, number: int, files: list[str], after: LoadedOffsets) -> None:
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """See load_target. Whatever has been staged goes."""
+        self._throw_staging_away()
+
+    def _link(self, number: int, files: list[str], after: LoadedOffsets) -> None:
         offsets: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(after.offsets.items()):
             offsets.setdefault(topic, {})[str(partition)] = offset
@@ -195,51 +198,49 @@ class ParquetTarget:
             self._lock = None
 
 
-class _StagedFiles:
-    """The files of one commit, one for each value of the partition column, or several."""
+class StagingFolder:
+    """See FilePlace. Paths are relative to it, and to the table."""
 
-    def __init__(self, folder: Path, number: int, schema: Any) -> None:
-        self._folder = folder
+    has_partition_column = False
+
+    def __init__(self, staging: str, number: int, partition_by: str | None) -> None:
+        self._folder = Path(staging) / f"{number:020}"
         self._number = number
-        self._schema = schema
-        self._open: dict[str, pq.ParquetWriter] = {}
-        self._names: list[str] = []
-        self.rows = 0
+        self._partition_by = partition_by
 
-    def write(self, folder: str, batch: Any) -> None:
-        writer = self._open.pop(folder, None)
-        if writer is None:
-            if len(self._open) >= MOST_OPEN:
-                self._end(next(iter(self._open)))
-            name = f"{self._number:020}-{len(self._names)}.parquet"
-            self._names.append(f"{folder}/{name}" if folder else name)
-            (self._folder / folder).mkdir(parents=True, exist_ok=True)
-            writer = pq.ParquetWriter(
-                str(self._folder / self._names[-1]), batch.schema, compression="zstd"
-            )
-        self._open[folder] = writer  # the last one that was written to is the last to end
-        writer.write_batch(batch)
-        self.rows += batch.num_rows
+    def path(self, value: str | None, name: str) -> str:
+        """See FilePlace."""
+        name = f"{self._number:020}-{name}"
+        return name if value is None else f"{self._partition_by}={value}/{name}"
 
-    def close(self) -> list[str]:
-        """Their names, relative to the table, when they are on the disk."""
-        for folder in list(self._open):
-            self._end(folder)
-        for name in self._names:
-            with open(self._folder / name, "rb") as file:
+    def create(self, path: str) -> BinaryIO:
+        """See FilePlace."""
+        target = self._folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return open(target, "xb")
+
+    def finish(self, paths: Sequence[str]) -> None:
+        """See FilePlace. Files and folders are on the disk."""
+        for path in paths:
+            with open(self._folder / path, "rb") as file:
                 os.fsync(file.fileno())
-        for path in {(self._folder / name).parent for name in self._names}:
-            _sync_directory(path)
-        return self._names
+        folders = {(self._folder / path).parent for path in paths}
+        if folders:
+            folders |= {self._folder, self._folder.parent}
+        for folder in sorted(folders, reverse=True):
+            _sync_directory(folder)
 
-    def abandon(self) -> None:
-        for writer in self._open.values():
-            writer.close()
-        self._open.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def size(self, path: str) -> int:
+        """See FilePlace."""
+        return (self._folder / path).stat().st_size
 
-    def _end(self, folder: str) -> None:
-        self._open.pop(folder).close()
+    def statistics(self, metadata: Any) -> str:
+        """See FilePlace. Readers take the file's own."""
+        return ""
+
+    def delete(self, path: str) -> None:
+        """See FilePlace."""
+        (self._folder / path).unlink(missing_ok=True)
 
 
 def _sync_directory(path: Path) -> None:

@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from .table_source import ReplayFailed, TablePart, files_digest
 
-_LOADED_FILE: Final = re.compile(r"(\d{20})-\d+\.parquet")
+_LOADED_FILE: Final = re.compile(r"(\d{20})-\d+(-\d+-[0-9a-f]{32})?\.parquet")
 
 
 def parquet_source(path: str) -> LoadedParquetSource | ParquetSource:

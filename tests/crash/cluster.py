@@ -33,6 +33,8 @@ ROLE = "crash"
 NODES = 3
 # Below those that the operating system and Ray's workers take.
 PORTS = range(21_000, 31_000)
+UP_PORTS = 64
+"""At least as many as `up` takes from its --port on."""
 ANSWER_SECONDS = 3
 
 

@@ -14,6 +14,7 @@ import bradbury
 from bradbury.launch import cluster as launch
 from bradbury.launch.actors import start_actors
 from bradbury.launch.cluster import UpError
+from bradbury.tests.crash.cluster import UP_PORTS, free_ports
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -139,10 +140,8 @@ def test_fewer_partition_actors_than_before_serve_what_all_of_them_had(
 def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(
     cluster: bradbury.Cluster, tmp_path: Path
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    port = free_ports(UP_PORTS)  # else another of them may be in use, and be named
+    with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(UpError, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
             bradbury.up(str(tmp_path / "d"), port=port, namespace="third")
     names = ray.util.list_named_actors(all_namespaces=True)

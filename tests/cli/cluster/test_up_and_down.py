@@ -20,6 +20,7 @@ import pytest
 
 import bradbury
 from bradbury.discovery.state_file import ClusterState, read_state, state_path
+from bradbury.tests.crash.cluster import UP_PORTS, free_ports
 from bradbury.tests.support.command_line import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -202,8 +203,8 @@ def up_fails(process: Command, joined_ray: str):
 
 @pytest.mark.long  # tests/ray/test_up_and_down.py has the same by the Python API
 def test_a_port_in_use_is_named(up_fails, data_dir: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_ports(UP_PORTS)  # else another of them may be in use, and be named
+    with socket.create_server(("127.0.0.1", port)):
         error = up_fails("--port", str(port), "--data-dir", data_dir)
     assert f":{port}" in error
     assert "--port" in error

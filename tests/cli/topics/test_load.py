@@ -55,6 +55,8 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
     assert "--format" in command("load", topic, "--to", to, "--format", "csv").usage
     assert "use the format delta" in command("load", topic, "--to", "s3://bucket/table").usage
     assert not Path("s3:").exists()
+    assert "with engine='spark'" in command("load", topic, "--to", to, "--executors", "2").usage
+    assert "bradbury up" in command("load", topic, "--to", to, "--engine", "ray").error
 
 
 def test_an_iceberg_table_is_named_with_its_catalog(

@@ -148,7 +148,7 @@ class Ended(BaseException):
     """As a kill: nothing is tidied up."""
 
 
-@pytest.mark.parametrize("step", ["_commit", "_move"])
+@pytest.mark.parametrize("step", ["_link", "_move"])
 def test_ended_before_or_behind_its_commit_a_load_is_finished_by_the_next(
     bootstrap: str,
     new_topic: NewTopic,
