@@ -40,6 +40,7 @@ from ..wire.cluster_view import Broker
 from ..wire.connection import Address
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
+from .fetch_failures import FetchFailures
 from .fetch_request import FetchConfig, OpenFetch, fetch_request, larger_limit, last_batch
 from .fetch_state import (
     NEVER,
@@ -90,6 +91,7 @@ class Fetcher:
     ) -> None:
         self.condition = ObservedCondition()
         self.metrics = FetchMetrics()
+        self._failures = FetchFailures()
         self._client = client
         self._config = config
         self._find_positions = find_positions
@@ -257,6 +259,7 @@ class Fetcher:
             leader = self._client.view.leader(*key)
             if leader is None:
                 stale = True
+                self._failures.failed(key, "it has no leader", now)
                 state.retry_at = now + self._backoff_s
                 wake_at = state.retry_at if wake_at is None else min(wake_at, state.retry_at)
                 continue
@@ -321,9 +324,11 @@ class Fetcher:
                 error = error_for(future.result().error_code)
             if error is not None:
                 refresh = True
+                now = time.monotonic()
                 for state, _, _ in asked.states.values():
                     state.replica = NO_REPLICA
-                    state.retry_at = time.monotonic() + self._backoff_s
+                    state.retry_at = now + self._backoff_s
+                    self._failures.failed(state.topic_partition, error, now)
                 if isinstance(error, Exception) and not is_retriable(error):
                     self._raise_in_poll(error, [state for state, _, _ in asked.states.values()])
             else:
@@ -366,6 +371,7 @@ class Fetcher:
         if data.diverging_epoch.end_offset >= 0:
             self._on_truncation(state, fetch_offset, data.diverging_epoch.end_offset)
             return False
+        self._failures.succeeded(state.topic_partition)
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
@@ -431,6 +437,8 @@ class Fetcher:
         if not error.retriable or code == ErrorCode.CORRUPT_MESSAGE:
             # As Kafka's consumer: the broker knows of no copy that could be read instead.
             self._raise_in_poll(error_for(code, f"{key}: {error}"), [state])
+        else:
+            self._failures.failed(key, error, time.monotonic())
         return True
 
     def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> None:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import bradbury
+from bradbury.clients.fetch import fetch_failures
 from bradbury.protocol.columns.columns import encode_batch
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage, TopicAuthorizationFailed
 from bradbury.protocol.messages.fetch import (
@@ -123,6 +124,22 @@ def test_a_leader_that_has_moved_is_looked_for(code: int) -> None:
         broker.on(FetchRequest, lambda request: fetched(request, code=code), answers)
         assert read(broker, 3) == [0, 1, 2]
         assert len(broker.wait_for(MetadataRequest, 2)) >= 2
+
+
+def test_what_lasts_is_said_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fetch_failures, "SAID_AFTER_SECONDS", 0.0)
+    answers = served(log(3))
+    with ScriptedBroker({"t": 1}) as broker:
+        broker.on(ListOffsetsRequest, beginning)
+        broker.on(FetchRequest, *[lambda request: fetched(request, code=56)] * 3, answers)
+        assert read(broker, 3) == [0, 1, 2]
+    said = [one.message for one in caplog.records if one.name == fetch_failures.__name__]
+    assert said[:2] == [
+        "t-0 cannot be fetched since 0 s: KAFKA_STORAGE_ERROR; trying again",
+        "t-0 can be fetched again",
+    ]
 
 
 def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch() -> None:
