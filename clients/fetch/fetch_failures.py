@@ -1,7 +1,7 @@
 """What keeps a partition from being fetched, said in the log once it has lasted.
 
-A consumer tries again by itself whatever may pass, as Kafka's does; its application sees nothing but
-polls without records.
+A consumer tries again by itself whatever may pass, as Kafka's does; its application sees nothing
+but polls without records.
 """
 
 from __future__ import annotations
