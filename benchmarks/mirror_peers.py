@@ -9,9 +9,9 @@ both continuous, with two workers at most. In each round the two take turns, eac
 own; while one runs there is no process of the other.
 
 What there is at the start is copied first: MB/s and CPU of the mirror from the first record that is
-in the target to the last. Then 1,000 records come in a second, and what is measured is how old each
-is when a consumer of the target has it. Ours copies in transactions, exactly once; MirrorMaker 2
-does not (at least once is its default), and its consumer reads what is not committed.
+written in the target to the last one that is committed there. Then 1,000 records come in a second,
+and what is measured is how old each is when a consumer of the target has it. Ours copies in
+transactions, exactly once; MirrorMaker 2 does not (at least once is its default).
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ GOALS = {
 
 
 def fill(servers: str, topic: str, records: int) -> None:
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS)])[
-        topic
-    ].result(60)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -132,18 +131,18 @@ def _running(command: list[str], said: Path) -> Iterator[psutil.Process]:
 
 
 class Target:
-    """The mirrored topic, as far as a consumer of committed records may read."""
+    """The mirrored topic, as consumers find it."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._topic = topic
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": "none",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 500,
-            }
-        )
+        settings = {
+            "bootstrap.servers": servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 500,
+        }
+        self._consumer = Consumer(settings)
+        self._looking = Consumer({**settings, "isolation.level": "read_uncommitted"})
 
     def wait_until_it_is_there(self, process: psutil.Process) -> None:
         def is_there() -> bool:
@@ -152,10 +151,16 @@ class Target:
 
         _wait(is_there, process)
 
-    def count(self) -> int:
-        """Offsets, so a few markers of transactions, too."""
+    def written(self) -> int:
+        """Offsets, so a few markers of transactions, too; also of what is not committed yet."""
+        return self._ends(self._looking)
+
+    def committed(self) -> int:
+        return self._ends(self._consumer)
+
+    def _ends(self, consumer: Consumer) -> int:
         places = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
-        return sum(self._consumer.get_watermark_offsets(place, timeout=60)[1] for place in places)
+        return sum(consumer.get_watermark_offsets(place, timeout=60)[1] for place in places)
 
     def ages(self, count: int, process: psutil.Process) -> list[float]:
         """Seconds, of so many records that come from now on."""
@@ -178,6 +183,7 @@ class Target:
 
     def close(self) -> None:
         self._consumer.close()
+        self._looking.close()
 
 
 def _wait(condition, process: psutil.Process, pause: float = 0.02) -> None:
@@ -216,9 +222,9 @@ def measure(mirror, source: str, target: str, topic: str, arguments, folder: Pat
         seen = Target(target, f"{ALIAS}.{topic}")
         try:
             seen.wait_until_it_is_there(process)
-            _wait(lambda: seen.count() > 0, process)
-            first, began, cpu = seen.count(), time.perf_counter(), sum(process.cpu_times()[:2])
-            _wait(lambda: seen.count() >= arguments.records, process)
+            _wait(lambda: seen.written() > 0, process, pause=0.0)
+            first, began, cpu = seen.written(), time.perf_counter(), sum(process.cpu_times()[:2])
+            _wait(lambda: seen.committed() >= arguments.records, process)
             took = time.perf_counter() - began
             cpu = sum(process.cpu_times()[:2]) - cpu
             copied = (arguments.records - first) * RECORD_BYTES
@@ -264,9 +270,8 @@ def main() -> None:
                 servers = source.bootstrap_servers, target.bootstrap_servers
                 found[name] = measure(mirrors[name], *servers, topic, arguments, folder)
                 for each, written in zip(servers, (topic, f"{ALIAS}.{topic}"), strict=True):
-                    AdminClient({"bootstrap.servers": each}).delete_topics([written])[
-                        written
-                    ].result(60)
+                    admin = AdminClient({"bootstrap.servers": each})
+                    admin.delete_topics([written])[written].result(60)
             if number:  # the first one warms both up
                 figures.add(found)
     show(figures, GOALS, Console())

@@ -30,6 +30,7 @@ from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer
 from ..security.security_options import ClientSecurity
+from ..wire.cluster_client import ClusterClient
 from ..wire.record_metadata import BatchMetadata, TopicPartition
 
 MAX_OPEN_SENDS: Final = 64
@@ -73,6 +74,7 @@ def replay(
     partitions: Mapping[int, int] | None,
     poll_timeout_ms: float = math.inf,
     security: ClientSecurity | None = None,
+    client: ClusterClient | None = None,
     on_progress: Callable[[int], None] = lambda offsets: None,
 ) -> ReplayReport:
     """Copy `ranges` to the topic `target` and return when all is acknowledged.
@@ -82,6 +84,7 @@ def replay(
         partitions: source partition -> target partition; None: `producer` places each record again.
         poll_timeout_ms: without a batch for so long it fails.
         security: of the source's brokers; None for what is found for them.
+        client: of the source, in the place of one that is made for this call.
         on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:
@@ -98,7 +101,7 @@ def replay(
         if partitions is not None:
             report.on_acknowledged(key, records)
 
-    with BatchReader(ranges, bootstrap=bootstrap, security=security) as reader:
+    with BatchReader(ranges, bootstrap=bootstrap, security=security, client=client) as reader:
         fetched_at = time.monotonic()
         while not reader.is_done:
             fetched = reader.read()

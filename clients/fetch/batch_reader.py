@@ -25,6 +25,7 @@ from .fetcher import Fetcher
 
 FETCH_BYTES: Final = 16 * 1024 * 1024
 PARTITION_BYTES: Final = 4 * 1024 * 1024
+SHARED_WAIT_MS: Final = 10
 
 
 class BatchReader:
@@ -32,6 +33,7 @@ class BatchReader:
 
     Args:
         ranges: by partition [start, end): record offsets. Where they are equal nothing is read.
+        client: whose connections it reads by; without it, one of its own.
     """
 
     def __init__(
@@ -42,19 +44,20 @@ class BatchReader:
         isolation_level: int = 1,
         namespace: str | None = None,
         security: ClientSecurity | None = None,
+        client: ClusterClient | None = None,
     ) -> None:
         self._ends = {key: end for key, (start, end) in ranges.items() if start < end}
-        self._client = ClusterClient(
+        self._client = client or ClusterClient(
             bootstrap,
             namespace=namespace,
             config=ClientConfig(client_id="bradbury-replay", security=security),
         )
-        self._finalizer = weakref.finalize(self, self._client.close)
         self._fetcher = Fetcher(
             self._client,
             FetchConfig(
                 min_bytes=1,
-                max_wait_ms=500,
+                # The next reader's requests come behind one that waits at the end of a partition.
+                max_wait_ms=500 if client is None else SHARED_WAIT_MS,
                 max_bytes=FETCH_BYTES,
                 max_partition_bytes=PARTITION_BYTES,
                 isolation_level=isolation_level,
@@ -62,6 +65,8 @@ class BatchReader:
             ),
             _nothing_to_find,
         )
+        ends = self._client.close if client is None else self._fetcher.end
+        self._finalizer = weakref.finalize(self, ends)
         try:
             for topic in {key.topic for key in self._ends}:
                 self._client.run(self._client.topic(topic), 30_000)

@@ -49,6 +49,7 @@ from .fetch_state import (
     FetchedRecords,
     FetchState,
     Position,
+    StartAt,
     StartPoint,
 )
 
@@ -127,6 +128,11 @@ class Fetcher:
                 state.generation += 1
             self._drop_stale()
         self.wake()
+
+    def end(self) -> None:
+        """Fetch nothing any more; the client goes on without it."""
+        self.assign((), StartAt.EARLIEST)
+        self._client.io.call_soon(lambda: self._client.on_view.remove(self.wake))
 
     def release(self) -> None:
         """End what `assign` holds back."""

@@ -21,6 +21,7 @@ from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
 from . import mirror_positions
 from .followed_topics import FollowedTopics
+from .look_pauses import LookPauses
 from .mirror_positions import MirrorPosition
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .mirrored_groups import MirroredGroups
@@ -30,7 +31,6 @@ from .worker_layout import lay_out, mirror_producer
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.2
 TOPICS_SECONDS: Final = 5.0
 """So often a continuous mirror looks for new topics and partitions."""
 BEGIN_AGAIN_SECONDS: Final = 1.0
@@ -140,7 +140,8 @@ class MirrorSession:
         looked_at = synced_at = time.monotonic()
         turn_s = min(TOPICS_SECONDS, interval_s) if continuous else math.inf
         is_done = copier.copy(stopped, on_progress, turn_s)
-        while continuous and not stopped.wait(LOOK_SECONDS if is_done else 0):
+        pauses = LookPauses()
+        while continuous and not stopped.wait(pauses.next_s(copier.commits) if is_done else 0):
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return

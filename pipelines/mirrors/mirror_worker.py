@@ -19,11 +19,11 @@ from ...clients.security.security_options import as_given
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ProducerFenced
 from . import mirror_positions
+from .look_pauses import LookPauses
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of
 from .worker_layout import WorkerLayout, mirror_producer, share, worker_id
 
-LOOK_SECONDS: Final = 0.2
 CLOSE_SECONDS: Final = 10
 
 
@@ -80,12 +80,13 @@ class MirrorWorker:
             copier = self._ready(plan)
             until = time.monotonic() + turn_s
             is_done = copier.copy(self._stop, _nothing, turn_s)
+            pauses = LookPauses()
             while turn_s < math.inf and not self._stop.is_set():
                 left_s = until - time.monotonic()
                 if left_s <= 0:
                     break
                 if is_done:
-                    self._stop.wait(min(LOOK_SECONDS, left_s))
+                    self._stop.wait(min(pauses.next_s(copier.commits), left_s))
                 is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
         except BaseException:
             self.close()

@@ -266,10 +266,9 @@ class RecordCopier:
                     },
                     self.targets[topic],
                     self._producer,
-                    bootstrap=self._settings.source,
+                    client=self._client,
                     partitions={one.partition: one.partition for one in part if one.topic == topic},
                     poll_timeout_ms=self._settings.limits.poll_timeout_ms,
-                    security=self._settings.source_security,
                 )
                 total.records += report.records
                 total.batches += report.batches
