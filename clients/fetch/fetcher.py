@@ -104,7 +104,7 @@ class Fetcher:
         self._find_at = 0.0
         self._pumping = False
         self._timer: Timer | None = None
-        client.on_view.append(self.wake)
+        client.on_view.append(self._wake)
 
     # --- from the caller ---------------------------------------------------------------------
 
@@ -127,12 +127,12 @@ class Fetcher:
             for state in kept.values():
                 state.generation += 1
             self._drop_stale()
-        self.wake()
+        self._wake()
 
     def end(self) -> None:
         """Fetch nothing any more; the client goes on without it."""
         self.assign((), StartAt.EARLIEST)
-        self._client.io.call_soon(lambda: self._client.on_view.remove(self.wake))
+        self._client.io.call_soon(lambda: self._client.on_view.remove(self._wake))
 
     def release(self) -> None:
         """End what `assign` holds back."""
@@ -140,7 +140,7 @@ class Fetcher:
             for state in self._states.values():
                 if state.fetch_offset == UNKNOWN_OFFSET and state.retry_at == NEVER:
                     state.retry_at = 0.0
-        self.wake()
+        self._wake()
 
     def states(self) -> dict[TopicPartition, FetchState]:
         with self.condition:
@@ -157,13 +157,13 @@ class Fetcher:
         with self.condition:
             self.state(key).seek(offset)
             self._drop_stale()
-        self.wake()
+        self._wake()
 
     def restart(self, key: TopicPartitionLike, start_at: StartPoint) -> None:
         with self.condition:
             self.state(key).restart(start_at)
             self._drop_stale()
-        self.wake()
+        self._wake()
 
     def refetch(self, state: FetchState, offset: int) -> None:
         """Go on fetching at `offset`; the position stays."""
@@ -172,13 +172,13 @@ class Fetcher:
             state.seek(offset)
             state.position, state.position_epoch = position, epoch
             self._drop_stale()
-        self.wake()
+        self._wake()
 
     def set_paused(self, key: TopicPartitionLike, *, paused: bool) -> None:
         with self.condition:
             self.state(key).paused = paused
             self.condition.notify_all()
-        self.wake()
+        self._wake()
 
     def take(self) -> FetchedRecords | None:
         """The oldest answer of a partition that is not paused."""
@@ -190,7 +190,7 @@ class Fetcher:
                     break
             else:
                 return None
-        self.wake()
+        self._wake()
         return fetched
 
     def take_error(self) -> Exception | None:
@@ -202,7 +202,7 @@ class Fetcher:
                     break
             else:
                 return None
-        self.wake()
+        self._wake()
         return failure.error
 
     def ready_count(self) -> int:
@@ -225,7 +225,7 @@ class Fetcher:
         with self.condition:
             self.condition.notify_all()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Look for something to fetch. From any thread."""
         if not self._pumping:
             self._pumping = True
@@ -301,7 +301,7 @@ class Fetcher:
             self._timer.cancel()
             self._timer = None
         if wake_at is not None and wake_at != NEVER:
-            self._timer = self._client.io.call_later(max(0.001, wake_at - now), self.wake)
+            self._timer = self._client.io.call_later(max(0.001, wake_at - now), self._wake)
 
     def _ask(self, asked: OpenFetch) -> None:
         try:
@@ -344,7 +344,7 @@ class Fetcher:
                     self._raise_in_poll(failure, [state for state, _, _ in asked.states.values()])
         if refresh:
             self._refresh()
-        self.wake()
+        self._wake()
 
     def _on_answer(self, asked: OpenFetch, response: FetchResponse) -> bool:
         """Whether the view of the cluster proves old."""
@@ -514,7 +514,7 @@ class Fetcher:
             self.condition.notify_all()
         if refresh:
             self._refresh()
-        self.wake()
+        self._wake()
 
     def _without_position(self, states: list[FetchState]) -> None:
         if states:
@@ -544,7 +544,7 @@ class Fetcher:
             refreshing = self._client.refresh()
         except ConnectionFailed:
             return  # the client was closed while this answer was on its way
-        refreshing.add_done_callback(lambda _: self.wake())
+        refreshing.add_done_callback(lambda _: self._wake())
 
     def _drop_stale(self) -> None:
         self._completed = deque(fetched for fetched in self._completed if fetched.is_current)
