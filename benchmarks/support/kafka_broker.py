@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from bradbury.tests.compatibility.support.kafka_jars import java_command, run_java
+from bradbury.tests.support.free_ports import free_ports
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -50,7 +51,8 @@ class KafkaBroker:
         self.data = folder / "data"
         self._log = folder / "kafka.out"
         self._heap = heap
-        self._port, self._controller_port = free_ports(2)
+        self._port = free_ports(2)
+        self._controller_port = self._port + 1
         self.config = dict(config or {})
         self._features = dict(features or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -165,14 +167,3 @@ class KafkaBroker:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

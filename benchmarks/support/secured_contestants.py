@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
 )
 
 from bradbury.tests.support.certificates import CertificateAuthority
+from bradbury.tests.support.free_ports import free_ports
 
 from .contestants import Bradbury, Contestant, Kafka
-from .kafka_broker import free_ports
 from .scram_logins import Login, log_in_for
 
 USER, PASSWORD = "alice", "hunter2-and-more"
@@ -66,7 +66,8 @@ class SecuredKafka(Kafka):
     def __init__(self, folder: Path, authority: CertificateAuthority) -> None:
         super().__init__(folder)
         broker = self._broker
-        tls, login = (f"127.0.0.1:{port}" for port in free_ports(2))
+        first = free_ports(2)
+        tls, login = (f"127.0.0.1:{port}" for port in (first, first + 1))
         self.listeners = {"PLAIN": broker.bootstrap_servers, TLS: tls, LOGIN: login}
         addresses = ",".join(f"{name}://{address}" for name, address in self.listeners.items())
         protocols = {**PROTOCOLS, "CONTROLLER": "PLAINTEXT"}

@@ -9,10 +9,8 @@ Brokers have fixed ports, as they have in earnest: one that comes back is where 
 """
 
 import os
-import random
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +21,7 @@ import ray
 
 import bradbury
 from bradbury.actors.ray.placement import PORTS_PER_NODE
+from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
 from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
 
@@ -31,10 +30,6 @@ from .networks import OwnNetwork
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROLE = "crash"
 NODES = 3
-# Below those that the operating system and Ray's workers take.
-PORTS = range(21_000, 31_000)
-UP_PORTS = 64
-"""At least as many as `up` takes from its --port on."""
 ANSWER_SECONDS = 3
 
 
@@ -123,24 +118,6 @@ def send_signal(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process that may have ended by itself."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def free_ports(count: int) -> int:
-    """The first of so many, in a row."""
-    for _ in range(100):
-        first = random.choice(range(PORTS.start, PORTS.stop - count, 16))
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-    raise AssertionError(f"no {count} free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 @contextmanager

@@ -27,10 +27,11 @@ from confluent_kafka.admin import AdminClient
 
 import bradbury
 from bradbury.actors.ray.placement import PORTS_PER_NODE
+from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.ray.ray_nodes import RayNode, living_labels, wait_for
 from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, RAY_ENVIRONMENT
 
-from .cluster import NODES, ROLE, ROOT, free_ports
+from .cluster import NODES, ROLE, ROOT
 
 COMMAND_SECONDS = 150
 START_SECONDS = 90

@@ -20,7 +20,8 @@ import ray
 import yaml
 from rich.console import Console
 
-from bradbury.tests.crash.cluster import ROOT, free_ports
+from bradbury.tests.crash.cluster import ROOT
+from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 

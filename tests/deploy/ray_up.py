@@ -17,10 +17,8 @@ On a machine that has no namespaces, no root or no sshd it says so in one line, 
 import argparse
 import contextlib
 import json
-import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +34,7 @@ from rich.table import Table
 
 from bradbury.tests.deploy.machines import ROOT, Lab, Machine, NotHere
 from bradbury.tests.deploy.probe import Writer, in_sync, missing, read_all
+from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
@@ -70,7 +69,7 @@ class Journey:
         self._table = Table(
             "step", "seconds", "what was seen", title="ray up", title_justify="left"
         )
-        self.ports = _free_ports()
+        self.ports = _ports()
         self.config = lab.base / "on-prem.yaml"
 
     @contextlib.contextmanager
@@ -210,22 +209,9 @@ def json_in(output: str) -> dict[str, Any]:
     return found
 
 
-def _free_ports() -> dict[str, int]:
-    """Below those that the operating system and Ray's workers take; free ones of every address."""
-
-    def is_free(port: int) -> bool:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("0.0.0.0", port))
-            except OSError:
-                return False
-        return True
-
-    first = next(
-        port
-        for port in random.sample(range(21_000, 31_000, 32), 200)
-        if all(is_free(port + more) for more in range(20))
-    )
+def _ports() -> dict[str, int]:
+    """Free ones of every address."""
+    first = free_ports(20, "0.0.0.0")
     return {"bradbury": first, "gcs": first + 17, "client": first + 18, "ssh": first + 19}
 
 
@@ -407,7 +393,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="bradbury-wheel-", dir="/var/tmp"))
-    ports = _free_ports()
+    ports = _ports()
     try:
         with Lab(ssh_port=ports["ssh"]) as lab:
             journey = Journey(lab, console, verbose=options.verbose)

@@ -14,7 +14,7 @@ import bradbury
 from bradbury.launch import cluster as launch
 from bradbury.launch.actors import start_actors
 from bradbury.launch.cluster import UpError
-from bradbury.tests.crash.cluster import UP_PORTS, free_ports
+from bradbury.tests.support.free_ports import UP_PORTS, free_ports
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

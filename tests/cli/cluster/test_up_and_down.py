@@ -20,8 +20,8 @@ import pytest
 
 import bradbury
 from bradbury.discovery.state_file import ClusterState, read_state, state_path
-from bradbury.tests.crash.cluster import UP_PORTS, free_ports
 from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.free_ports import UP_PORTS, free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -24,6 +23,7 @@ from bradbury.tests.compatibility.support.kafka_jars import (
     require,
 )
 from bradbury.tests.compatibility.support.programs import RUN_SECONDS
+from bradbury.tests.support.free_ports import free_ports
 
 from .transactional_clients import read_with_confluent
 
@@ -35,9 +35,7 @@ class Worker:
     """A process of ConnectDistributed, and its REST interface."""
 
     def __init__(self, folder: Path, servers: str, name: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_ports(1)
         settings = {
             "bootstrap.servers": servers,
             "group.id": f"{name}-connect",

@@ -13,8 +13,8 @@ from typing import Self
 
 import bradbury
 from bradbury.benchmarks.support.kafka_broker import KafkaBroker
-from bradbury.tests.crash.cluster import free_ports
 from bradbury.tests.groups_soak.processes import ROOT
+from bradbury.tests.support.free_ports import free_ports
 
 CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 PROGRAM = """

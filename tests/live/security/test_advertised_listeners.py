@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.protocol.errors import InvalidConfig
+from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.wire.forwarder import Forwarder
 
 PATIENCE = 60
 OUTSIDE = "127.0.0.2"
 """Where nodes do not listen."""
 NODES = 2
-
-
-def free_ports(host: str) -> int:
-    """The first of as many in a row as there are nodes."""
-    while True:
-        with contextlib.ExitStack() as taken:
-            first = taken.enter_context(socket.create_server((host, 0))).getsockname()[1]
-            try:
-                for number in range(1, NODES):
-                    taken.enter_context(socket.create_server((host, first + number)))
-            except (OSError, OverflowError):
-                continue
-            return int(first)
 
 
 @dataclass
@@ -52,7 +39,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
     """Two nodes on 127.0.0.1, and a forwarder for each of their listeners on 127.0.0.2."""
-    client_port, internal_port = free_ports(OUTSIDE), free_ports("127.0.0.1")
+    client_port, internal_port = free_ports(NODES, OUTSIDE), free_ports(NODES)
     config = {
         "listeners": f"CLIENT://:0,INTERNAL://:{internal_port}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
