@@ -156,8 +156,8 @@ def load(
     client = reading_client(servers, limits.fetch)
     names = topic_names(topics)
     with (
+        target(rows.schema) as table,  # first, as what is wrong with it is known within moments
         load_engine(engine, tasks, executors, client, servers) as runs,
-        target(rows.schema) as table,
     ):
         one = _Load(client, servers, names, limits, rows, runs)
         one.start_offset, one.commit_records = start_offset, commit_records
