@@ -14,9 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
+from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession, functions as f
 
 import bradbury
+from bradbury.pipelines.loads import load_engine
+from bradbury.pipelines.loads.load_task import LoadTask, TaskResult
 from bradbury.pipelines.spark.executors import executor_work
 from bradbury.pipelines.spark.session import stop_spark
 from bradbury.pipelines.spark.tasks.spark_failure import SparkUnavailable
@@ -161,6 +164,51 @@ def test_executors_that_are_killed_while_they_write_lose_and_double_nothing(
     assert query.exception() is None
     assert all(mark.exists() for mark in marks.values())
     assert numbers(spark, "raydp-killed-out") == list(range(1_000))
+
+
+def kills_its_executor_once(mark: str) -> Callable[[LoadTask], TaskResult]:
+    """Behind the files of one task, which are then of no commit."""
+    run = load_engine.run_task
+
+    def run_task(task: LoadTask) -> TaskResult:
+        result = run(task)
+        with suppress(FileExistsError):
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+            executor = next(one for one in psutil.Process().parents() if one.name() == "java")
+            os.kill(executor.pid, signal.SIGKILL)
+        return result
+
+    return run_task
+
+
+def test_an_executor_that_is_killed_while_it_loads_loses_and_doubles_nothing(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: bradbury.Admin,
+    producer: bradbury.Producer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin.create_topic("raydp-load", 2)
+    for partition in range(2):
+        numbers = [b"%d" % number for number in range(partition, 20_000, 2)]
+        producer.send_batch("raydp-load", numbers, partition=partition).result(60)
+    mark = tmp_path / "killed"
+    monkeypatch.setattr(load_engine, "run_task", kills_its_executor_once(str(mark)))
+    to = str(tmp_path / "table")
+    done = bradbury.load(
+        "raydp-load",
+        to,
+        bootstrap_servers=bootstrap,
+        value_decoder="utf8",
+        engine="spark",
+        tasks=4,
+        commit_records=10_000,
+    )
+    assert mark.exists()
+    assert (done.records, done.commits) == (20_000, 2)
+    rows = dataset(to, format="parquet", partitioning="hive").to_table()
+    assert sorted(map(int, rows["value"].to_pylist())) == list(range(20_000))
 
 
 def test_the_end_of_a_session_removes_the_libraries_that_its_java_has_unpacked(
