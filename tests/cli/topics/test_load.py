@@ -56,7 +56,13 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
     assert "use the format delta" in command("load", topic, "--to", "s3://bucket/table").usage
     assert not Path("s3:").exists()
     assert "with engine='spark'" in command("load", topic, "--to", to, "--executors", "2").usage
-    assert "bradbury up" in command("load", topic, "--to", to, "--engine", "ray").error
+
+
+def test_without_a_ray_its_tasks_have_nowhere_to_run(
+    process: Command, topic: str, tmp_path: Path
+) -> None:
+    said = process("load", topic, "--to", str(tmp_path / "table"), "--engine", "ray").error
+    assert "bradbury up" in said
 
 
 def test_an_iceberg_table_is_named_with_its_catalog(
