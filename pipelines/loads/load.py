@@ -32,7 +32,7 @@ from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .delta_target import DeltaTarget
 from .iceberg_target import IcebergTarget
-from .load_engine import LoadEngine, load_engine
+from .load_engine import LoadEngine, check_engine, load_engine
 from .load_rows import LoadRows
 from .load_target import LoadTarget
 from .load_task import LoadTask, share_out
@@ -130,6 +130,8 @@ def load(
         raise ValueError(
             f"{to!r} is no directory of this machine, which parquet needs; use the format delta"
         )
+
+    check_engine(engine, tasks, executors)
 
     def target(schema: Any) -> LoadTarget:
         if format == "iceberg":

@@ -106,10 +106,7 @@ class RayEngine:
             raise LoadFailed(f"a task of Ray failed: {cause}") from None
 
 
-@contextmanager
-def load_engine(
-    engine: str, tasks: int | None, executors: int | None, client: ClusterClient, servers: str
-) -> Iterator[LoadEngine]:
+def check_engine(engine: str, tasks: int | None, executors: int | None) -> None:
     """Raises ValueError: there is no such engine, or it has no such setting."""
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}; use {', '.join(ENGINES)}")
@@ -117,6 +114,18 @@ def load_engine(
         raise ValueError(f"tasks={tasks}: use 1 or more, with engine='spark' or 'ray'")
     if executors is not None and (executors < 1 or engine != "spark"):
         raise ValueError(f"executors={executors}: use 1 or more, with engine='spark'")
+
+
+@contextmanager
+def load_engine(
+    engine: str, tasks: int | None, executors: int | None, client: ClusterClient, servers: str
+) -> Iterator[LoadEngine]:
+    """See check_engine.
+
+    Raises:
+        ValueError: the active session runs no tasks of ours.
+        SparkUnavailable, UpError: the engine is not there.
+    """
     if engine == "local":
         yield LocalEngine(client)
     elif engine == "ray":
