@@ -36,6 +36,11 @@ class FetchFailures:
                 "%s cannot be fetched since %.0f s: %s; trying again", key, now - since, reason
             )
 
+    def forget(self, key: TopicPartition) -> None:
+        """It is not read any more."""
+        self._since.pop(key, None)
+        self._said.pop(key, None)
+
     def succeeded(self, key: TopicPartition) -> None:
         if self._since and self._since.pop(key, None) is not None and key in self._said:
             del self._said[key]

@@ -126,6 +126,7 @@ class Fetcher:
                 self._states[key] = kept.pop(key, new)
             for state in kept.values():
                 state.generation += 1
+                self._failures.forget(state.topic_partition)
             self._drop_stale()
         self._wake()
 
@@ -341,7 +342,10 @@ class Fetcher:
                 try:
                     refresh = self._on_answer(asked, future.result())
                 except Exception as failure:  # noqa: BLE001 -- poll raises it, and does not wait
-                    self._raise_in_poll(failure, [state for state, _, _ in asked.states.values()])
+                    states = [state for state, _, _ in asked.states.values()]
+                    for state in states:
+                        state.retry_at = time.monotonic() + self._backoff_s
+                    self._raise_in_poll(failure, states)
         if refresh:
             self._refresh()
         self._wake()

@@ -154,6 +154,11 @@ class ClusterClient:
         }
 
     @property
+    def servers(self) -> str:
+        """Those it was made with, as it takes them: for a client in another process."""
+        return ",".join(map(str, self.bootstrap))
+
+    @property
     def closed(self) -> bool:
         return self.io.stopped
 
@@ -237,7 +242,7 @@ class ClusterClient:
                 if connection.is_ready and not repeatable:
                     raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
                 failure = error
-        servers = ",".join(str(address) for address in self.bootstrap)
+        servers = self.servers
         state = live_state(self._namespace)  # commands name what they have found there, too
         is_here = state is not None and state.bootstrap == servers
         look = "`bradbury status` says" if is_here else "is the address right?"

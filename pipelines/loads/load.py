@@ -154,15 +154,13 @@ def load(
         local_files=local_files,
         security=given_security(security),
     )
-    servers = servers_of(bootstrap_servers)
-    client = reading_client(servers, limits.fetch)
+    client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     names = topic_names(topics)
     with (
         target(rows.schema) as table,  # first, as what is wrong with it is known within moments
-        load_engine(engine, tasks, executors, client, servers) as runs,
+        load_engine(engine, tasks, executors, client) as runs,
     ):
-        one = _Load(client, servers, names, limits, rows, runs)
-        one.start_offset, one.commit_records = start_offset, commit_records
+        one = _Load(client, names, limits, rows, runs, start_offset, commit_records)
         one.run(table, on_progress)
         stopped = stop or threading.Event()
         while continuous and not stopped.wait(LOOK_SECONDS):
@@ -176,20 +174,20 @@ class _Load:
     def __init__(
         self,
         client: ClusterClient,
-        servers: str,
         topics: list[str],
         limits: ReadLimits,
         rows: LoadRows,
         engine: LoadEngine,
+        start_offset: Offset,
+        commit_records: int,
     ) -> None:
         self._client = client
-        self._servers = servers
         self._topics = topics
         self._limits = limits
         self._rows = rows
         self._engine = engine
-        self.start_offset: Offset = "earliest"
-        self.commit_records = 0
+        self._start_offset = start_offset
+        self._commit_records = commit_records
         self._loaded: LoadedOffsets | None = None
         self._ids: dict[str, str] = {}
         """Of the topics, as they were when the ranges were asked for."""
@@ -206,14 +204,14 @@ class _Load:
         """Load what there is now. `wait_s`: less than a whole commit may wait so long for more."""
         deadline = time.monotonic() + wait_s
         ranges = self._new_ranges(target)
-        while wait_s and 0 < _size(ranges) < self.commit_records:
+        while wait_s and 0 < _size(ranges) < self._commit_records:
             left = deadline - time.monotonic()
             if left <= 0 or (stopped is not None and stopped.wait(min(LOOK_SECONDS, left))):
                 break
             ranges = self._new_ranges(target)
         ends = {one.topic_partition: one.end for one in ranges}
         while _size(ranges):
-            part = next_ranges(ranges, self.commit_records)
+            part = next_ranges(ranges, self._commit_records)
             assert self._loaded is not None
             after = self._loaded.after(part, self._ids)
             count = self._write(target, part, after)
@@ -230,9 +228,9 @@ class _Load:
 
     def _write(self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets) -> int:
         """One commit; the rows of it."""
-        place = target.begin()
+        place, servers = target.begin(), self._client.servers
         tasks = [
-            LoadTask(number, self._servers, ranges, self._rows, self._limits, place)
+            LoadTask(number, servers, ranges, self._rows, self._limits, place)
             for number, ranges in enumerate(share_out(part, self._engine.task_count))
         ]
         try:
@@ -255,7 +253,7 @@ class _Load:
         ranges = resolve_ranges(
             self._client,
             self._topics,
-            self.start_offset,
+            self._start_offset,
             "latest",
             self._limits,
             keep_empty=True,

@@ -118,7 +118,7 @@ def check_engine(engine: str, tasks: int | None, executors: int | None) -> None:
 
 @contextmanager
 def load_engine(
-    engine: str, tasks: int | None, executors: int | None, client: ClusterClient, servers: str
+    engine: str, tasks: int | None, executors: int | None, client: ClusterClient
 ) -> Iterator[LoadEngine]:
     """See check_engine.
 
@@ -133,7 +133,7 @@ def load_engine(
     else:
         from ..spark.job_session import job_session
 
-        with job_session("bradbury-load", servers, executors) as session:
+        with job_session("bradbury-load", client.servers, executors) as session:
             yield SparkEngine(session, tasks)
 
 

@@ -137,16 +137,20 @@ class MirrorSession:
         copier = self.copier
         interval_s = self._settings.sync_groups_interval_s
         self.topics.look(must_find=not continuous)
-        looked_at = synced_at = time.monotonic()
+        looked_at = synced_at = began = time.monotonic()
         turn_s = min(TOPICS_SECONDS, interval_s) if continuous else math.inf
         is_done = copier.copy(stopped, on_progress, turn_s)
         pauses = LookPauses()
-        while continuous and not stopped.wait(pauses.next_s(copier.commits) if is_done else 0):
+        while continuous:
+            pause_s = pauses.next_s(copier.commits, time.monotonic() - began)
+            if stopped.wait(pause_s if is_done else 0):
+                break
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
                 self.topics.look()
                 looked_at = time.monotonic()
+            began = time.monotonic()
             is_done = copier.copy(stopped, on_progress, turn_s)
             if time.monotonic() - synced_at > interval_s:
                 self._try_to_sync_groups()

@@ -78,7 +78,8 @@ class MirrorWorker:
         """
         try:
             copier = self._ready(plan)
-            until = time.monotonic() + turn_s
+            began = time.monotonic()
+            until = began + turn_s
             is_done = copier.copy(self._stop, _nothing, turn_s)
             pauses = LookPauses()
             while turn_s < math.inf and not self._stop.is_set():
@@ -86,7 +87,9 @@ class MirrorWorker:
                 if left_s <= 0:
                     break
                 if is_done:
-                    self._stop.wait(min(pauses.next_s(copier.commits), left_s))
+                    pause_s = pauses.next_s(copier.commits, time.monotonic() - began)
+                    self._stop.wait(min(pause_s, left_s))
+                began = time.monotonic()
                 is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
         except BaseException:
             self.close()

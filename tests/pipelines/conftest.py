@@ -8,8 +8,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import bradbury
+from bradbury.pipelines.spark.session import local_session
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,15 @@ def new_topic(admin: bradbury.Admin) -> Callable[..., str]:
 def producer(bootstrap: str) -> Iterator[bradbury.Producer]:
     with bradbury.Producer(bootstrap) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def spark(bootstrap: str) -> Iterator[SparkSession]:
+    """Tasks that fail are run again, four times at most, as on a cluster."""
+    session = local_session(master="local[2,4]", bootstrap=bootstrap)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

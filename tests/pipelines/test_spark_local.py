@@ -6,7 +6,7 @@ One session for all tests here. What needs no JVM is in the other files of this 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +14,11 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession, functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import bradbury
-from bradbury.pipelines.spark.session import local_session, register
+from bradbury.pipelines.spark.session import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 NewTopic = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def spark(bootstrap: str) -> Iterator[SparkSession]:
-    session = local_session(master="local[2,4]", bootstrap=bootstrap)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 def load(spark: SparkSession, topic: str, **options: object) -> DataFrame:

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from pyiceberg.catalog import load_catalog
-from pyspark.sql import SparkSession
 
 import bradbury
 from bradbury.pipelines.loads import load_task
 from bradbury.pipelines.loads.load_target import LoadFailed
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.pipelines.ranges.value_decoder import UndecodableValue
-from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.support.killed_program import kill_at
 
 pytestmark = [
@@ -33,14 +31,6 @@ NewTopic = Callable[..., str]
 START_MS = (time.time_ns() // 86_400_000_000_000 - 4) * 86_400_000
 """A midnight that retention spares."""
 NAMED = "plant.turbines"
-
-
-@pytest.fixture(scope="module")
-def spark(bootstrap: str) -> Iterator[SparkSession]:
-    session = local_session(master="local[2,4]", bootstrap=bootstrap)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(params=["spark", "ray"])
