@@ -31,6 +31,7 @@ from ...protocol.messages.metadata import (
 from ..quotas.quotas_calls import QuotasCalls
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.io_thread import Steps, wait
+from ..wire.bootstrap_servers import format_servers
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
@@ -121,7 +122,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     @property
     def bootstrap_servers(self) -> str:
         """The addresses this client was given or found, "host:port,..."."""
-        return ",".join(str(address) for address in self._client.bootstrap)
+        return format_servers(self._client.bootstrap)
 
     def create_topic(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ...discovery.bootstrap import find_servers
@@ -19,6 +20,11 @@ def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> li
         ValueError: what says so is not a list of addresses.
     """
     return parse_servers(find_servers(bootstrap, namespace or default_namespace()))
+
+
+def format_servers(addresses: Iterable[Address]) -> str:
+    """As parse_servers takes them."""
+    return ",".join(map(str, addresses))
 
 
 def parse_servers(servers: str) -> list[Address]:

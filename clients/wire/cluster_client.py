@@ -41,7 +41,7 @@ from ...protocol.schema import Message
 from ..security.client_config_file import default_security
 from ..security.security_options import ClientSecurity
 from ..threads.io_thread import IoThread, Steps, wait
-from .bootstrap_servers import parse_servers
+from .bootstrap_servers import format_servers, parse_servers
 from .cluster_view import ClusterView, TopicView
 from .connection import Address, Connection
 from .connection_metrics import ConnectionMetrics
@@ -154,11 +154,6 @@ class ClusterClient:
         }
 
     @property
-    def servers(self) -> str:
-        """Those it was made with, as it takes them: for a client in another process."""
-        return ",".join(map(str, self.bootstrap))
-
-    @property
     def closed(self) -> bool:
         return self.io.stopped
 
@@ -242,7 +237,7 @@ class ClusterClient:
                 if connection.is_ready and not repeatable:
                     raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
                 failure = error
-        servers = self.servers
+        servers = format_servers(self.bootstrap)
         state = live_state(self._namespace)  # commands name what they have found there, too
         is_here = state is not None and state.bootstrap == servers
         look = "`bradbury status` says" if is_here else "is the address right?"

@@ -22,6 +22,7 @@ from typing import Any, Final, Unpack
 
 from ...clients.security.security_options import SecurityOptions, given_security
 from ...clients.threads.io_thread import Steps, wait
+from ...clients.wire.bootstrap_servers import format_servers
 from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
@@ -228,7 +229,7 @@ class _Load:
 
     def _write(self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets) -> int:
         """One commit; the rows of it."""
-        place, servers = target.begin(), self._client.servers
+        place, servers = target.begin(), format_servers(self._client.bootstrap)
         tasks = [
             LoadTask(number, servers, ranges, self._rows, self._limits, place)
             for number, ranges in enumerate(share_out(part, self._engine.task_count))

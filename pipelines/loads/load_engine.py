@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ...clients.wire.bootstrap_servers import format_servers
 from ...clients.wire.cluster_client import ClusterClient
 from ...discovery.ray_connection import is_connected, join_running
 from ...discovery.state_file import default_namespace
@@ -133,7 +134,7 @@ def load_engine(
     else:
         from ..spark.job_session import job_session
 
-        with job_session("bradbury-load", client.servers, executors) as session:
+        with job_session("bradbury-load", format_servers(client.bootstrap), executors) as session:
             yield SparkEngine(session, tasks)
 
 

@@ -33,7 +33,7 @@ from ...clients.security.security_options import (
     SecurityOptions,
     given_security,
 )
-from ...clients.wire.bootstrap_servers import find_bootstrap
+from ...clients.wire.bootstrap_servers import find_bootstrap, format_servers
 from ...discovery.extras import install_command
 from ...discovery.ray_connection import (
     AUTH_MODE,
@@ -327,7 +327,7 @@ def _quieten_replacement(session: SparkSession) -> None:
 def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str | None:
     """Where the cluster is, or None if that is not known yet: then an option has to say it."""
     try:
-        return ",".join(str(one) for one in find_bootstrap(bootstrap, namespace=namespace))
+        return format_servers(find_bootstrap(bootstrap, namespace=namespace))
     except ConnectionFailed:
         return None
 
