@@ -8,6 +8,8 @@ What always holds:
     in memory of a key stays true; when workers come and go as few lanes move as keep them even.
     What a worker had when it died goes to others before everything else, and counts as an attempt
     for the oldest of it only, which is what it worked on.
+    A batch with an attempt is alone with its worker. The oldest may have been finished, and its
+    outcome lost with the worker that died of the next one: alone, only the guilty one counts again.
 
 Pure: `starts` says what to send where, the caller does.
 
@@ -157,22 +159,33 @@ class Dispatcher:
     def _next_free(self) -> tuple[str, Batch] | None:
         if not self._free or self._is_held(self._free[0]):
             return None
-        idle = min(self.workers, key=lambda worker: len(self._in_flight[worker]), default=None)
-        if idle is None or len(self._in_flight[idle]) >= self._max_in_flight:
-            return None
-        return idle, self._free.popleft()
+        able = [worker for worker in self.workers if self._has_room(worker, self._free[0])]
+        idle = min(able, key=lambda worker: len(self._in_flight[worker]), default=None)
+        return None if idle is None else (idle, self._free.popleft())
 
     def _next_of_lanes(self) -> tuple[str, Batch] | None:
-        for lane, queue in self._queues.items():
-            if not queue or lane in self._busy_lanes or self._is_held(queue[0]):
-                continue
+        ready = [
+            (lane, queue)
+            for lane, queue in self._queues.items()
+            if queue and lane not in self._busy_lanes and not self._is_held(queue[0])
+        ]
+        awaited = {self._homes.get(lane) for lane, queue in ready if queue[0].attempts}
+        for lane, queue in ready:
             home = self._homes.get(lane)
-            if home is None or len(self._in_flight[home]) >= self._max_in_flight:
+            if home is None or not self._has_room(home, queue[0]):
                 continue
+            if home in awaited and not queue[0].attempts:
+                continue  # it is to have nothing, so that it can take one alone
             self._queues[lane] = self._queues.pop(lane)  # the others first next time
             self._busy_lanes.add(lane)
             return home, self._take(queue)
         return None
+
+    def _has_room(self, worker: str, batch: Batch) -> bool:
+        taken = self._in_flight[worker].values()
+        if batch.attempts:
+            return not taken
+        return len(taken) < self._max_in_flight and not any(one.attempts for one in taken)
 
     def _take(self, queue: deque[Batch]) -> Batch:
         """The first that waits, with those after it that fit; one that was tried before, alone."""

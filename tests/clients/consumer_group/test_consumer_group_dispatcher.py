@@ -50,7 +50,43 @@ def test_a_dead_workers_batches_go_first_and_only_the_one_at_work_is_suspect() -
     lost = rules.remove_worker("a")
     assert [(one.number, one.attempts) for one in lost] == [(0, 1), (1, 0)]
     rules.add_worker("b")
-    assert numbers(rules.starts()) == [("b", 0), ("b", 1)]
+    assert numbers(rules.starts()) == [("b", 0)]
+    assert rules.on_finished("b", lost[0])
+    assert numbers(rules.starts()) == [("b", 1), ("b", 2)]
+
+
+def test_who_finished_beside_a_deadly_one_is_not_blamed_twice() -> None:
+    """The outcome of the first is lost each time the second kills its worker."""
+    rules = dispatcher("a")
+    innocent, deadly = batch(0), batch(1)
+    rules.add(innocent)
+    rules.add(deadly)
+    rules.starts()
+    rules.remove_worker("a")
+    rules.add_worker("b")
+    assert numbers(rules.starts()) == [("b", 0)]
+    rules.on_finished("b", innocent)
+    assert numbers(rules.starts()) == [("b", 1)]
+    rules.remove_worker("b")
+    assert (innocent.attempts, deadly.attempts) == (1, 1)
+
+
+def test_lanes_of_a_worker_wait_while_one_of_them_is_to_be_tried_alone() -> None:
+    rules = dispatcher("a")
+    suspect = batch(0, lane=1)
+    rules.add(suspect)
+    rules.starts()
+    rules.add(batch(1, lane=2))
+    rules.add(batch(2, lane=3))
+    rules.remove_worker("a")
+    rules.add_worker("b")
+    assert numbers(rules.starts()) == [("b", 0)]
+    rules.add(suspect_too := batch(3, lane=4))
+    suspect_too.attempts = 1
+    rules.on_finished("b", suspect)
+    assert numbers(rules.starts()) == [("b", 3)]
+    rules.on_finished("b", suspect_too)
+    assert numbers(rules.starts()) == [("b", 1), ("b", 2)]
 
 
 def test_one_of_a_lane_at_a_time() -> None:
@@ -198,6 +234,12 @@ class ComeAndGo(RuleBasedStateMachine):
     def no_worker_has_too_many(self) -> None:
         for worker in {worker for worker, _ in self.running}:
             assert sum(other == worker for other, _ in self.running) <= 2
+
+    @invariant()
+    def what_was_tried_before_is_alone_with_its_worker(self) -> None:
+        for worker, one in self.running:
+            if one.attempts:
+                assert [other for other, _ in self.running].count(worker) == 1
 
     @invariant()
     def each_lane_is_finished_in_order_and_nothing_twice(self) -> None:
