@@ -26,3 +26,5 @@ class FetchOptions:
     security: ClientSecurity | None = None
     local_files: bool = False
     """Ours: read the files of brokers on this machine, where that is allowed (local_segments)."""
+    value_views: bool = False
+    """Ours: values that are not compressed are views of what was received, or of mapped files."""

@@ -10,13 +10,18 @@ How far: as long as batches follow on one another without a gap, and are sound. 
 brokers are asked: about compacted logs, damage, segments that are gone, and, by read_committed,
 transactions, of which files alone do not say what was aborted.
 
-Files are read, not mapped: a file that is cut while it is mapped ends the process that looks.
+Files are read, not mapped: a file that is cut while it is mapped ends the process that looks at
+the part that is gone (SIGBUS), and a sector that cannot be read ends it, too. By `value_views` they
+are mapped, which is its point, so it is for who asks for it. What is mapped then is committed: of
+that a leader cuts nothing away but after an unclean election, or where an operator repairs a log.
+Files that retention or compaction remove, or replace, stay whole for who has mapped them.
 Source of the formats: LogSegment, OffsetIndex, PartitionMetadataFile in apache/kafka.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import socket
 from base64 import urlsafe_b64decode
@@ -148,10 +153,18 @@ def _is_of(directory: Path, cluster_id: str | None, topic_id: UUID) -> bool:
 
 
 def read_segments(
-    directory: Path, wanted: PartitionRange, *, read_committed: bool, check_crcs: bool
+    directory: Path,
+    wanted: PartitionRange,
+    *,
+    read_committed: bool,
+    check_crcs: bool,
+    value_views: bool = False,
 ) -> Iterator[DecodedBatches]:
     """Records of `wanted` from its start on, as far as the files of `directory` show them for
     certain; perhaps none.
+
+    value_views: values that are not compressed are views of the mapped files, which stay mapped
+        for as long as there is one of them.
     """
     position = wanted.start
     try:
@@ -162,7 +175,9 @@ def read_segments(
             before = position
             with open(directory / f"{base_offset:020}.log", "rb", buffering=0) as file:
                 begin = _begin(directory, file.fileno(), base_offset, position)
-                reader = _SegmentFile(file.fileno(), begin, wanted, read_committed=read_committed)
+                reader = _SegmentFile(
+                    file.fileno(), begin, wanted, read_committed=read_committed, mapped=value_views
+                )
                 for decoded in reader.read(position, check_crcs=check_crcs):
                     yield decoded
                     position = max(position, decoded.next_offset)
@@ -208,9 +223,18 @@ class _SegmentFile:
     """One segment from a position on. `is_doubtful`: the brokers have to say what comes next."""
 
     def __init__(
-        self, file: int, begin: int, wanted: PartitionRange, *, read_committed: bool
+        self,
+        file: int,
+        begin: int,
+        wanted: PartitionRange,
+        *,
+        read_committed: bool,
+        mapped: bool,
     ) -> None:
         self._file = file
+        self._mapped: memoryview | None = None
+        if mapped and os.fstat(file).st_size:
+            self._mapped = memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
         self._at = begin
         self._wanted = wanted
         self._read_committed = read_committed
@@ -220,9 +244,9 @@ class _SegmentFile:
     def read(self, position: int, *, check_crcs: bool) -> Iterator[DecodedBatches]:
         """Raises KafkaError: a batch is not sound; OSError."""
         while position < self._wanted.end and not self.is_doubtful:
-            data = memoryview(os.pread(self._file, CHUNK_BYTES, self._at))
+            data = self._bytes(CHUNK_BYTES)
             if HEADER_SIZE <= len(data) < (size := read_header(data).size) <= 2**31 - 1:
-                data = memoryview(os.pread(self._file, size, self._at))
+                data = self._bytes(size)
             size = self._sound(data, position)
             if not size:
                 return
@@ -236,12 +260,18 @@ class _SegmentFile:
                     fetch_offset=position,
                     end_offset=self._wanted.end,
                     check_crc=check_crcs,
+                    value_views=self._mapped is not None,
                 )
                 if not decoded.consumed_bytes:
                     break
                 batches = batches[decoded.consumed_bytes :]
                 position = max(position, decoded.next_offset)  # what comes before it is passed over
                 yield decoded
+
+    def _bytes(self, size: int) -> memoryview:
+        if self._mapped is not None:
+            return self._mapped[self._at : self._at + size]
+        return memoryview(os.pread(self._file, size, self._at))
 
     def _sound(self, data: memoryview, position: int) -> int:
         """The size of the batches at its beginning that follow on one another, whole."""

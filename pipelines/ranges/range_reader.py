@@ -109,6 +109,7 @@ class RangeReader:
                     one._replace(end=max(one.start, min(one.end, ends[one.topic_partition]))),
                     read_committed=bool(isolation_level),
                     check_crcs=self._limits.fetch.check_crcs,
+                    value_views=self._limits.fetch.value_views,
                 ):
                     position = max(position, decoded.next_offset)
                     yield decoded
@@ -140,6 +141,7 @@ class RangeReader:
                 end_offset=source.end,
                 aborted=answer.aborted,
                 check_crc=self._limits.fetch.check_crcs,
+                value_views=self._limits.fetch.value_views,
             )
             if not decoded.consumed_bytes:
                 return

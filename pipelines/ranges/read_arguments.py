@@ -36,6 +36,7 @@ def read_limits(
     poll_timeout_ms: int,
     fail_on_data_loss: bool,
     local_files: bool = False,
+    value_views: bool = False,
     security: ClientSecurity | None = None,
 ) -> ReadLimits:
     """security: None for what the environment of each process names.
@@ -51,6 +52,7 @@ def read_limits(
             isolation_level=_ISOLATION_LEVELS[isolation_level],
             client_id=client_id,
             local_files=local_files,
+            value_views=value_views,
             security=security,
         ),
         poll_timeout_ms=poll_timeout_ms,

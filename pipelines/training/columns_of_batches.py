@@ -2,6 +2,7 @@
 
 Numbers become arrays of NumPy, without a copy where Arrow has them so; text and bytes become object
 arrays; a struct becomes a dict of its fields; a list of equally many numbers becomes a matrix.
+Views of bytes become an array of uint8 each, on the same memory.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ...protocol.columns.columns_arrow import take_views, views_of
 
 
 def arrays_of(table: pa.Table) -> dict[str, Any]:
@@ -18,11 +22,47 @@ def arrays_of(table: pa.Table) -> dict[str, Any]:
     return {name: _array(table.column(name)) for name in table.column_names}
 
 
-def _array(column: pa.ChunkedArray) -> Any:
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """A dict for each row, of Python's objects; views of bytes as in `arrays_of`."""
+    views = {
+        name: _array(table.column(name))
+        for name, of_type in zip(table.column_names, table.schema.types, strict=True)
+        if pa.types.is_binary_view(of_type)
+    }
+    if not views:
+        return table.to_pylist()  # type: ignore[no-any-return]
+    rows = table.drop_columns(list(views)).to_pylist() or [{} for _ in range(len(table))]
+    return [
+        {name: views[name][number] if name in views else row[name] for name in table.column_names}
+        for number, row in enumerate(rows)
+    ]
+
+
+def take_rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
+    """These rows of it, in this order."""
+    order = pa.array(rows)
+    return pa.table(
+        {
+            name: take_views(_one_chunk(table.column(name)), rows)
+            if pa.types.is_binary_view(of_type)
+            else table.column(name).take(order)
+            for name, of_type in zip(table.column_names, table.schema.types, strict=True)
+        }
+    )
+
+
+def _one_chunk(column: pa.ChunkedArray) -> Any:
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    return array
+
+
+def _array(column: pa.ChunkedArray) -> Any:
+    array = _one_chunk(column)
     of_type = array.type
+    if pa.types.is_binary_view(of_type):
+        return views_of(array)
     if pa.types.is_struct(of_type):
         return {
             of_type.field(place).name: _array(pa.chunked_array([field]))

@@ -36,7 +36,7 @@ from ..ranges.reading_client import load_kernels, reading_client
 from ..ranges.topic_columns import SCHEMA, check_columns, topic_table
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
-from .columns_of_batches import arrays_of
+from .columns_of_batches import arrays_of, rows_of, take_rows
 from .row_marks import RowMarks, ShardPosition
 from .shards import ReadShard, blocks_of, own_rank, places_of, with_worker
 
@@ -73,7 +73,13 @@ class TopicDataset(_Base):
             have them. Workers of a DataLoader share what their rank has.
         shuffle_window: so many rows are mixed with one another; 0: the order of the log.
         seed: of the shuffle. The same seed, the same order.
-        isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers: as in `read_topic`.
+        isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers, local_files: as in
+            `read_topic`.
+        value_views: for large values. What is not compressed is not copied: values are read-only
+            arrays of uint8 ("numpy", and rows) or a column of binary_view ("pyarrow") on what was
+            received, or, with local_files, on the mapped segment file, which is there for as long
+            as one of them. A file that is cut while it is mapped (an unclean election, a repair by
+            hand) ends the process that looks at what is gone. value_decoder is "raw" then.
         security: security_protocol, ssl_* and sasl_*, of the workers of a DataLoader, too; as in
             `read_topic`. They are no part of the state.
 
@@ -103,6 +109,8 @@ class TopicDataset(_Base):
         fail_on_data_loss: bool = True,
         poll_timeout_ms: int = 120_000,
         bootstrap_servers: str | Sequence[str] | None = None,
+        local_files: bool = False,
+        value_views: bool = False,
         **security: Unpack[SecurityOptions],
     ) -> None:
         _check(batch_size, batch_format, shuffle_window, follow)
@@ -113,6 +121,8 @@ class TopicDataset(_Base):
         self._decoder = ValueDecoder(value_decoder, value_schema)
         if self._decoder.repeats_rows:
             raise ValueError("value_decoder='arrow' has no offset for each row: use read_topic")
+        if value_views and value_decoder != "raw":
+            raise ValueError("value_views are of values as they are: leave value_decoder out")
         self._batch_size = batch_size
         self._batch_format = batch_format
         self._drop_last = drop_last
@@ -127,6 +137,8 @@ class TopicDataset(_Base):
             "bradbury-training",
             poll_timeout_ms=poll_timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            local_files=local_files,
+            value_views=value_views,
             security=given_security(security),
         )
         client = reading_client(self._bootstrap, self._limits.fetch)
@@ -236,7 +248,7 @@ class TopicDataset(_Base):
             self._advance(shard, marks, len(table))
             yield table if self._batch_format == "pyarrow" else arrays_of(table)
             return
-        for row in table.to_pylist():
+        for row in rows_of(table):
             self._advance(shard, marks, 1)
             yield row
 
@@ -324,7 +336,7 @@ class TopicDataset(_Base):
     ) -> pa.Table:
         random = np.random.default_rng([self._seed, self._epoch, start.window, start.block + 1])
         order = random.permutation(rows)[done:]
-        table = _first_rows(read, rows).take(pa.array(order))
+        table = take_rows(_first_rows(read, rows), order)
         marks.add_window(replace(start, index=done), len(order))
         return table
 

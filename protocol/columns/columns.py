@@ -8,7 +8,7 @@
 What always holds:
     bytes from a peer decode or raise KafkaError: never another exception, never a read out of
     bounds, never more than `decompress_limit` bytes out of compressed batches;
-    what is decoded owns its memory, so the buffer it came from may be reused;
+    what is decoded owns its memory, so the buffer it came from may be reused (not by value_views);
     work is per batch here and per record only in columns_compiled (numba) or its plain twin, which
     answers while the kernels are not loaded and the process has done little yet.
 

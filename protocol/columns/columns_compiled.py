@@ -25,6 +25,7 @@ from .columns_arrow import (
     binary_array,
     buffers_of,
     headers_array,
+    view_array,
 )
 
 _FOUND_WRONG: Final = {
@@ -39,9 +40,16 @@ _NO_COLUMN = ColumnBuffers(np.zeros(1, np.int32), np.empty(0, np.uint8), np.empt
 
 
 def decode_records(
-    source: Bytes, batches: Int64s, *, fetch_offset: int, end_offset: int
+    source: Bytes,
+    batches: Int64s,
+    *,
+    fetch_offset: int,
+    end_offset: int,
+    value_views: bool = False,
 ) -> ParsedRecords:
     """The records of `batches`, found in `source`, with offsets in [fetch_offset, end_offset).
+
+    value_views: the values are a binary_view array, whose memory is `source`.
 
     Raises:
         CorruptMessage: the records are not what the table of batches says.
@@ -76,6 +84,12 @@ def decode_records(
     if wrong:
         raise CorruptMessage(f"the records of a batch are malformed: {_FOUND_WRONG[wrong]}")
     rows, null_keys, null_values, header_count = (int(number) for number in result)
+    values: pa.Array
+    if value_views:
+        sizes = np.diff(value_ends[: rows + 1])
+        values = view_array(source, value_starts, sizes, value_valid, null_values)
+    else:
+        values = _gathered(source, value_starts, value_ends[: rows + 1], value_valid, null_values)
     headers = None
     if header_count:
         headers = _decode_headers(
@@ -85,7 +99,7 @@ def decode_records(
         offsets[:rows],
         timestamps[:rows],
         _gathered(source, key_starts, key_ends[: rows + 1], key_valid, null_keys),
-        _gathered(source, value_starts, value_ends[: rows + 1], value_valid, null_values),
+        values,
         headers,
         rows_per_batch,
     )

@@ -55,7 +55,8 @@ class DecodedBatches:
 
     Attributes:
         offsets, timestamps: int64; ms since 1970.
-        keys, values: binary arrays, null where the record has none.
+        keys, values: binary arrays, null where the record has none; values a binary_view array by
+            `value_views`.
         headers: list<struct<key: string, value: binary>>, or None if no record has any.
         timestamp_types: int32, 0 CreateTime or 1 LogAppendTime.
         next_offset: where to fetch next, past skipped control, aborted and compacted records too.
@@ -116,6 +117,7 @@ def decode_batches(
     aborted: Sequence[tuple[int, int]] | AbortedProducers | None = None,
     check_crc: bool = True,
     decompress_limit: int = DECOMPRESS_LIMIT,
+    value_views: bool = False,
 ) -> DecodedBatches:
     """Decode the records field of a fetch response.
 
@@ -130,6 +132,7 @@ def decode_batches(
         check_crc: `check.crcs` of a consumer.
         decompress_limit: most bytes that come out of compressed batches, below 2 GiB. A batch that
             alone exceeds it is refused; further ones are left for the next call.
+        value_views: values that are not compressed are not copied: the array keeps `buffer`.
 
     Raises:
         CorruptMessage: a wrong length, CRC, count, varint or compressed block.
@@ -143,7 +146,7 @@ def decode_batches(
         fetch_offset, end_offset, aborted, check_crc, min(decompress_limit, MAX_COLUMN_BYTES)
     )
     consumed = scan.run(view)
-    parsed = scan.parse(view)
+    parsed = scan.parse(view, value_views=value_views)
     types = np.array(scan.timestamp_types, np.int32)
     return DecodedBatches(
         topic,
@@ -216,7 +219,7 @@ class _Scan:
                 break
         return end
 
-    def parse(self, view: memoryview) -> ParsedRecords:
+    def parse(self, view: memoryview, *, value_views: bool) -> ParsedRecords:
         """The records of the batches that `run` found."""
         if self._any_compressed:
             view = memoryview(self._blocks[0] if len(self._blocks) == 1 else b"".join(self._blocks))
@@ -230,6 +233,7 @@ class _Scan:
             batches,
             fetch_offset=self.fetch_offset,
             end_offset=self.end_offset,
+            value_views=value_views,
         )
         return parsed
 

@@ -6,6 +6,8 @@ Cost: 3 us to encode a record, 5 us to decode one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -32,11 +34,17 @@ from .columns_arrow import (
     binary_of,
     headers_of,
     number_array,
+    view_array,
 )
 
 
 def decode_records(
-    source: Bytes, batches: Int64s, *, fetch_offset: int, end_offset: int
+    source: Bytes,
+    batches: Int64s,
+    *,
+    fetch_offset: int,
+    end_offset: int,
+    value_views: bool = False,
 ) -> ParsedRecords:
     """As columns_compiled.decode_records."""
     view = source.data
@@ -50,7 +58,9 @@ def decode_records(
         first_row = len(offsets)
         records = view[batch[START] : batch[END]]
         append_time = batch[APPEND_TIME]
-        for record in parse_records(records, batch[COUNT], batch[LAST_OFFSET_DELTA]):
+        for record in parse_records(
+            records, batch[COUNT], batch[LAST_OFFSET_DELTA], copy=not value_views
+        ):
             offset = batch[BASE_OFFSET] + record.offset_delta
             if not fetch_offset <= offset < end_offset:
                 continue
@@ -68,10 +78,29 @@ def decode_records(
         np.array(offsets, np.int64),
         np.array(timestamps, np.int64),
         binary_of(keys),
-        binary_of(values),
+        _views_of(values, source) if value_views else binary_of(values),
         headers_of(headers),
         np.array(rows_per_batch, np.int64),
     )
+
+
+def _views_of(values: Sequence[bytes | None], source: Bytes) -> pa.Array:
+    """values: memoryviews of parts of `source`."""
+    first = _address(source)
+    present = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    sizes = np.fromiter((len(value or b"") for value in values), np.int32, len(values))
+    starts = np.fromiter(
+        (_address(np.frombuffer(value, np.uint8)) - first if value else 0 for value in values),
+        np.int32,
+        len(values),
+    )
+    null_count = len(values) - int(np.count_nonzero(present))
+    return view_array(source, starts, sizes, np.packbits(present, bitorder="little"), null_count)
+
+
+def _address(array: Bytes) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def encode_rows(

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
@@ -235,13 +235,17 @@ def records_of(batch: Buffer, header: RecordBatchHeader, *, decompress_limit: in
 
 
 def parse_records(
-    records: Buffer, record_count: int, last_offset_delta: int
+    records: Buffer, record_count: int, last_offset_delta: int, *, copy: bool = True
 ) -> Iterator[ParsedRecord]:
-    """The `record_count` records that fill `records`. Raises CorruptMessage."""
+    """The `record_count` records that fill `records`. Raises CorruptMessage.
+
+    copy: False makes keys, values and headers' values memoryviews of `records`.
+    """
     size = len(records)
     if not 0 <= record_count * LEAST_RECORD_BYTES <= size:
         raise CorruptMessage(f"{size} bytes cannot hold {record_count} records")
-    records = bytes(records)  # one copy of the batch, or two objects for each field of a record
+    # One copy of the batch, or two objects for each field of a record.
+    records = bytes(records) if copy else memoryview(records)
     position, last_delta = 0, -1
     for _ in range(record_count):
         length, position = decode_varint(records, position)
@@ -273,7 +277,7 @@ def control_type(key: bytes | None) -> ControlType | None:
     return ControlType(kind) if kind in (ControlType.ABORT, ControlType.COMMIT) else None
 
 
-def _parse_record(records: bytes, position: int, end: int) -> tuple[ParsedRecord, int]:
+def _parse_record(records: Buffer, position: int, end: int) -> tuple[ParsedRecord, int]:
     timestamp_delta, position = decode_varlong(records, position + 1)
     offset_delta, position = decode_varint(records, position)
     key, position = _parse_bytes(records, position, end)
@@ -287,13 +291,14 @@ def _parse_record(records: bytes, position: int, end: int) -> tuple[ParsedRecord
         if name is None:
             raise CorruptMessage("a record header has no key")
         header_value, position = _parse_bytes(records, position, end)
-        headers.append((name.decode(errors="replace"), header_value))
+        headers.append((str(name, "utf-8", "replace"), header_value))
     if position > end:
         raise CorruptMessage("a record is longer than its length says")
     return ParsedRecord(timestamp_delta, offset_delta, key, value, headers), position
 
 
-def _parse_bytes(records: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[Any, int]:
+    """A slice of `records`, or None, and where it ends."""
     length, position = decode_varint(records, position)
     if length < 0:
         if length != -1:

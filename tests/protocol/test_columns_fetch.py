@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
@@ -71,6 +72,37 @@ def batch(*values: bytes, base_offset: int = 0, **options: object) -> bytearray:
         base_offset=base_offset,
         **options,
     )
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
+@given(
+    values=st.lists(
+        st.none() | st.binary(max_size=40) | st.integers(0, 14).map(bytes), min_size=1, max_size=9
+    )
+)
+@relaxed
+def test_views_of_values_are_the_values(loops: str, codec: int, values: list) -> None:
+    records = [(0, b"key", value, (("h", b"v"), ("i", None))) for value in values]
+    buffer = encode_records(records, codec=codec) + encode_records(
+        records, base_offset=len(values), codec=codec
+    )
+    copied, viewed = decode(buffer), decode(buffer, value_views=True)
+    viewed.values.validate(full=True)
+    assert viewed.values.type == pa.binary_view()
+    assert viewed.values.to_pylist() == copied.values.to_pylist() == values * 2
+    assert viewed.values.null_count == copied.values.null_count
+    assert viewed.values.cast(pa.binary()) == copied.values
+    assert (viewed.keys, viewed.headers) == (copied.keys, copied.headers)
+    for joined in [viewed.values.slice(1), pa.concat_arrays([viewed.values, viewed.values])]:
+        assert joined.to_pylist() == (values * 4)[-len(joined) :]
+
+
+def test_a_view_of_what_is_not_compressed_has_the_fetched_bytes_themselves(loops: str) -> None:
+    buffer = batch(b"x" * 10_000, b"y" * 10_000)
+    values = decode(buffer, value_views=True).values
+    buffer[buffer.index(b"y")] = ord("!")
+    assert values[0].as_py() == b"x" * 10_000
+    assert values[1].as_py() == b"!" + b"y" * 9_999
 
 
 def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(loops: str) -> None:
@@ -339,6 +371,17 @@ def test_every_strict_prefix_of_the_records_is_corrupt(loops: str, records: list
 
 
 def outcome(records: bytes, count: int, last_offset_delta: int, loops: object) -> object:
+    copied, viewed = (
+        columns_of(records, count, last_offset_delta, loops, value_views=value_views)
+        for value_views in (False, True)
+    )
+    assert copied == viewed
+    return copied
+
+
+def columns_of(
+    records: bytes, count: int, last_offset_delta: int, loops: object, *, value_views: bool
+) -> object:
     """What the loops make of the records: columns as lists, or the class of the error.
 
     All records are asked for: of one that is not, only the plain loops look at the header keys.
@@ -346,7 +389,11 @@ def outcome(records: bytes, count: int, last_offset_delta: int, loops: object) -
     batches = np.array([[0, len(records), count, 10, last_offset_delta, 7, -(2**63)]], np.int64)
     try:
         parsed = loops.decode_records(
-            np.frombuffer(records, np.uint8), batches, fetch_offset=10, end_offset=10**9
+            np.frombuffer(records, np.uint8),
+            batches,
+            fetch_offset=10,
+            end_offset=10**9,
+            value_views=value_views,
         )
     except KafkaError as error:
         return type(error)
@@ -354,7 +401,7 @@ def outcome(records: bytes, count: int, last_offset_delta: int, loops: object) -
     for array in (parsed.keys, parsed.values, parsed.headers):
         if array is not None:
             array.validate(full=True)
-        columns.append(array and array.to_pylist())
+        columns.append(None if array is None else array.to_pylist())
     numbers = (parsed.offsets, parsed.timestamps, parsed.rows_per_batch)
     return columns + [array.tolist() for array in numbers]
 
