@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,9 +120,18 @@ def test_records_of_a_key_stay_in_order_whichever_worker_dies(topic: str, tmp_pa
         key, number = line.split()
         seen.setdefault(key, []).append(int(number))
     assert len(seen) == 25
-    assert sorted(n for numbers in seen.values() for n in numbers) == list(range(3000))
+    assert sorted({n for numbers in seen.values() for n in numbers}) == list(range(3000))
+    # A batch that the worker had finished comes again where that was lost with the worker: then
+    # before anything that follows it.
+    again = 0
     for numbers in seen.values():
-        assert numbers == sorted(numbers)
+        repeated = len(numbers) - len(set(numbers))
+        place = next((i for i, pair in enumerate(pairwise(numbers), 1) if pair[1] <= pair[0]), 0)
+        assert numbers[place : place + repeated] == numbers[place - repeated : place]
+        first_time = numbers[:place] + numbers[place + repeated :]
+        assert first_time == sorted(set(numbers))
+        again += repeated
+    assert again <= 2 * 40
 
 
 @pytest.mark.long  # one more death of a worker

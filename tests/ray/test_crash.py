@@ -213,12 +213,18 @@ def test_settings_and_partitions_outlive_the_controller_and_change_while_it_rest
         # These are sent to a controller that is not there: the brokers wait it out.
         add_partitions(admin, "settings-crash", 4)
         admin.alter_configs("settings-crash", unset=["retention.ms"])
-        assert len(admin.describe_topics(["settings-crash"])[0].partitions) == 4
-        shown = admin.describe_configs("settings-crash")
-        assert shown["segment.bytes"].value == "1000000"
-        assert (shown["retention.ms"].value, shown["retention.ms"].source) == ("77000", 3)
-        admin.alter_configs(broker="all", unset=["log.retention.ms"])
+
+        def shown() -> tuple[int, str | None, str | None, int]:
+            configs = admin.describe_configs("settings-crash")
+            retention = configs["retention.ms"]
+            partitions = admin.describe_topics(["settings-crash"])[0].partitions
+            segment_bytes = configs["segment.bytes"].value
+            return len(partitions), segment_bytes, retention.value, retention.source
+
         # Any broker may be asked, also one that has not got there yet.
         deadline = time.monotonic() + 60
-        while admin.describe_configs("settings-crash")["retention.ms"].source != 5:
-            assert time.monotonic() < deadline
+        while (found := shown()) != (4, "1000000", "77000", 3):
+            assert time.monotonic() < deadline, found
+        admin.alter_configs(broker="all", unset=["log.retention.ms"])
+        while (found := shown())[3] != 5:
+            assert time.monotonic() < deadline, found
