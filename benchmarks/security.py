@@ -112,17 +112,16 @@ def main() -> None:
             brokers: list[Contestant] = [ours, theirs]
             for broker in brokers:
                 console.print(f"{broker.name}: {cipher_of(broker, authority)}")
-            chosen = {
-                name: measure
-                for name, measure in measures(
-                    authority,
-                    clients,
-                    records=options.records,
-                    seconds=options.seconds,
-                    attack_seconds=options.attack,
-                ).items()
-                if options.only in name
-            }
+            known = measures(
+                authority,
+                clients,
+                records=options.records,
+                seconds=options.seconds,
+                attack_seconds=options.attack,
+            )
+            chosen = {name: measure for name, measure in known.items() if options.only in name}
+            if not chosen:
+                parser.error(f"--only {options.only!r}: there are {', '.join(known)}")
             compare(brokers, chosen, options.rounds, figures)
     show(figures, GOALS, console)
     if options.json is not None:

@@ -1,4 +1,4 @@
-"""A micro-batch of Spark Structured Streaming: ours beside Spark's own Kafka connector. Run by hand:
+"""A micro-batch of Spark Structured Streaming, ours beside Spark's own Kafka connector. By hand:
 
     python -m bradbury.benchmarks.spark_stream [--rows 20000] [--batches 40] [--rounds 3]
         [--partitions 1,4] [--json figures.json]
@@ -140,8 +140,9 @@ def show(found: dict[str, list[Batches]], console: Console) -> None:
         cells: list[Any] = [f"{statistics.median(map(median_of, rounds)):.0f}"]
         ratio = statistics.median(ratios)
         cells.append("" if CONNECTOR in name else f"{ratio:.2f} (goal {GOAL})")
-        for part in PARTS:
-            cells.append(f"{statistics.median(median_of(one, part) for one in rounds):.0f}")
+        cells += [
+            f"{statistics.median(median_of(one, part) for one in rounds):.0f}" for part in PARTS
+        ]
         table.add_row(name, *cells)
     console.print(table)
 

@@ -52,6 +52,7 @@ from .jvm import (
     end_idle_java,
     java_options,
     remove_loaded_libraries,
+    socket_settings,
 )
 from .tasks.spark_failure import JavaMissing, RayNotInitialised, SparkMissing, SparkUnavailable
 
@@ -355,7 +356,7 @@ def _site_packages(root: Path) -> bool:
 def _settings(
     configs: Mapping[str, str] | None, bootstrap: str | None, *, core_count: int
 ) -> dict[str, str]:
-    settings = dict(_SETTINGS)
+    settings = _SETTINGS | socket_settings()
     # A stream shuffles into as many tasks as this says, however little there is.
     settings[_SHUFFLE_PARTITIONS] = str(max(4, 2 * core_count))
     if _SHUFFLE_PARTITIONS not in (configs or {}):

@@ -186,6 +186,23 @@ def test_shuffles_go_by_the_cores_there_are_unless_it_is_said() -> None:
     assert first not in said  # it would win over what was said
 
 
+@pytest.mark.parametrize(
+    ("umask", "is_used"), [(0o022, True), (0o077, True), (0o002, False), (0, False)]
+)
+def test_python_workers_are_met_on_sockets_that_no_other_user_may_write_to(
+    umask: int, is_used: bool
+) -> None:
+    enabled = "spark.python.unix.domain.socket.enabled"
+    before = os.umask(umask)
+    try:
+        settings = session._settings({}, None, core_count=1)
+        said = session._settings({enabled: "false"}, None, core_count=1)
+    finally:
+        os.umask(before)
+    assert (settings.get(enabled) == "true") is is_used
+    assert said[enabled] == "false"
+
+
 def test_masters_never_wait_for_the_optimising_compiler_and_other_jvms_do_if_they_live() -> None:
     quick = "-XX:TieredStopAtLevel=1"
     long = java_options({EXECUTOR_OPTIONS: "-Dmine=1"}, short_lived=False)
