@@ -21,6 +21,7 @@ from ...discovery.state_file import (
     write_state,
 )
 from ..terminal.failure import CommandFailed
+from ..terminal.interrupt import set_in_handler
 from ..terminal.options import parse_pairs
 from ..terminal.output import note
 from .background import end_leftovers, start_in_background, stop_process
@@ -325,7 +326,7 @@ def _wait_for_signal() -> int:
     def on_signal(number: int, _frame: object) -> None:
         nonlocal received
         received = signal.Signals(number)
-        asked.set()
+        set_in_handler(asked)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def set_in_handler(event: threading.Event) -> None:
+    """Set an event from a handler of signals.
+
+    In a thread of its own: the handler runs between two steps of the main thread, which may be in
+    `event.wait` and hold the lock that `set` needs. threading.Thread has such locks, too.
+    """
+    _thread.start_new_thread(event.set, ())
 
 
 @contextmanager
@@ -15,7 +25,8 @@ def stop_at_interrupt(*, active: bool = True) -> Iterator[threading.Event]:
     if not active:
         yield stop
         return
-    former = signal.signal(signal.SIGINT, lambda *_: stop.set())
+
+    former = signal.signal(signal.SIGINT, lambda *_: set_in_handler(stop))
     try:
         yield stop
     finally:

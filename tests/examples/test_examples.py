@@ -116,6 +116,17 @@ def test_a_local_cluster_gives_back_a_million_records(environment: dict[str, str
     assert "received: 1,000,000" in output
 
 
+@pytest.mark.long  # two sessions of Spark, and kills
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.java
+def test_streams_that_remember_outlive_a_kill_of_their_driver(environment: dict[str, str]) -> None:
+    output = output_of("stateful_streams.py", environment)
+    assert re.search(r"^killed after [\d,]{3,5} of 3,000 clicks$", output, re.MULTILINE)
+    for topic in ("visits", "unpaid", "distinct", "tenths", "totals", "pages"):
+        assert re.search(rf"^{topic}: [\d,]+ records, 0 missing, 0 too many$", output, re.MULTILINE)
+
+
 @pytest.mark.long  # README.md has such tasks
 @pytest.mark.slow
 @pytest.mark.ray

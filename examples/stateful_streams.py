@@ -1,0 +1,310 @@
+"""Spark streams that remember something, from topics to topics, through a kill -9 of their driver.
+
+    python examples/stateful_streams.py
+
+Six queries in one session: windows with a watermark, two streams joined, duplicates dropped within
+the watermark, a state of one's own (transformWithState), totals kept up to date in a compacted
+topic, and foreachBatch. The process that runs them, its JVM with it, is killed when some of the
+output is there, and started again on the same checkpoints. In the end each topic is compared with
+what a batch computes over the same input. Starts brokers in this process; Spark needs Java 17.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession, functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+import bradbury
+from bradbury.pipelines.spark.session import local_session
+
+CLICKS = 3_000
+USERS = 17
+PARTITIONS = 2
+BEGIN_MS = 1_760_000_000_000
+STEP_MS = 100
+END_MS = BEGIN_MS + 2 * CLICKS * STEP_MS
+PER_BATCH = 500
+SCHEMAS = {
+    "clicks": "id LONG, user STRING, page STRING",
+    "orders": "number LONG",
+    "payments": "number LONG",
+}
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""What transformWithState asks for."""
+OUTPUTS = ("visits", "unpaid", "distinct", "tenths", "totals", "pages")
+
+
+# --- the input ----------------------------------------------------------------------------------
+
+
+def fill(servers: str) -> None:
+    """Clicks, every fifth of them twice; orders, and payments of two in three of them.
+
+    A last record in each partition, an hour later, ends all windows.
+    """
+    with bradbury.Admin(servers) as admin:
+        for topic in SCHEMAS:
+            admin.create_topic(topic, PARTITIONS)
+        for topic in OUTPUTS:
+            compacted = {"cleanup.policy": "compact"} if topic == "totals" else {}
+            admin.create_topic(topic, PARTITIONS, configs=compacted)
+    with bradbury.Producer(servers) as producer:
+
+        def send(topic: str, step: int, **value: Any) -> None:
+            producer.send(
+                topic,
+                json.dumps(value),
+                partition=step % PARTITIONS,
+                timestamp_ms=BEGIN_MS + step * STEP_MS,
+            )
+
+        for number in range(CLICKS):
+            click = {"id": number, "user": f"user-{number * number % USERS}", "page": number % 5}
+            send("clicks", number, **click)
+            if number % 5 == 0:
+                send("clicks", number + 1, **click)
+            if number % 10 == 0:
+                send("orders", number, number=number)
+                if number % 3:
+                    send("payments", number + 30, number=number)
+        for partition in range(PARTITIONS):
+            for topic in SCHEMAS:
+                nobody = {"id": -1} if topic == "clicks" else {"number": -1}
+                send(topic, CLICKS + 36_000 + partition, **nobody)
+
+
+# --- what is computed, by streams and by a batch alike --------------------------------------------
+
+Read = Callable[[str], DataFrame]
+
+
+def parsed(topic: str, rows: DataFrame) -> DataFrame:
+    value = f.from_json(f.col("value").cast("string"), SCHEMAS[topic])
+    return rows.select("timestamp", value.alias("it")).select("timestamp", "it.*")
+
+
+def timely(rows: DataFrame) -> DataFrame:
+    """Waits ten seconds for late ones. Without the last records, whose time the watermark sees.
+
+    By their time, as any other condition is one that Spark applies before the watermark.
+    """
+    watched = rows.withWatermark("timestamp", "10 seconds")
+    return watched.where(f.unix_millis("timestamp") < END_MS)
+
+
+def visits(read: Read) -> DataFrame:
+    """How often each user clicked in each minute, once the minute is over."""
+    counted = timely(read("clicks")).groupBy(f.window("timestamp", "1 minute"), "user").count()
+    start = f.unix_millis("window.start").cast("string")
+    return counted.select(
+        f.concat_ws("@", "user", start).alias("key"), f.col("count").alias("value")
+    )
+
+
+def unpaid(read: Read) -> DataFrame:
+    """Orders that no payment followed within a minute."""
+    orders, payments = timely(read("orders")), timely(read("payments"))
+    paid = payments.select(f.col("number").alias("paid"), f.col("timestamp").alias("paid_at"))
+    in_time = "paid = number and paid_at between timestamp and timestamp + interval 1 minute"
+    joined = orders.join(paid, f.expr(in_time), "left_outer").where("paid is null")
+    return joined.select(f.col("number").alias("key"), f.lit("unpaid").alias("value"))
+
+
+def distinct(read: Read) -> DataFrame:
+    """Each click once."""
+    clicks = timely(read("clicks"))
+    drop = "dropDuplicatesWithinWatermark" if clicks.isStreaming else "dropDuplicates"
+    return getattr(clicks, drop)(["id"]).select(
+        f.col("id").alias("key"), f.col("user").alias("value")
+    )
+
+
+def pages(read: Read) -> DataFrame:
+    clicks = read("clicks").where("id >= 0")
+    return clicks.select(f.col("page").alias("key"), f.col("id").alias("value"))
+
+
+def totals(read: Read) -> DataFrame:
+    """Clicks of each user so far; the newest record of a key counts."""
+    counted = read("clicks").where("id >= 0").groupBy("user").count()
+    return counted.select(f.col("user").alias("key"), f.col("count").alias("value"))
+
+
+class EveryTenth(StatefulProcessor):
+    """Tells of each tenth click of a user."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._count = handle.getValueState("count", "count LONG")
+
+    def handleInputRows(  # noqa: N802 -- Spark's
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
+        count = self._count.get()[0] if self._count.exists() else 0
+        for _ in rows:
+            count += 1
+            if count % 10 == 0:
+                yield Row(key=key[0], value=str(count))
+        self._count.update((count,))
+
+    def close(self) -> None:
+        pass
+
+
+def tenths(read: Read) -> DataFrame:
+    clicks = read("clicks").where("id >= 0")
+    return clicks.groupBy("user").transformWithState(
+        statefulProcessor=EveryTenth(),
+        outputStructType="key STRING, value STRING",
+        outputMode="append",
+        timeMode="none",
+    )
+
+
+def tenths_of_a_batch(read: Read) -> DataFrame:
+    counted = read("clicks").where("id >= 0").groupBy("user").count().where("count >= 10")
+    return counted.selectExpr("user as key", "explode(sequence(10L, count, 10L)) as value")
+
+
+# --- the driver ---------------------------------------------------------------------------------
+
+
+def as_text(rows: DataFrame) -> DataFrame:
+    return rows.select(f.col("key").cast("string"), f.col("value").cast("string"))
+
+
+def start(spark: SparkSession, folder: Path) -> list[StreamingQuery]:
+    """All six, on their checkpoints."""
+
+    def read(topic: str) -> DataFrame:
+        rows = (
+            spark.readStream.format("bradbury")
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", PER_BATCH)
+            .load()
+        )
+        return parsed(topic, rows)
+
+    def run(rows: DataFrame, topic: str) -> StreamingQuery:
+        return started(as_text(rows).writeStream.format("bradbury").option("topic", topic), topic)
+
+    def run_each_batch(rows: DataFrame, topic: str, mode: str) -> StreamingQuery:
+        def write(batch: DataFrame, _batch_id: int) -> None:
+            writer = batch.write.format("bradbury").mode("append").option("topic", topic)
+            writer.option("sinkId", topic).save()
+
+        return started(as_text(rows).writeStream.foreachBatch(write).outputMode(mode), topic)
+
+    def started(writer: DataStreamWriter, topic: str) -> StreamingQuery:
+        writer = writer.option("checkpointLocation", str(folder / topic))
+        return writer.trigger(availableNow=True).queryName(topic).start()
+
+    return [
+        run(visits(read), "visits"),
+        run(unpaid(read), "unpaid"),
+        run(distinct(read), "distinct"),
+        run(tenths(read), "tenths"),
+        # Spark lets no sink in Python take updates; foreachBatch does.
+        run_each_batch(totals(read), "totals", "update"),
+        run_each_batch(pages(read), "pages", "append"),
+    ]
+
+
+def session(servers: str) -> SparkSession:
+    return local_session(
+        "stateful-streams",
+        bootstrap=servers,
+        short_lived=True,
+        configs={
+            "spark.log.level": "ERROR",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        },
+    )
+
+
+def drive(servers: str, folder: Path) -> None:
+    """The process that is killed: runs the queries until they have read everything."""
+    for query in start(session(servers), folder):
+        query.awaitTermination()
+        if error := query.exception():
+            raise error
+
+
+def differences(spark: SparkSession, servers: str) -> dict[str, tuple[int, int, int]]:
+    """Of each topic: records that a batch makes of the input; how many are missing; too many."""
+
+    def read(topic: str) -> DataFrame:
+        return parsed(topic, spark.read.format("bradbury").option("subscribe", topic).load())
+
+    computed = {
+        "visits": visits(read),
+        "unpaid": unpaid(read),
+        "distinct": distinct(read),
+        "tenths": tenths_of_a_batch(read),
+        "totals": totals(read),
+        "pages": pages(read),
+    }
+    found = {}
+    for topic, rows in computed.items():
+        expected = Counter((row.key, row.value) for row in as_text(rows).collect())
+        records = written(servers, topic)
+        there = Counter(dict(records).items() if topic == "totals" else records)
+        missing, more = (expected - there).total(), (there - expected).total()
+        found[topic] = (expected.total(), missing, more)
+    return found
+
+
+def written(servers: str, topic: str) -> list[tuple[str, str]]:
+    """Key and value of all committed records, in order."""
+    with bradbury.Consumer(
+        topic, bootstrap=servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        ends, found = consumer.end_offsets(), []
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            table = consumer.poll(500)
+            pairs = zip(
+                table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True
+            )
+            found += [(key.decode(), value.decode()) for key, value in pairs]
+        return found
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, bradbury.local(f"{folder}/data") as cluster:
+        servers = cluster.bootstrap_servers
+        fill(servers)
+        command = [sys.executable, __file__, "drive", servers, f"{folder}/checkpoints"]
+        driver = subprocess.Popen(command, start_new_session=True)
+        while driver.poll() is None and len(written(servers, "distinct")) < CLICKS // 4:
+            time.sleep(0.2)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        print(f"killed after {len(written(servers, 'distinct')):,} of {CLICKS:,} clicks")
+        subprocess.run(command, check=True)
+        spark = session(servers)
+        for topic, (count, missing, more) in differences(spark, servers).items():
+            print(f"{topic}: {count:,} records, {missing} missing, {more} too many")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["drive"]:
+        drive(sys.argv[2], Path(sys.argv[3]))
+    else:
+        main()
