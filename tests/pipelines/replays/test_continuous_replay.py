@@ -102,10 +102,13 @@ def test_ctrl_c_ends_the_command_with_what_it_has(
     with Popen(
         [*command, "--continuous", "--bootstrap", bootstrap], stderr=PIPE, text=True
     ) as running:
-        assert running.stderr is not None
-        line = running.stderr.readline()
-        assert "10 records so far" in line, line + running.stderr.read()
-        running.send_signal(signal.SIGINT)
-        assert "10 records into" in running.stderr.read()
-    assert running.returncode == 0
+        try:
+            assert running.stderr is not None
+            line = running.stderr.readline()
+            assert "10 records so far" in line, line + running.stderr.read()
+            running.send_signal(signal.SIGINT)
+            assert "10 records into" in running.stderr.read()
+            assert running.wait(60) == 0
+        finally:
+            running.kill()  # or a failure would wait for it
     assert values(bootstrap, again) == list(range(10))
