@@ -5,10 +5,12 @@ written down. Through the dispatcher as anybody, and with clients of others by t
 from __future__ import annotations
 
 import logging
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
+import cramjam
 import pytest
 
 import bradbury
@@ -46,6 +48,7 @@ from bradbury.protocol.messages.produce import (
     TopicProduceData,
 )
 from bradbury.protocol.principal import Principal
+from bradbury.protocol.records.record_batch import build_batch
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.schema import Message
 from bradbury.protocol.security.acl_binding import (
@@ -297,6 +300,31 @@ def produce(*topics: str, cluster: LocalCluster, **options: Any) -> ProduceReque
             for name in topics
         ],
         **options,
+    )
+
+
+@pytest.mark.parametrize("unfolded", [20, 2_000_000_000])
+def test_what_may_not_be_written_is_not_unfolded(
+    cluster: LocalCluster, ask: Ask, unfolded: int
+) -> None:
+    """Who may write is told what is wrong with it: then it was opened."""
+    zeros = cramjam.zstd.compress(bytes(min(unfolded, 20_000_000)))
+    block = bytes(zeros) * max(1, unfolded // 20_000_000)  # frames, one after the other
+    header = build_batch(block, record_count=1, base_timestamp=NOW, max_timestamp=NOW, attributes=4)
+    data = [PartitionProduceData(index=0, records=bytes(header))]
+    topic = TopicProduceData(name="open", partition_data=data)
+    request = ProduceRequest(acks=1, timeout_ms=5_000, topic_data=[topic])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def error(*rules: AclBinding) -> int:
+        return int(ask(request, 9, *rules).responses[0].partition_responses[0].error_code)
+
+    assert error() == REFUSED
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10_000  # KiB
+    assert error(allow(Operation.WRITE, TOPIC, "open")) in (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.MESSAGE_TOO_LARGE,
     )
 
 
