@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 READ_BYTES = 64 * 1024
@@ -127,6 +128,7 @@ class TlsSocket:
                 if filled:
                     break
                 if has_taken:
+                    self._flush_own()
                     raise BlockingIOError from None
                 has_taken = True
                 try:
@@ -183,6 +185,15 @@ class TlsSocket:
         if self._without_data > MOST_WITHOUT_DATA:
             raise ConnectionResetError("the peer sends nothing but TLS's own messages")
         self._incoming.write(received)
+
+    def _flush_own(self) -> None:
+        """What TLS itself answers to a message without data, such as that keys are not made again.
+
+        What the socket does not take now goes with what is written next.
+        """
+        if self._outgoing.pending:
+            with suppress(BlockingIOError):
+                self.flush()
 
     def _flush_alert(self) -> None:
         """The peer may be told why it is refused; that it does not listen is no new error."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,10 +125,32 @@ def test_what_is_not_tls_costs_its_connection(cluster: Any, said: bytes) -> None
             pass
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
+def test_keys_are_not_made_again_because_a_client_says_so(
+    cluster: Any, authority: CertificateAuthority
+) -> None:
+    """Each time would cost the broker more than the client."""
+    command = ["openssl", "s_client", "-connect", cluster.bootstrap_servers, "-tls1_2"]
+    done = subprocess.run(
+        [*command, "-CAfile", authority.certificate],
+        input=b"R\n",
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert b"RENEGOTIATING" in done.stdout + done.stderr
+    assert b"no renegotiation" in done.stderr
+    with (
+        connect(cluster) as sock,
+        trusting(authority).wrap_socket(sock, server_hostname="localhost") as secured,
+    ):
+        assert ask_versions(secured) == 7
+
+
 def test_handshakes_that_stop_halfway_hold_up_nobody(
     cluster: Any, authority: CertificateAuthority
 ) -> None:
-    half_open = [connect(cluster) for _ in range(200)]
+    half_open = [connect(cluster) for _ in range(1_000)]
     try:
         for sock in half_open:
             sock.sendall(b"\x16\x03\x01\x02\x00")
