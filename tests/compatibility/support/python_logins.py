@@ -165,9 +165,11 @@ class Aiokafka:
 
     @staticmethod
     def _settings(login: Login) -> dict[str, Any]:
+        token = Path(login.token).read_text() if login.token else ""
+
         class Token(AsyncTokenProvider):  # type: ignore[misc]
             async def token(self) -> str:
-                return Path(login.token).read_text()
+                return token
 
         context = ssl.create_default_context(cafile=login.authority)
         if login.certificate:
