@@ -125,6 +125,22 @@ def test_what_is_not_tls_costs_its_connection(cluster: Any, said: bytes) -> None
             pass
 
 
+def test_the_log_says_who_speaks_what_where(
+    cluster: Any, authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(cluster) as sock:
+        sock.sendall(API_VERSIONS)
+        while sock.recv(4096):
+            pass
+    with bradbury.local() as plain, connect(plain) as sock, pytest.raises(OSError):
+        trusting(authority).wrap_socket(sock, server_hostname="localhost")
+    said = [record.getMessage() for record in caplog.records]
+    (wrong_version,) = [line for line in said if "failed its TLS handshake" in line]
+    assert wrong_version.endswith("; this listener is SSL")
+    (not_kafka,) = [line for line in said if "announced a request" in line]
+    assert not_kafka.endswith("(it seems to speak TLS, not Kafka)")
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl here")
 def test_keys_are_not_made_again_because_a_client_says_so(
     cluster: Any, authority: CertificateAuthority
