@@ -29,7 +29,7 @@ from ..loads.loaded_offsets import LoadedOffsets
 from ..ranges.partition_range import ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client
-from ..ranges.topic_offsets import resolve_ranges
+from ..ranges.topic_offsets import whole_log
 from .offset_syncs import OffsetSync, OffsetSyncs
 
 _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
@@ -84,7 +84,7 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
         return MirrorState()
     client = reading_client(admin.bootstrap_servers, limits.fetch)
     try:
-        ranges = resolve_ranges(client, [topic], "earliest", "latest", limits)
+        ranges = whole_log(client, topic, limits)
     except UnknownTopicOrPartition:  # it was deleted in this moment
         return MirrorState()
     newest: dict[bytes, bytes] = {}

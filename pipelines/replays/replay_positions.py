@@ -24,7 +24,7 @@ from ...protocol.errors import TopicAlreadyExists
 from ..ranges.partition_range import ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client
-from ..ranges.topic_offsets import resolve_ranges
+from ..ranges.topic_offsets import whole_log
 
 POSITIONS: Final = "replay-positions.internal"
 
@@ -59,7 +59,7 @@ def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPositi
     Raises ValueError for a record that no replay wrote.
     """
     client = reading_client(bootstrap, limits.fetch)
-    ranges = resolve_ranges(client, [POSITIONS], "earliest", "latest", limits)
+    ranges = whole_log(client, POSITIONS, limits)
     found: bytes | None = None
     with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges):
