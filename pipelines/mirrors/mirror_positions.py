@@ -26,10 +26,9 @@ from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import RecordMetadata, TopicPartition
 from ...protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ..loads.loaded_offsets import LoadedOffsets
+from ..ranges.committed_records import committed_records
 from ..ranges.partition_range import ReadLimits
-from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client
-from ..ranges.topic_offsets import whole_log
 from .offset_syncs import OffsetSync, OffsetSyncs
 
 _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
@@ -83,19 +82,15 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
     if topic not in admin.list_topics(include_internal=True):
         return MirrorState()
     client = reading_client(admin.bootstrap_servers, limits.fetch)
+    newest: dict[bytes | None, bytes] = {}
     try:
-        ranges = whole_log(client, topic, limits)
+        for key, value in committed_records(client, topic, limits):
+            if value is None:
+                newest.pop(key, None)
+            else:
+                newest[key] = value
     except UnknownTopicOrPartition:  # it was deleted in this moment
         return MirrorState()
-    newest: dict[bytes, bytes] = {}
-    with RangeReader(client, limits) as reader:
-        for decoded in reader.read(ranges):
-            keys, values = decoded.keys.to_pylist(), decoded.values.to_pylist()
-            for key, value in zip(keys, values, strict=True):
-                if value is None:
-                    newest.pop(key, None)
-                else:
-                    newest[key] = value
     decoded_records = [_decode(key, value) for key, value in newest.items()]
     return MirrorState(
         tuple(one for one in decoded_records if isinstance(one, MirrorPosition)),
@@ -184,7 +179,7 @@ def as_offsets(positions: Iterable[MirrorPosition]) -> LoadedOffsets:
     )
 
 
-def _decode(key: bytes, value: bytes) -> MirrorPosition | tuple[str, str, Mapping[str, Any]]:
+def _decode(key: bytes | None, value: bytes) -> MirrorPosition | tuple[str, str, Mapping[str, Any]]:
     """Raises ValueError for a record that no mirror wrote."""
     try:
         of, at = json.loads(key or b""), json.loads(value)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from ...clients.admin.admin import Admin
@@ -72,10 +72,7 @@ def lay_out(
     `producer` is the mirror's own, which has been initialized.
     """
     topic = mirror_positions.positions_topic(settings.alias)
-    # Former workers' transactions may be open, and nobody ends them before they are fenced here. A
-    # note that was aborted names as many of them as the one before, or more: fencing takes it.
-    uncommitted = replace(settings.limits, fetch=replace(settings.limits.fetch, isolation_level=0))
-    state = mirror_positions.read_state(target, topic, uncommitted)
+    state = mirror_positions.read_state(target, topic, settings.limits)
     layout = WorkerLayout.read(state.notes(cluster))
     if not actors and not layout.actors and not layout.former:
         return layout

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -198,14 +197,3 @@ def split_ranges(ranges: Sequence[PartitionRange], count: int) -> list[Partition
             pieces.append(one._replace(start=start, end=end))
             start = end
     return pieces
-
-
-def whole_log(client: ClusterClient, topic: str, limits: ReadLimits) -> list[PartitionRange]:
-    """All of a topic up to its high watermark, for reading committed records.
-
-    What one producer has committed may lie behind another's open transaction, and so behind the
-    last stable offset, which is what "latest" is by read_committed. A reader of these ranges waits
-    for the end of such transactions; where several keep their positions in one topic, it has to.
-    """
-    everything = replace(limits, fetch=replace(limits.fetch, isolation_level=0))
-    return resolve_ranges(client, [topic], "earliest", "latest", everything)

@@ -16,15 +16,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import pyarrow.compute as pc
-
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...protocol.errors import TopicAlreadyExists
+from ..ranges.committed_records import committed_records
 from ..ranges.partition_range import ReadLimits
-from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client
-from ..ranges.topic_offsets import whole_log
 
 POSITIONS: Final = "replay-positions.internal"
 
@@ -59,13 +56,10 @@ def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPositi
     Raises ValueError for a record that no replay wrote.
     """
     client = reading_client(bootstrap, limits.fetch)
-    ranges = whole_log(client, POSITIONS, limits)
-    found: bytes | None = None
-    with RangeReader(client, limits) as reader:
-        for decoded in reader.read(ranges):
-            mine = decoded.values.filter(pc.equal(decoded.keys, _key(name)))
-            if len(mine):
-                found = mine[-1].as_py()
+    own, found = _key(name), None
+    for key, value in committed_records(client, POSITIONS, limits):
+        if key == own:
+            found = value
     if found is None:
         return None
     try:
