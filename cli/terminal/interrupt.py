@@ -25,7 +25,6 @@ def stop_at_interrupt(*, active: bool = True) -> Iterator[threading.Event]:
     if not active:
         yield stop
         return
-
     former = signal.signal(signal.SIGINT, lambda *_: set_in_handler(stop))
     try:
         yield stop

@@ -26,9 +26,9 @@ from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import RecordMetadata, TopicPartition
 from ...protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ..loads.loaded_offsets import LoadedOffsets
-from ..ranges.committed_records import committed_records
 from ..ranges.partition_range import ReadLimits
 from ..ranges.reading_client import reading_client
+from ..ranges.shared_positions import shared_positions
 from .offset_syncs import OffsetSync, OffsetSyncs
 
 _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
@@ -84,7 +84,7 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
     client = reading_client(admin.bootstrap_servers, limits.fetch)
     newest: dict[bytes | None, bytes] = {}
     try:
-        for key, value in committed_records(client, topic, limits):
+        for key, value in shared_positions(client, topic, limits):
             if value is None:
                 newest.pop(key, None)
             else:

@@ -6,7 +6,7 @@ partition_range   PartitionRange, ReadLimits, DataLoss
 topic_offsets     offsets, times and edges as they are given -> ranges
 reading_client    the clients of a process
 range_reader      the records of some ranges, fetched ahead of the caller
-committed_records  all that is committed in a topic where several producers keep their positions
+shared_positions  all that is committed in a topic where several producers keep their positions
 local_segments    records from the segment files of a broker on this machine
 topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
 value_decoder     values -> text, JSON or Arrow columns

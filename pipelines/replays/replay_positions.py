@@ -19,9 +19,9 @@ from typing import Any, Final
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...protocol.errors import TopicAlreadyExists
-from ..ranges.committed_records import committed_records
 from ..ranges.partition_range import ReadLimits
 from ..ranges.reading_client import reading_client
+from ..ranges.shared_positions import shared_positions
 
 POSITIONS: Final = "replay-positions.internal"
 
@@ -57,7 +57,7 @@ def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPositi
     """
     client = reading_client(bootstrap, limits.fetch)
     own, found = _key(name), None
-    for key, value in committed_records(client, POSITIONS, limits):
+    for key, value in shared_positions(client, POSITIONS, limits):
         if key == own:
             found = value
     if found is None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...protocol.columns.columns_arrow import take_views, views_of
+from ...protocol.columns.value_views import take_views, views_of
 
 
 def arrays_of(table: pa.Table) -> dict[str, Any]:

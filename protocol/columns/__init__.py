@@ -3,6 +3,7 @@
 columns                             the columns of some records
 columns_encode, columns_decode      columns <-> record batches
 columns_arrow                       columns <-> Arrow
+value_views                         large values that are not copied
 columns_loops                       which loops do the work, the compiled or the plain ones:
 columns_compiled, columns_kernels   with numba
 columns_plain                       in plain Python

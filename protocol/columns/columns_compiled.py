@@ -25,8 +25,8 @@ from .columns_arrow import (
     binary_array,
     buffers_of,
     headers_array,
-    view_array,
 )
+from .value_views import view_array
 
 _FOUND_WRONG: Final = {
     kernels.BAD_VARINT: "a varint does not end",

@@ -34,8 +34,8 @@ from .columns_arrow import (
     binary_of,
     headers_of,
     number_array,
-    view_array,
 )
+from .value_views import view_array
 
 
 def decode_records(

@@ -37,6 +37,19 @@ def protocol_of(login: Login) -> str:
     return "SASL_SSL" if login.mechanism else "SSL"
 
 
+def sasl_settings(login: Login, token: object) -> dict[str, Any]:
+    """Of kafka-python and of aiokafka, which has its names from there."""
+    if not login.mechanism:
+        return {}
+    if login.token:
+        return {"sasl_mechanism": login.mechanism, "sasl_oauth_token_provider": token}
+    return {
+        "sasl_mechanism": login.mechanism,
+        "sasl_plain_username": login.user,
+        "sasl_plain_password": login.password,
+    }
+
+
 class ConfluentKafka:
     package = "confluent-kafka"
 
@@ -127,14 +140,7 @@ class KafkaPython:
         }
         if login.certificate:
             settings |= {"ssl_certfile": login.certificate, "ssl_keyfile": login.certificate}
-        if login.mechanism:
-            settings["sasl_mechanism"] = login.mechanism
-        if login.token:
-            settings["sasl_oauth_token_provider"] = Token()
-        elif login.mechanism:
-            settings["sasl_plain_username"] = login.user
-            settings["sasl_plain_password"] = login.password
-        return settings
+        return settings | sasl_settings(login, Token())
 
 
 class Aiokafka:
@@ -179,11 +185,4 @@ class Aiokafka:
             "security_protocol": protocol_of(login),
             "ssl_context": context,
         }
-        if login.mechanism:
-            settings["sasl_mechanism"] = login.mechanism
-        if login.token:
-            settings["sasl_oauth_token_provider"] = Token()
-        elif login.mechanism:
-            settings["sasl_plain_username"] = login.user
-            settings["sasl_plain_password"] = login.password
-        return settings
+        return settings | sasl_settings(login, Token())

@@ -30,7 +30,7 @@ from .topic_offsets import resolve_ranges
 Pair = tuple[bytes | None, bytes | None]
 
 
-def committed_records(client: ClusterClient, topic: str, limits: ReadLimits) -> Iterator[Pair]:
+def shared_positions(client: ClusterClient, topic: str, limits: ReadLimits) -> Iterator[Pair]:
     """Of each producer in the order it has committed them.
 
     Raises:
