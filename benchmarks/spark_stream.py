@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 import bradbury
+from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.compatibility.support.kafka_jars import SPARK_KAFKA, require
 
-from ..pipelines.spark.session import local_session
 from .support.contestants import Bradbury
 
 if TYPE_CHECKING:
