@@ -2,8 +2,9 @@
 
 By resource type: literal names and prefixes in a dict each, and under each name what its rules
 allow and deny, as bits, to one principal from one host. A question about a name looks at the name
-itself, at the wildcard, and at those beginnings of it that are as long as some prefix is: what it
-costs depends on how many lengths of prefixes there are, not on how many rules.
+itself, at the wildcard, and at those beginnings of it that are as long as some prefix is with the
+same head, which is as long as the shortest prefix: what it costs depends on how many lengths such
+prefixes have, not on how many rules there are.
 
 What always holds: two rules are never equal (acl_control sees to it), so bits are all there is to
 them. Source of what matches: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java.
@@ -35,14 +36,41 @@ class _TypeIndex:
     def __init__(self) -> None:
         self.literal: dict[str, Rights] = {}
         self.prefixed: dict[str, Rights] = {}
-        self.lengths: list[int] = []
-        """Of the prefixes, each once, the shortest first."""
+        self.head_length = 0
+        """No prefix is shorter."""
+        self.lengths: dict[str, dict[int, int]] = {}
+        """By head of prefixes: the lengths that they have, the shortest first, of so many each."""
 
     def named(self, pattern: PatternType) -> dict[str, Rights]:
         return self.prefixed if pattern == PatternType.PREFIXED else self.literal
 
-    def measure(self) -> None:
-        self.lengths = sorted({len(prefix) for prefix in self.prefixed})
+    def add_prefix(self, prefix: str, rights: Rights) -> None:
+        self.prefixed[prefix] = rights
+        if len(self.prefixed) > 1 and len(prefix) >= self.head_length:
+            self._count(prefix)
+            return
+        self.head_length = len(prefix)
+        self.lengths = {}
+        for each in self.prefixed:
+            self._count(each)
+
+    def remove_prefix(self, prefix: str) -> None:
+        del self.prefixed[prefix]
+        head = prefix[: self.head_length]
+        counts = self.lengths[head]
+        counts[len(prefix)] -= 1
+        if not counts[len(prefix)]:
+            del counts[len(prefix)]
+            if not counts:
+                del self.lengths[head]
+
+    def _count(self, prefix: str) -> None:
+        head, length = prefix[: self.head_length], len(prefix)
+        counts = self.lengths.get(head, {})
+        if length in counts:
+            counts[length] += 1
+        else:
+            self.lengths[head] = dict(sorted((*counts.items(), (length, 1))))
 
 
 class AclIndex:
@@ -56,26 +84,34 @@ class AclIndex:
             self._remove(binding)
         for binding in added:
             self._add(binding)
-        for resource_type in {each.resource_type for each in (*removed, *added)}:
-            self._types[resource_type].measure()
 
     def _add(self, binding: AclBinding) -> None:
         of_type = self._types.get(binding.resource_type)
         if of_type is None:
             of_type = self._types[binding.resource_type] = _TypeIndex()
-        rights = of_type.named(binding.pattern).setdefault(binding.name, {})
+        rights = of_type.named(binding.pattern).get(binding.name)
+        if rights is None:
+            rights = {}
+            if binding.pattern == PatternType.PREFIXED:
+                of_type.add_prefix(binding.name, rights)
+            else:
+                of_type.literal[binding.name] = rights
         bits = rights.setdefault((binding.principal, binding.host), [0, 0])
         bits[binding.permission == AclPermission.ALLOW] |= 1 << binding.operation
 
     def _remove(self, binding: AclBinding) -> None:
-        named = self._types[binding.resource_type].named(binding.pattern)
-        rights = named[binding.name]
+        of_type = self._types[binding.resource_type]
+        rights = of_type.named(binding.pattern)[binding.name]
         bits = rights[binding.principal, binding.host]
         bits[binding.permission == AclPermission.ALLOW] &= ~(1 << binding.operation)
         if not any(bits):
             del rights[binding.principal, binding.host]
-            if not rights:
-                del named[binding.name]
+            if rights:
+                return
+            if binding.pattern == PatternType.PREFIXED:
+                of_type.remove_prefix(binding.name)
+            else:
+                del of_type.literal[binding.name]
 
     def about(self, resource_type: int, name: str) -> list[tuple[PatternType, str, Rights]]:
         """The rules about one resource, by the name that each of them has."""
@@ -86,9 +122,9 @@ class AclIndex:
         rights = of_type.literal.get(name)
         if rights is not None:
             found.append((PatternType.LITERAL, name, rights))
-        prefixed, length = of_type.prefixed, len(name)
-        for size in of_type.lengths:
-            if size > length:
+        prefixed = of_type.prefixed
+        for size in of_type.lengths.get(name[: of_type.head_length], ()):
+            if size > len(name):
                 break
             prefix = name[:size]
             rights = prefixed.get(prefix)
