@@ -1,7 +1,7 @@
 """A mirror beside MirrorMaker 2 of Apache Kafka 4.1.1: speed, CPU, and how far behind it is.
 
     python -m bradbury.benchmarks.mirror_peers [--records 400000] [--seconds 10] [--rounds 3]
-        [--json figures.json]
+        [--exactly-once] [--json figures.json]
 
 The source is an Apache Kafka with a topic of 8 partitions, records of 1 KB; the target is a
 Bradbury node for both. Each is a process of its own, and so is each mirror, by its command line:
@@ -10,8 +10,8 @@ own; while one runs there is no process of the other.
 
 What there is at the start is copied first: MB/s and CPU of the mirror from the first record that is
 written in the target to the last one that is committed there. Then 1,000 records come in a second,
-and what is measured is how old each is when a consumer of the target has it. Ours copies in
-transactions, exactly once; MirrorMaker 2 does not (at least once is its default).
+and what is measured is how old each is when a consumer of the target has it. Both copy at least
+once, without transactions, which is MirrorMaker 2's default; with --exactly-once ours has its own.
 """
 
 from __future__ import annotations
@@ -79,9 +79,11 @@ def fill(servers: str, topic: str, records: int) -> None:
 
 
 @contextmanager
-def mirror_of_ours(source: str, target: str, topic: str, folder: Path) -> Iterator[psutil.Process]:
+def mirror_of_ours(
+    source: str, target: str, topic: str, folder: Path, *options: str
+) -> Iterator[psutil.Process]:
     command = [sys.executable, "-m", "bradbury.cli", "mirror", topic, "--from", source]
-    command += ["--alias", ALIAS, "--continuous", "--bootstrap", target]
+    command += ["--alias", ALIAS, "--continuous", "--bootstrap", target, *options]
     with _running(command, folder / "ours.out") as process:
         yield process
 
@@ -250,11 +252,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--exactly-once", action="store_true", help="ours, in transactions")
     parser.add_argument("--folder", help="where both write")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     figures = Figures()
-    mirrors = {"Bradbury": mirror_of_ours, "Kafka": mirror_maker}
+    options = [] if arguments.exactly_once else ["--at-least-once"]
+    mirrors = {
+        "Bradbury": lambda *where: mirror_of_ours(*where, *options),
+        "Kafka": mirror_maker,
+    }
     with (
         Arena(arguments.folder) as folder,
         Kafka(folder) as source,

@@ -67,6 +67,13 @@ def mirror(
         typer.Option("--latest", help="Topics never mirrored before: only what comes from now on."),
     ] = False,
     replication_factor: MadeReplicas = -1,
+    at_least_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-least-once",
+            help="Without transactions: records come sooner, and the last ones again after a kill.",
+        ),
+    ] = False,
     continuous: Annotated[
         bool,
         typer.Option(
@@ -105,6 +112,7 @@ def mirror(
                 start_offset="latest" if latest else "earliest",
                 replication_factor=replication_factor,
                 fail_on_data_loss=not allow_data_loss,
+                exactly_once=not at_least_once,
                 continuous=continuous,
                 stop=stop,
                 source_security=None

@@ -3,7 +3,8 @@
     bradbury.mirror("flights", "kafka-1:9092", alias="west", continuous=True)
 
 Run again, it goes on where the last one ended: how far it is stands in the target, and becomes
-visible there with the records, by one transaction.
+visible there with the records, by one transaction. With exactly_once=False records go without
+transactions, and are there sooner: at least once.
 
 What always holds:
     Batches go as they are, compressed and undecoded, where a producer may send them so (replay).
@@ -48,6 +49,7 @@ def mirror(
     fail_on_data_loss: bool = True,
     poll_timeout_ms: int = 120_000,
     commit_records: int = 500_000,
+    exactly_once: bool = True,
     continuous: bool = False,
     stop: threading.Event | None = None,
     source_security: SecurityOptions | None = None,
@@ -75,6 +77,8 @@ def mirror(
         poll_timeout_ms: without an answer for so long it fails; a continuous mirror goes on when
             brokers come back before.
         commit_records: most records of a transaction, about.
+        exactly_once: False: records are in the target as soon as they are sent, to all consumers; a
+            mirror that is killed has copied those of its last seconds again when it goes on.
         continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
         source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions).
         on_progress: called after each transaction.
@@ -121,6 +125,7 @@ def mirror(
         commit_records=commit_records,
         replication_factor=replication_factor,
         source_security=given_security(source_security or {}),
+        exactly_once=exactly_once,
     )
     session = _session(settings, actors, actor_options)
     return run_session(session, stop or threading.Event(), on_progress, continuous=continuous)

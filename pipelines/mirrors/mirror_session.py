@@ -27,7 +27,7 @@ from .mirror_settings import MirrorProgress, MirrorSettings
 from .mirrored_groups import MirroredGroups
 from .offset_syncs import OffsetSync
 from .record_copier import RecordCopier, known_of
-from .worker_layout import lay_out, mirror_producer
+from .worker_layout import lay_out, mirror_producer, record_producer
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class MirrorSession:
         self.source = Admin(settings.source, **as_given(settings.source_security))
         self.target = Admin(settings.target, **as_given(settings.limits.fetch.security))
         self.producer = mirror_producer(settings, settings.transactional_id)
+        self._records = record_producer(settings, settings.transactional_id)
         try:
             self.cluster = cluster_to_read(self.source)
             topic = mirror_positions.positions_topic(settings.alias)
@@ -89,6 +90,7 @@ class MirrorSession:
             self.cluster,
             known,
             self.progress,
+            records=self._records,
             skips=skips,
             on_placed=on_placed,
         )
@@ -122,7 +124,9 @@ class MirrorSession:
         if self._copier is not None:
             self.progress = self._copier.progress
             self._worked_at = self._copier.worked_at or self._worked_at
-        self.producer.close(10)
+        for producer in (self.producer, self._records):
+            if producer is not None:
+                producer.close(10)
         self.source.close()
         self.target.close()
 
@@ -155,6 +159,7 @@ class MirrorSession:
             if time.monotonic() - synced_at > interval_s:
                 self._try_to_sync_groups()
                 synced_at = time.monotonic()
+        copier.say_how_far()
         self.sync_groups()
 
     def sync_groups(self) -> None:

@@ -40,6 +40,7 @@ class MirrorSettings:
     """source, target: "host:port,...". limits: of reading; limits.fetch.security is the target's.
 
     commit_records: most records of a transaction, about.
+    exactly_once: False: records go without transactions; how far it is, in one every few seconds.
     without_configs: configs of topics that stay behind, besides those that always do.
     """
 
@@ -55,6 +56,7 @@ class MirrorSettings:
     commit_records: int
     replication_factor: int
     source_security: ClientSecurity | None
+    exactly_once: bool = True
     without_configs: frozenset[str] = frozenset()
 
     @property

@@ -22,7 +22,7 @@ from . import mirror_positions
 from .look_pauses import LookPauses
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of
-from .worker_layout import WorkerLayout, mirror_producer, share, worker_id
+from .worker_layout import WorkerLayout, mirror_producer, record_producer, share, worker_id
 
 CLOSE_SECONDS: Final = 10
 
@@ -61,6 +61,7 @@ class MirrorWorker:
         self._source: Admin | None = None
         self._target: Admin | None = None
         self._producer: Producer | None = None
+        self._records: Producer | None = None
         self._copier: RecordCopier | None = None
         self._revision = -1
         self._stop = threading.Event()
@@ -92,7 +93,7 @@ class MirrorWorker:
                 began = time.monotonic()
                 is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
         except BaseException:
-            self.close()
+            self._let_go()
             raise
         report = TurnReport(copier.progress, is_done and not self._stop.is_set())
         copier.progress = MirrorProgress()
@@ -103,19 +104,31 @@ class MirrorWorker:
         self._stop.set()
 
     def close(self) -> None:
-        """Abort what is open, and let go of the brokers. Another turn would begin anew."""
+        """Say how far it is, and let go of the brokers. Another turn would begin anew."""
+        try:
+            if self._copier is not None:
+                self._copier.say_how_far()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """What is open is aborted."""
         self._copier = None
         for client in (self._source, self._target):
             if client is not None:
                 client.close()
-        if self._producer is not None:
-            self._producer.close(CLOSE_SECONDS)
-        self._source = self._target = self._producer = None
+        for producer in (self._producer, self._records):
+            if producer is not None:
+                producer.close(CLOSE_SECONDS)
+        self._source = self._target = self._producer = self._records = None
 
     def _ready(self, plan: MirrorPlan) -> RecordCopier:
         copier = self._copier
         if copier is None or plan.revision != self._revision or self._has_new(copier, plan):
-            copier = self._copier = self._open()
+            former, copier = copier, self._open()
+            if former is not None:
+                copier.take_unsaid(former)
+            self._copier = copier
         copier.targets = dict(plan.targets)
         copier.partitions = dict(plan.partitions)
         self._revision = plan.revision
@@ -141,6 +154,7 @@ class MirrorWorker:
             self._target = Admin(settings.target, **as_given(settings.limits.fetch.security))
             one = worker_id(settings, self._epoch, self._number)
             self._producer = mirror_producer(settings, one)
+            self._records = record_producer(settings, one)
             # Ends a former life's transaction, so that what is read next is the last word.
             self._producer.init_transactions()
         topic = mirror_positions.positions_topic(settings.alias)
@@ -154,6 +168,7 @@ class MirrorWorker:
             self._cluster,
             known_of(state.positions, self._cluster, self._source),
             MirrorProgress(),
+            records=self._records,
             is_mine=self._is_mine,
         )
 

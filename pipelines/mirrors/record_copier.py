@@ -1,7 +1,9 @@
 """A mirror's records: what is new in some partitions, copied in transactions with how far it is.
 
 What always holds: positions and syncs are what is committed in the target; a transaction that
-fails changes neither.
+fails changes neither. Without transactions (`records`), at least once: they are what is
+acknowledged there, and are committed after it, every SAY_SECONDS and by `say_how_far`; of another
+mirror of the alias it hears then, too.
 
 Not here: which topics, and their names in the target (followed_topics).
 """
@@ -12,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -21,7 +24,7 @@ from ...clients.admin.replay import ReplayReport, replay
 from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import OffsetOutOfRange, TransactionAbortable
-from ..loads.loaded_offsets import next_ranges
+from ..loads.loaded_offsets import LoadedOffsets, next_ranges
 from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import resolve_ranges
@@ -35,6 +38,8 @@ logger = logging.getLogger(__name__)
 COMMIT_BYTES: Final = 256 * 1024 * 1024
 FIRST_RECORDS: Final = 1_000
 """Of the first commit, as the size of records is not known yet."""
+SAY_SECONDS: Final = 5.0
+"""So often is committed how far a mirror without transactions is."""
 MOST_FAILURES: Final = 5
 """So many transactions in a row may be aborted before the mirror ends."""
 
@@ -45,6 +50,7 @@ class RecordCopier:
     targets, partitions: by the source's topic its name in the target, and how many partitions are
         copied; what is not in them is not.
     is_mine: which of these partitions this copier has.
+    records: sends them without transactions; None: `producer` does, in its own.
     skips: what is not copied, since it is in the target already.
     leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
         it has said something.
@@ -61,6 +67,7 @@ class RecordCopier:
         known: Sequence[MirrorPosition],
         progress: MirrorProgress,
         *,
+        records: Producer | None = None,
         is_mine: Callable[[TopicPartition], bool] = lambda partition: True,
         skips: Mapping[TopicPartition, Sequence[OffsetSync]] = MappingProxyType({}),
         on_placed: Callable[[Mapping[TopicPartition, OffsetSync]], None] = lambda placed: None,
@@ -68,6 +75,9 @@ class RecordCopier:
         self._settings = settings
         self._from = source
         self._producer = producer
+        self._records = records
+        self._unsaid: set[TopicPartition] = set()
+        self._said_at = time.monotonic()
         self._cluster = cluster
         self._is_mine = is_mine
         self._skips = skips
@@ -99,13 +109,49 @@ class RecordCopier:
         ]
         if moved:
             self._commit([one._replace(end=one.start) for one in moved])
+            self.say_how_far()
         return ranges
+
+    def say_how_far(self) -> None:
+        """Commit it, where it was not by the transaction of the records.
+
+        Raises ProducerFenced: another mirror of this alias has begun.
+        """
+        unsaid = sorted(key for key in self._unsaid if key.topic in self.targets)
+        failures = 0
+        while unsaid:
+            try:
+                with self._producer.transaction():
+                    self._write_positions(self.positions, self.syncs, unsaid)
+                break
+            except TransactionAbortable as error:
+                failures += 1
+                if failures > MOST_FAILURES:
+                    raise
+                logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
+        self._unsaid.clear()
+        self._said_at = time.monotonic()
+
+    def say_how_far_in_time(self) -> None:
+        if time.monotonic() - self._said_at > SAY_SECONDS:
+            self.say_how_far()
+
+    def take_unsaid(self, former: RecordCopier) -> None:
+        """What a former copier of this share has copied since it last said so."""
+        ids = former.positions.topic_ids
+        for key in former._unsaid & self.positions.offsets.keys():
+            start, end = self.positions.offsets[key], former.positions.offsets[key]
+            if start < end and self.positions.topic_ids[key.topic] == ids[key.topic]:
+                self.positions = self.positions.after([PartitionRange(*key, start, end)], ids)
+                self.syncs[key] = former.syncs[key]
+                self._unsaid.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:
         """As if they had never been copied; what is committed stays, until they are again."""
         self.commits += bool(topics)
         self.positions = self.positions.without(topics)
         self.syncs = {key: one for key, one in self.syncs.items() if key.topic not in topics}
+        self._unsaid = {key for key in self._unsaid if key.topic not in topics}
 
     def withdraw(self, topics: Sequence[str]) -> None:
         """Take back what was said of them, for everybody."""
@@ -126,6 +172,7 @@ class RecordCopier:
         """Copy what there is now, for about `turn_s`. Whether all of it was copied."""
         began = self.worked_at = time.monotonic()
         rounds = 1 + max(map(len, self._skips.values()), default=0)  # one up to each skip
+        self.say_how_far_in_time()
         return all(self._copy(stopped, on_progress, began + turn_s) for _ in range(rounds))
 
     def _copy(
@@ -153,6 +200,7 @@ class RecordCopier:
                 ranges = self.say_what_is_filled()
                 continue
             failures = 0
+            self.say_how_far_in_time()
             self.worked_at = time.monotonic()
             ranges = [
                 one._replace(start=self.positions.offsets[one.topic_partition]) for one in ranges
@@ -252,46 +300,24 @@ class RecordCopier:
         return {each.name: str(each.topic_id) for each in described}
 
     def _commit(self, part: Sequence[PartitionRange]) -> ReplayReport:
-        """One transaction: these records, and that they are there."""
+        """One transaction: these records, and that they are there. Or the records alone."""
         self.commits += 1
         after = self.positions.after(part, self._ids)
-        total = ReplayReport()
-        with self._producer.transaction():
-            for topic in sorted({one.topic for one in part if one.size}):
-                report = replay(
-                    {
-                        TopicPartition(topic, one.partition): (one.start, one.end)
-                        for one in part
-                        if one.topic == topic and one.size
-                    },
-                    self.targets[topic],
-                    self._producer,
-                    client=self._client,
-                    partitions={one.partition: one.partition for one in part if one.topic == topic},
-                    poll_timeout_ms=self._settings.limits.poll_timeout_ms,
-                )
-                total.records += report.records
-                total.batches += report.batches
-                total.recoded += report.recoded
-                total.bytes += report.bytes
-                total.placed |= report.placed
+        copied = [one.topic_partition for one in part]
+        with self._producer.transaction() if self._records is None else nullcontext():
+            total = self._replay(part, self._records or self._producer)
             syncs = {**self.syncs, **self._synced(part, total)}
-            mirror_positions.write_positions(
-                self._producer,
-                self._topic,
-                self._cluster,
-                after,
-                self.targets,
-                syncs,
-                [one.topic_partition for one in part],
-            )
-            copied = {one.topic for one in part}
+            if self._records is None:
+                self._write_positions(after, syncs, copied)
             now = self._topic_ids()
-            if any(now.get(topic) != self._ids[topic] for topic in copied):
+            topics = {one.topic for one in part}
+            if any(now.get(topic) != self._ids[topic] for topic in topics):
                 raise TransactionAbortable(
-                    f"one of {', '.join(sorted(copied))} was made again while it was copied"
+                    f"one of {', '.join(sorted(topics))} was made again while it was copied"
                 )
         self.positions, self.syncs = after, syncs
+        if self._records is not None:
+            self._unsaid.update(copied)
         ranges = {one.topic_partition: one for one in part}
         self._on_placed(
             {
@@ -306,6 +332,39 @@ class RecordCopier:
             }
         )
         return total
+
+    def _replay(self, part: Sequence[PartitionRange], producer: Producer) -> ReplayReport:
+        """Returns when all of it is acknowledged."""
+        total = ReplayReport()
+        for topic in sorted({one.topic for one in part if one.size}):
+            report = replay(
+                {
+                    TopicPartition(topic, one.partition): (one.start, one.end)
+                    for one in part
+                    if one.topic == topic and one.size
+                },
+                self.targets[topic],
+                producer,
+                client=self._client,
+                partitions={one.partition: one.partition for one in part if one.topic == topic},
+                poll_timeout_ms=self._settings.limits.poll_timeout_ms,
+            )
+            total.records += report.records
+            total.batches += report.batches
+            total.recoded += report.recoded
+            total.bytes += report.bytes
+            total.placed |= report.placed
+        return total
+
+    def _write_positions(
+        self,
+        positions: LoadedOffsets,
+        syncs: Mapping[TopicPartition, OffsetSyncs],
+        changed: Sequence[TopicPartition],
+    ) -> None:
+        mirror_positions.write_positions(
+            self._producer, self._topic, self._cluster, positions, self.targets, syncs, changed
+        )
 
     def _synced(
         self, part: Sequence[PartitionRange], report: ReplayReport

@@ -97,6 +97,17 @@ def _fence(transactional_ids: Sequence[str], settings: MirrorSettings) -> None:
 
 
 def mirror_producer(settings: MirrorSettings, transactional_id: str) -> Producer:
+    return _producer(settings, transactional_id, transactional_id)
+
+
+def record_producer(settings: MirrorSettings, transactional_id: str) -> Producer | None:
+    """What sends the records of a mirror without transactions; None: its one with them does."""
+    return (
+        None if settings.exactly_once else _producer(settings, f"{transactional_id}-records", None)
+    )
+
+
+def _producer(settings: MirrorSettings, client_id: str, transactional_id: str | None) -> Producer:
     return Producer(
         settings.target,
         transactional_id=transactional_id,
@@ -104,6 +115,6 @@ def mirror_producer(settings: MirrorSettings, transactional_id: str) -> Producer
         # What the target takes is the target's to say: max.message.bytes of its topics.
         max_request_size=MOST_RECORD_BYTES,
         buffer_memory=2 * MOST_RECORD_BYTES,
-        client_id=transactional_id,
+        client_id=client_id,
         **as_given(settings.limits.fetch.security),
     )

@@ -1,5 +1,6 @@
 """Do worker actors of a mirror copy each record once, whoever of them dies, and however many?"""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def source() -> Iterator[bradbury.LocalCluster]:
 @pytest.fixture
 def name(source: bradbury.LocalCluster, request: pytest.FixtureRequest) -> str:
     """Of a topic of the source, and the alias."""
-    topic = request.node.name.removeprefix("test_")[:60]
+    topic = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))[:60].strip("-")
     with source.admin() as admin:
         admin.create_topic(topic, PARTITIONS)
     return topic
@@ -219,10 +220,16 @@ def test_workers_that_are_killed_again_and_again(
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("exactly_once", [True, False])
 def test_new_partitions_are_shared_too(
-    cluster: bradbury.Cluster, source: bradbury.LocalCluster, name: str
+    cluster: bradbury.Cluster, source: bradbury.LocalCluster, name: str, exactly_once: bool
 ) -> None:
-    running = InThread(source, name, bootstrap_servers=cluster.bootstrap_servers, actors="auto")
+    """Positions are read again for them; what was not said yet, without transactions, is known."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "exactly_once": exactly_once,
+    }
+    running = InThread(source, name, actors="auto", **options)
     try:
         send(source, name, range(60))
         running.wait_for(60)
@@ -235,6 +242,8 @@ def test_new_partitions_are_shared_too(
     finally:
         running.stop()
     assert running.failure is None
+    done = bradbury.mirror(name, source.bootstrap_servers, alias=name, **options)
+    assert (done.records, done.behind) == (0, 0)
     added = {partition: [partition] for partition in range(6, 20)}
     assert values(cluster, f"{name}.{name}") == {**expected(60), **added}
 

@@ -44,7 +44,7 @@ def test_it_says_what_it_has_done_and_adds_what_is_new(
     with bradbury.Producer(source.bootstrap_servers) as producer, source.admin() as admin:
         producer.send(topic, value=b"10", partition=0).result(60)
         admin.alter_group_offsets("billing", {(topic, 0): 0})
-    line = (*line, "--groups", "bill.*")
+    line = (*line, "--groups", "bill.*", "--at-least-once")
     done = json.loads(command(*line, "--json").out)
     assert (done["topics"], done["records"], done["behind"]) == (1, 1, 0)
     assert f"west.{topic}" in command("topics", "list").out

@@ -1,13 +1,11 @@
 """Are a source's records in the target once, whole, in order, whatever ended the mirrors before?"""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import bradbury
@@ -15,9 +13,8 @@ from bradbury.pipelines.mirrors.mirror_settings import MirrorFailed, MirrorProgr
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.protocol.errors import ConnectionFailed, ProducerFenced
 from bradbury.tests.support.killed_program import kill_at
+from tests.pipelines.mirrors.mirror_scene import Continuous, rows, send, values
 
-START_MS = time.time_ns() // 1_000_000 - 3_600_000
-COLUMNS = ["partition", "timestamp", "key", "value", "headers"]
 _aliases = count()
 
 
@@ -38,49 +35,6 @@ def topic(source: bradbury.LocalCluster, alias: str) -> str:
     with source.admin() as admin:
         admin.create_topic(name, 3, configs={"retention.ms": "86400000"})
     return name
-
-
-def send(bootstrap: str, topic: str, numbers: range, partitions: int = 3, **options: Any) -> None:
-    with bradbury.Producer(bootstrap, **options) as producer:
-        for partition in range(partitions):
-            mine = [number for number in numbers if number % partitions == partition]
-            if not mine:
-                continue
-            table = pa.table(
-                {
-                    "key": [None if n % 5 == 0 else b"k%d" % n for n in mine],
-                    "value": [b"%d" % n for n in mine],
-                    "timestamp": [START_MS + n for n in mine],
-                    "headers": pa.array(
-                        [[{"key": "n", "value": b"%d" % n}] for n in mine],
-                        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-                    ),
-                }
-            )
-            producer.send_batch(topic, table, partition=partition).result(60)
-
-
-def rows(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
-    """What is committed, by partition in the order of the log."""
-    found: list[tuple[Any, ...]] = []
-    with bradbury.Admin(bootstrap) as admin:
-        partitions = range(len(admin.describe_topics([topic])[0].partitions))
-        ends = admin.list_offsets([(topic, partition) for partition in partitions])
-    with bradbury.Consumer(
-        bootstrap=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.assign(list(ends))
-        deadline = time.monotonic() + 60
-        while any(consumer.position(key) < ends[key].offset for key in ends):
-            assert time.monotonic() < deadline
-            table = consumer.poll(timeout_ms=500)
-            columns = [table.column(name).to_pylist() for name in COLUMNS]
-            found += zip(*columns, strict=True)
-    return sorted(found, key=lambda row: row[0])
-
-
-def values(bootstrap: str, topic: str) -> list[int]:
-    return sorted(int(row[3]) for row in rows(bootstrap, topic))
 
 
 def test_records_are_what_they_were_and_batches_go_undecoded(
@@ -184,48 +138,6 @@ def test_a_second_mirror_of_the_alias_ends_the_first(
             topic, source.bootstrap_servers, **options, commit_records=100, on_progress=another
         )
     assert values(bootstrap, f"{alias}.{topic}") == list(range(3_000))
-
-
-class Continuous:
-    """A mirror in a thread, until the end of the block."""
-
-    def __init__(self, topics: str, source: str, **options: Any) -> None:
-        self._stop = threading.Event()
-        self._moved = threading.Condition()
-        self._records = 0
-        self.failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(topics, source, options))
-
-    def _run(self, topics: str, source: str, options: dict[str, Any]) -> None:
-        try:
-            bradbury.mirror(
-                topics,
-                source,
-                continuous=True,
-                stop=self._stop,
-                on_progress=self._on_progress,
-                **options,
-            )
-        except Exception as error:
-            self.failure = error
-
-    def _on_progress(self, progress: MirrorProgress) -> None:
-        with self._moved:
-            self._records = progress.records
-            self._moved.notify_all()
-
-    def wait_for(self, records: int) -> None:
-        with self._moved:
-            assert self._moved.wait_for(lambda: self._records >= records, 60), self.failure
-
-    def __enter__(self) -> "Continuous":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
 
 
 def test_it_follows_records_partitions_and_topics(
