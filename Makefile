@@ -90,14 +90,14 @@ compiled-wheel: $(VENV)/.test
 	rm -rf build wheels
 	BRADBURY_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir wheels .
 
-# The fast tests against the compiled modules.
+# The fast tests, and those of running nodes, against the compiled modules.
 test-compiled: compiled-wheel
 	rm -rf build/compiled
 	$(BIN)/python -m zipfile --extract wheels/bradbury-*.whl build/compiled
 	ln -s $(CURDIR)/tests $(CURDIR)/docs build/compiled/bradbury/
 	PYTHONPATH=build/compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -o pythonpath=build/compiled \
 		-m "not slow and not ray and not spark and not long and not deep" \
-		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/replication
+		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/replication tests/live
 
 # The interpreters that are found here, or PYTHONS="/usr/bin/python3.12 ..."; ARGS=--measure weighs extras.
 wheel-test: $(VENV)/.test

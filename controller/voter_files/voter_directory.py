@@ -393,7 +393,8 @@ def _remove_tree(file_system: FileSystem, path: str) -> None:
 
 def _words(error: OSError | StorageFailure) -> str:
     """With the file's name, wherever the system has said it."""
-    cause = error if isinstance(error, OSError) else error.__cause__
+    # Compiled modules raise without a cause: mypyc leaves "from error" out.
+    cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
     if isinstance(cause, OSError):
         return f"{cause.filename or error}: {cause.strerror or cause}"
     return str(error)

@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from ...protocol.errors import KafkaError, KafkaStorageError
 from ...storage.cleaner.cleaner import (
@@ -85,9 +84,9 @@ class LogCompactor:
         self._checkpoint = checkpoint
         self._on_storage_failure = on_storage_failure
         self._in_progress: set[PartitionLog] = set()
-        self.uncleanable: WeakKeyDictionary[PartitionLog, str] = WeakKeyDictionary()
+        self.uncleanable: dict[PartitionLog, str] = {}
         """Logs that are left alone, and why."""
-        self._ended_damage: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+        self._ended_damage: dict[PartitionLog, int] = {}
         """What LogDamage.ended was when they began to be."""
         self.cleanings = 0
         """Finished ones since the start."""
@@ -132,7 +131,10 @@ class LogCompactor:
     def _find_filthiest(self) -> LogToClean | None:
         now_ms = self._wall_ms()
         candidates: list[LogToClean] = []
-        for log in list(self._logs()):
+        logs = list(self._logs())
+        for gone in self.uncleanable.keys() - logs:
+            del self.uncleanable[gone], self._ended_damage[gone]
+        for log in logs:
             if not log.config.is_compacted or log in self._in_progress or self._is_left(log):
                 continue
             if not log.health.is_online:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
-from weakref import WeakSet
 
 from ...cluster.broker_config import BrokerConfig
 from ...storage.log.log_damage import SegmentEnd, doubtful_ends
@@ -47,13 +46,14 @@ class LogScrub:
         self._replicas = replicas
         self._effects = effects
         self._monotonic_ms = monotonic_ms
-        self._looked: WeakSet[PartitionLog] = WeakSet()
+        self._looked: set[PartitionLog] = set()
         self._due_ms: int | None = None
 
     def check_ends(self) -> Sequel:
         """Of logs that were not looked at yet."""
-        for replica in list(self._replicas()):
-            log = replica.log
+        logs = [replica.log for replica in self._replicas()]
+        self._looked.intersection_update(logs)
+        for log in logs:
             if log in self._looked:
                 continue
             self._looked.add(log)

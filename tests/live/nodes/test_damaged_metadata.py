@@ -81,7 +81,12 @@ QUICK = {
     ("partitions-0/meta.properties", "flipped in the middle"),
     ("partitions-0/last-port", "garbage"),
 }
-QUICK_STOPPED = {(SEGMENT, "flipped in the middle"), (SEGMENT, "emptied"), (LOG, "deleted")}
+QUICK_STOPPED = {
+    (SEGMENT, "flipped in the middle"),
+    (SEGMENT, "emptied"),
+    (LOG, "deleted"),
+    (f"{LOG}/leader-epoch-checkpoint", UNREADABLE),
+}
 
 
 def is_refused(file: str, damage: str) -> bool:
