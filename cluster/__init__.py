@@ -7,6 +7,7 @@ security/               who somebody is, and may do what
 quotas/                 how much of a node one client may use
 control/                what the controller decides for each request
 broker_config           settings of brokers
+daily_hours             in which something may go on
 client_metrics_config   settings of subscriptions to clients' metrics
 topic_name              which topic names are allowed
 """

@@ -27,6 +27,7 @@ from ..protocol.config_key import (
     string,
 )
 from ..protocol.errors import InvalidConfig
+from .daily_hours import parse_daily_hours
 from .security.authorizer import parse_super_users
 
 ONE_LOOP = "each process serves its requests on one event loop"
@@ -237,6 +238,12 @@ class BrokerConfig(Config):
     bradbury_log_scrub_io_max_bytes_per_second: float = double(
         10.0 * 1024**2, 1.0, "What the scrub of a node reads per second, on average.", dynamic=True
     )
+    bradbury_log_scrub_hours: str = string(
+        "",
+        "The hours of the day, UTC, in which the scrub reads, such as 22-6; empty: all day. What "
+        "readers come upon, and files that are gone or too short, are looked after at any hour.",
+        dynamic=True,
+    )
     replica_selector_class: str = string(
         "",
         f"Which consumers are sent to a follower: none, or with {RACK_AWARE} those whose "
@@ -370,6 +377,10 @@ class BrokerConfig(Config):
 
     def check_together(self) -> None:
         parse_super_users(self.super_users)
+        try:
+            parse_daily_hours(self.bradbury_log_scrub_hours)
+        except ValueError as error:
+            raise InvalidConfig(f"bradbury.log.scrub.hours: {error}") from None
         self.connection_limits_by_address()
         if self.replica_selector_class not in ("", RACK_AWARE):
             raise InvalidConfig(

@@ -203,6 +203,7 @@ class PartitionHost:
             self._config,
             self._driver.effects,
             monotonic_ms=self._driver.now_ms,
+            wall_ms=self._now_ms,
         )
         self.scrubber = LogScrubber(healer, scrub, self._driver, self)
         self.scrubber.start()

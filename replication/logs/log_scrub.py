@@ -5,8 +5,9 @@
     doubted     every closed segment that was not read whole since the start
     all         every closed segment again, each bradbury.log.scrub.interval.ms
 
-What is damaged already is passed over: segment_healer looks after it. After a restart the scrub
-begins again.
+The latter two within bradbury.log.scrub.hours: what these leave undone is done in those of the next
+day. What is damaged already is passed over: segment_healer looks after it. After a restart the
+scrub begins again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from ...cluster.broker_config import BrokerConfig
+from ...cluster.daily_hours import parse_daily_hours
 from ...storage.log.log_damage import SegmentEnd, doubtful_ends
 from ...storage.log.partition_log import PartitionLog
 from ...storage.segments.log_segment import LogSegment
@@ -38,6 +40,7 @@ class LogScrub:
         effects: Effects,
         *,
         monotonic_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
     ) -> None:
         """Nothing is done yet. `replicas`: the node's, of this moment."""
         self.config = config
@@ -46,8 +49,11 @@ class LogScrub:
         self._replicas = replicas
         self._effects = effects
         self._monotonic_ms = monotonic_ms
+        self._wall_ms = wall_ms
         self._looked: set[PartitionLog] = set()
         self._due_ms: int | None = None
+        self._read_again: set[str] = set()
+        """Files, in the round over all that is under way."""
 
     def check_ends(self) -> Sequel:
         """Of logs that were not looked at yet."""
@@ -75,21 +81,31 @@ class LogScrub:
         yield from self._examine_all(only_doubted=True)
         if self._monotonic_ms() >= self._due_ms:
             yield from self._examine_all(only_doubted=False)
-            self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
+            if self._is_its_hour():
+                self._read_again.clear()
+                self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
 
     def _examine_all(self, *, only_doubted: bool) -> Sequel:
         for replica in list(self._replicas()):
             log = replica.log
             for segment in log.segments:
-                if only_doubted and segment.is_proven:
+                if not self._is_its_hour():
+                    return
+                path = segment.files.path
+                if segment.is_proven if only_doubted else path in self._read_again:
                     continue
                 if segment is log.segments.active and not only_doubted:
                     continue
                 if self._healer.is_stopping or not log.health.is_online:
                     break
-                if any(each.path == segment.files.path for each in log.damage.ranges):
+                if any(each.path == path for each in log.damage.ranges):
                     continue  # it is known
                 yield from self._healer.examine(replica, segment, is_throttled=True)
+                if not only_doubted:
+                    self._read_again.add(path)
+
+    def _is_its_hour(self) -> bool:
+        return parse_daily_hours(self.config.bradbury_log_scrub_hours).has(self._wall_ms())
 
 
 def _find_doubtful(ends: list[SegmentEnd], found: list[LogSegment], _: Progress) -> None:

@@ -54,6 +54,7 @@ class SimulatedScrubber:
             replace(node.server_config.broker, bradbury_log_scrub_interval_ms=SCRUB_MS),
             driver.effects,
             monotonic_ms=node.now_ms,
+            wall_ms=node.now_ms,
         )
         driver.on(RunScrubWork, self._run_work)
         driver.on(SendRepairFetch, self._send_fetch)
