@@ -174,21 +174,26 @@ def stopped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Pa
 def wait_for_checkpoints(data_dir: Path) -> None:
     """Closed segments are flushed, and that is known: what is lost then is lost to the damage."""
     deadline = time.monotonic() + 30
-    for checkpoint in data_dir.rglob("partitions-*/recovery-point-offset-checkpoint"):
-        while time.monotonic() < deadline:
-            points = {
-                (name, int(partition)): int(offset)
-                for name, partition, offset in map(
-                    str.split, checkpoint.read_text().split("\n")[2:-1]
-                )
-            }
-            if all(
-                points.get((TOPIC, partition), -1)
-                >= int(max(checkpoint.parent.glob(f"{TOPIC}-{partition}/*.log")).stem)
-                for partition in range(len(ROWS))
-            ):
-                break
+    for directory in data_dir.rglob("partitions-*"):
+        while not is_checkpointed(directory):
+            assert time.monotonic() < deadline, directory
             time.sleep(0.1)
+
+
+def is_checkpointed(directory: Path) -> bool:
+    """The file may not be there yet: it is first written when something was flushed."""
+    checkpoint = directory / "recovery-point-offset-checkpoint"
+    if not checkpoint.exists():
+        return False
+    points = {
+        (name, int(partition)): int(offset)
+        for name, partition, offset in map(str.split, checkpoint.read_text().split("\n")[2:-1])
+    }
+    return all(
+        points.get((TOPIC, partition), -1)
+        >= int(max(directory.glob(f"{TOPIC}-{partition}/*.log")).stem)
+        for partition in range(len(ROWS))
+    )
 
 
 def missing(partition: int, read: Read) -> list[int]:
