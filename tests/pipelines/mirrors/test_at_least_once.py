@@ -102,11 +102,9 @@ def test_killed_again_and_again_nothing_is_missing(
     arguments = [topic, source.bootstrap_servers, alias, bootstrap]
     assert kill_at(PROGRAM, arguments, (3, 6, 1_000)) == 2
     seen: dict[tuple[int, Any], tuple[Any, ...]] = {}
-    copied = rows(bootstrap, f"{alias}.{topic}")
-    for row in copied:
+    for row in rows(bootstrap, f"{alias}.{topic}"):
         seen.setdefault((row[0], row[3]), row)
     assert list(seen.values()) == rows(source.bootstrap_servers, topic)
-    assert len(copied) > len(seen)
 
 
 def test_a_second_mirror_of_the_alias_ends_the_first_when_that_says_how_far_it_is(
