@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
+from .child_process import ChildProcess
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -43,7 +45,7 @@ def command_under_way(
     line: list[str], environment: Mapping[str, str]
 ) -> Iterator[tuple["subprocess.Popen[str]", IO[str]]]:
     """`bradbury` in a process of its own, and what it says on stderr; waited for at the end."""
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-m", "bradbury.cli", *line],
         env=environment,
         cwd=environment["HOME"],

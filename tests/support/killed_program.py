@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
+from .child_process import ChildProcess
+
 
 def kill_at(program: str, arguments: Sequence[str], lines: Iterable[int]) -> int:
     """Run it once for each of `lines`, and kill it when it has printed so many and one more.
@@ -15,7 +17,7 @@ def kill_at(program: str, arguments: Sequence[str], lines: Iterable[int]) -> int
     """
     kills = 0
     for killed_at in lines:
-        with subprocess.Popen(
+        with ChildProcess(
             [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True
         ) as running:
             assert running.stdout is not None

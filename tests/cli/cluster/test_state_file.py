@@ -21,6 +21,7 @@ from bradbury.discovery.state_file import (
     write_state,
 )
 from bradbury.protocol.errors import ConnectionFailed
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import Command
 
 
@@ -76,7 +77,7 @@ def test_a_later_version_may_add_fields(mine: ClusterState) -> None:
 
 
 def test_a_process_that_is_gone_or_another_with_its_id_is_stale(mine: ClusterState) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    with ChildProcess([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         started = start_time(child.pid)
         assert started is not None
         assert not state(child.pid, started).is_stale
@@ -87,7 +88,7 @@ def test_a_process_that_is_gone_or_another_with_its_id_is_stale(mine: ClusterSta
 
 
 def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with ChildProcess(["sleep", "60"]) as child:
         started = start_time(child.pid)
         assert started is not None
         assert not stop_process(child.pid, started + 1, DEFAULT_NAMESPACE)
@@ -98,7 +99,7 @@ def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
 
 
 def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: Command) -> None:
-    with subprocess.Popen(["sleep", "60"]) as left, subprocess.Popen(["sleep", "60"]) as other:
+    with ChildProcess(["sleep", "60"]) as left, ChildProcess(["sleep", "60"]) as other:
         below = dict(descendants_of(os.getpid()))
         assert {left.pid, other.pid} <= set(below)
         mine = (left.pid, below[left.pid]), (other.pid, below[other.pid] - 1)

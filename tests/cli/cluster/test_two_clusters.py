@@ -18,6 +18,7 @@ import pytest
 
 from bradbury.discovery.ray_connection import RAY_TOO_SLOW
 from bradbury.discovery.state_file import read_state, state_path
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import UP_TRIES, Command, Outcome
 from bradbury.tests.support.ray.hand_started_ray import hand_started_ray
 
@@ -150,7 +151,7 @@ def test_status_sees_what_python_brought_up_and_down_ends_it(
     process: Command, environment: dict[str, str], home: Path
 ) -> None:
     program = "import bradbury, sys; c = bradbury.up(port=0); print('up', flush=True); input()"
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-c", program],
         cwd=home,
         env=environment,

@@ -20,6 +20,7 @@ import pytest
 
 import bradbury
 from bradbury.discovery.state_file import ClusterState, read_state, state_path
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import Command
 from bradbury.tests.support.free_ports import UP_PORTS, free_ports
 
@@ -128,7 +129,7 @@ def test_what_was_produced_outlives_a_kill(process: Command, data_dir: str) -> N
 def test_a_cluster_in_the_foreground_ends_with_its_command(
     environment: dict[str, str], data_dir: str, number: int, code: int
 ) -> None:
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-m", "bradbury.cli", "up", *LOCAL, "--data-dir", data_dir],
         env=environment,
         stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import Command
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -95,7 +96,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_starts(
 @pytest.mark.long  # cluster/test_up_and_down.py interrupts an `up`
 @pytest.mark.usefixtures("no_java")
 def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[str, str]) -> None:
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-m", "bradbury.cli", "demo"],
         env=environment,
         stdout=subprocess.PIPE,

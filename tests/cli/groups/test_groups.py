@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 
 import bradbury
 from bradbury import LocalCluster
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import Command
 
 
@@ -191,7 +192,7 @@ def test_a_watch_ends_well_with_ctrl_c(
 ) -> None:
     command = [sys.executable, "-m", "bradbury.cli", "groups", "describe", group, "--watch"]
     command += ["--json", "--every", "0.2", "--bootstrap", bootstrap]
-    with subprocess.Popen(
+    with ChildProcess(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
@@ -209,7 +210,7 @@ def test_a_watch_on_a_terminal_draws_over_itself(
     terminal, theirs = pty.openpty()
     command = [sys.executable, "-m", "bradbury.cli", "groups", "describe", group, "--watch"]
     command += ["--every", "0.2", "--count", "3", "--bootstrap", bootstrap]
-    with subprocess.Popen(
+    with ChildProcess(
         command,
         env={**environment, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
         stdout=theirs,

@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from bradbury import LocalCluster
 from bradbury.cli.topics.produce_command import split_lines
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.command_line import Command
 
 
@@ -224,7 +225,7 @@ def test_ctrl_c_ends_consume_without_a_traceback(
     environment: dict[str, str], process: Command, topic: str
 ) -> None:
     process("produce", topic, stdin=b"first\n")
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-m", "bradbury.cli", "consume", topic, "--from-beginning"],
         env=environment,
         stdout=subprocess.PIPE,
@@ -241,7 +242,7 @@ def test_ctrl_c_ends_consume_without_a_traceback(
 def test_typed_lines_leave_before_the_input_ends(
     environment: dict[str, str], command: Command, topic: str
 ) -> None:
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-m", "bradbury.cli", "produce", topic],
         env=environment,
         stdin=subprocess.PIPE,

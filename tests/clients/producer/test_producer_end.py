@@ -14,6 +14,7 @@ import pytest
 
 import bradbury
 from bradbury.protocol.messages.produce import ProduceRequest
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.wire.scripted_broker import SILENCE, ScriptedBroker
 
 NewTopic = Callable[..., str]
@@ -158,7 +159,7 @@ def test_ctrl_c_ends_a_program_that_flushes_at_its_end() -> None:
     """
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, SILENCE)
-        with subprocess.Popen(
+        with ChildProcess(
             [sys.executable, "-c", textwrap.dedent(program), broker.address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import bradbury
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.committed_records import committed_records
 
 pytestmark = [pytest.mark.slow]
@@ -187,7 +188,7 @@ def test_a_flow_of_spark_is_killed_interrupted_and_goes_on(servers: str, folder:
     for start, number in ((0, signal.SIGKILL), (30, signal.SIGINT)):
         fly(servers, start, start + 30, "killed-flights")
         # A group, as a terminal has one: Ctrl-C reaches the JVM and its workers, too.
-        with subprocess.Popen(
+        with ChildProcess(
             words, stderr=subprocess.PIPE, text=True, start_new_session=True
         ) as running:
             lines_until(running, r"late: [1-9]\d* records? so far")
@@ -257,7 +258,7 @@ def test_the_example_of_ray_data_is_killed_and_goes_on(
 
     words = [sys.executable, str(ray_program), *command(folder, "scores.yaml", servers)[3:]]
     delays(0, 200)
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as running:
+    with ChildProcess(words, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         for line in running.stderr:
             if "so far" in line:

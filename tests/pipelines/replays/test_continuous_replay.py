@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bradbury
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.committed_records import committed_records
 
 NewTopic = Callable[..., str]
@@ -99,7 +100,7 @@ def test_ctrl_c_ends_the_command_with_what_it_has(
     send(bootstrap, topic, 0, 10)
     bradbury.load(topic, str(tmp_path), bootstrap_servers=bootstrap)
     command = [sys.executable, "-m", "bradbury.cli", "replay", str(tmp_path), "--to", again]
-    with Popen(
+    with ChildProcess(
         [*command, "--continuous", "--bootstrap", bootstrap], stderr=PIPE, text=True
     ) as running:
         try:

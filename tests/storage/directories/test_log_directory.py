@@ -20,6 +20,7 @@ from bradbury.storage.directories.partition_directory import (
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.disk.storage_failure import DataDirectoryError, DirectoryUnusable
 from bradbury.storage.log_config import LogConfig
+from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_file_count, read_all, remove_log
 
@@ -151,7 +152,7 @@ def test_the_lock_of_another_process_ends_with_it_even_by_kill(tmp_path: Path) -
         "sys.stdin.read()\n"
     )
     link = Path(__file__).resolve().parents[3] / ".path"
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
