@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ from ...clients.security.security_options import as_given
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ProducerFenced
 from . import mirror_positions
+from .look_pauses import LookPauses
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of
 from .worker_layout import WorkerLayout, mirror_producer, record_producer, share, worker_id
@@ -77,8 +79,19 @@ class MirrorWorker:
         """
         try:
             copier = self._ready(plan)
-            go = copier.copy if turn_s == math.inf else copier.follow
-            is_done = go(self._stop, _nothing, turn_s)
+            began = time.monotonic()
+            until = began + turn_s
+            is_done = copier.copy(self._stop, _nothing, turn_s)
+            pauses = LookPauses()
+            while turn_s < math.inf and not self._stop.is_set():
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    break
+                if is_done:
+                    pause_s = pauses.next_s(copier.commits, time.monotonic() - began)
+                    self._stop.wait(min(pause_s, left_s))
+                began = time.monotonic()
+                is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
         except BaseException:
             self._let_go()
             raise
@@ -100,8 +113,6 @@ class MirrorWorker:
 
     def _let_go(self) -> None:
         """What is open is aborted."""
-        if self._copier is not None:
-            self._copier.close_tail()
         self._copier = None
         for client in (self._source, self._target):
             if client is not None:
@@ -116,7 +127,6 @@ class MirrorWorker:
         if copier is None or plan.revision != self._revision or self._has_new(copier, plan):
             former, copier = copier, self._open()
             if former is not None:
-                former.close_tail()
                 copier.take_unsaid(former)
             self._copier = copier
         copier.targets = dict(plan.targets)
