@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from bradbury.protocol.errors import ProducerFenced
 from bradbury.tests.support.killed_program import kill_at
 from tests.pipelines.mirrors.mirror_scene import Continuous, rows, send, values
 
-_aliases = count()
 PROGRAM = """
 import sys
 import bradbury
@@ -31,25 +28,6 @@ bradbury.mirror(
 )
 print("done", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[bradbury.LocalCluster]:
-    with bradbury.local() as running:
-        yield running
-
-
-@pytest.fixture
-def alias() -> str:
-    return f"plain-{next(_aliases)}"
-
-
-@pytest.fixture
-def topic(source: bradbury.LocalCluster, alias: str) -> str:
-    name = f"flights-{alias}"
-    with source.admin() as admin:
-        admin.create_topic(name, 3)
-    return name
 
 
 @pytest.fixture

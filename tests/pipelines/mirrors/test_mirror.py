@@ -1,8 +1,7 @@
 """Are a source's records in the target once, whole, in order, whatever ended the mirrors before?"""
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,6 @@ from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.protocol.errors import ConnectionFailed, ProducerFenced
 from bradbury.tests.support.killed_program import kill_at
 from tests.pipelines.mirrors.mirror_scene import Continuous, rows, send, values
-
-_aliases = count()
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[bradbury.LocalCluster]:
-    with bradbury.local() as running:
-        yield running
-
-
-@pytest.fixture
-def alias() -> str:
-    return f"west-{next(_aliases)}"
-
-
-@pytest.fixture
-def topic(source: bradbury.LocalCluster, alias: str) -> str:
-    name = f"flights-{alias}"
-    with source.admin() as admin:
-        admin.create_topic(name, 3, configs={"retention.ms": "86400000"})
-    return name
 
 
 def test_records_are_what_they_were_and_batches_go_undecoded(
