@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -124,6 +124,26 @@ def replay(
                 wait_for_next()
     while sent:
         wait_for_next()
+    return report
+
+
+def replay_fetched(
+    fetched: Sequence[FetchedRecords], targets: Mapping[str, str], producer: Producer
+) -> ReplayReport:
+    """Copy what a BatchReader has returned, each partition to its own; returns as `replay` does.
+
+    targets: by the source's topic its name in the target.
+    """
+    report = ReplayReport()
+    sent: list[tuple[TopicPartition, Future[BatchMetadata]]] = []
+    for one in fetched:
+        key = one.state.topic_partition
+        limits = one.fetch_offset, one.next_offset
+        partitions = {key.partition: key.partition}
+        futures = _send(one, limits, targets[key.topic], producer, partitions, report)
+        sent += [(key, acknowledged) for acknowledged in futures]
+    for key, acknowledged in sent:
+        report.on_acknowledged(key, acknowledged.result())
     return report
 
 

@@ -34,6 +34,7 @@ class BatchReader:
     Args:
         ranges: by partition [start, end): record offsets. Where they are equal nothing is read.
         client: whose connections it reads by; without it, one of its own.
+        max_wait_ms: how long a broker that has nothing keeps a fetch.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class BatchReader:
         namespace: str | None = None,
         security: ClientSecurity | None = None,
         client: ClusterClient | None = None,
+        max_wait_ms: int | None = None,
     ) -> None:
         self._ends = {key: end for key, (start, end) in ranges.items() if start < end}
         self._client = client or ClusterClient(
@@ -52,12 +54,14 @@ class BatchReader:
             namespace=namespace,
             config=ClientConfig(client_id="bradbury-replay", security=security),
         )
+        if max_wait_ms is None:
+            # The next reader's requests come behind one that waits at the end of a partition.
+            max_wait_ms = 500 if client is None else SHARED_WAIT_MS
         self._fetcher = Fetcher(
             self._client,
             FetchConfig(
                 min_bytes=1,
-                # The next reader's requests come behind one that waits at the end of a partition.
-                max_wait_ms=500 if client is None else SHARED_WAIT_MS,
+                max_wait_ms=max_wait_ms,
                 max_bytes=FETCH_BYTES,
                 max_partition_bytes=PARTITION_BYTES,
                 isolation_level=isolation_level,

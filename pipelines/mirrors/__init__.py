@@ -5,8 +5,8 @@ background_mirror               the same in threads, of several clusters
 mirror_session                  its connections, and the loop
 actor_session, mirror_worker    the same with Ray actors, which copy; one of them
 worker_layout                   which workers there are, and that no former ones are left
-look_pauses                     how soon it looks for new records (pure)
 record_copier                   what is new, copied and committed with how far it is
+record_tail                     what comes behind it, by a fetch that waits at the source
 followed_topics                 topics that match, taken in as they come, without circles
 mirrored_topics                 which topics, under which names; made and grown in the target
 mirrored_groups, offset_syncs   consumer groups' offsets; by what they are translated

@@ -21,7 +21,6 @@ from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
 from . import mirror_positions
 from .followed_topics import FollowedTopics
-from .look_pauses import LookPauses
 from .mirror_positions import MirrorPosition
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .mirrored_groups import MirroredGroups
@@ -124,6 +123,7 @@ class MirrorSession:
         if self._copier is not None:
             self.progress = self._copier.progress
             self._worked_at = self._copier.worked_at or self._worked_at
+            self._copier.close_tail()
         for producer in (self.producer, self._records):
             if producer is not None:
                 producer.close(10)
@@ -141,21 +141,19 @@ class MirrorSession:
         copier = self.copier
         interval_s = self._settings.sync_groups_interval_s
         self.topics.look(must_find=not continuous)
-        looked_at = synced_at = began = time.monotonic()
-        turn_s = min(TOPICS_SECONDS, interval_s) if continuous else math.inf
-        is_done = copier.copy(stopped, on_progress, turn_s)
-        pauses = LookPauses()
-        while continuous:
-            pause_s = pauses.next_s(copier.commits, time.monotonic() - began)
-            if stopped.wait(pause_s if is_done else 0):
+        looked_at = synced_at = time.monotonic()
+        if not continuous:
+            copier.copy(stopped, on_progress, math.inf)
+        turn_s = min(TOPICS_SECONDS, interval_s)
+        while continuous and not stopped.is_set():
+            copier.follow(stopped, on_progress, turn_s)
+            if stopped.is_set():
                 break
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
                 self.topics.look()
                 looked_at = time.monotonic()
-            began = time.monotonic()
-            is_done = copier.copy(stopped, on_progress, turn_s)
             if time.monotonic() - synced_at > interval_s:
                 self._try_to_sync_groups()
                 synced_at = time.monotonic()

@@ -6,9 +6,9 @@ has left open, and reads how far its partitions are. So a turn may be repeated.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,12 +17,13 @@ from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import as_given
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import ProducerFenced
+from ...protocol.errors import ApplicationRecoverable, ProducerFenced
 from . import mirror_positions
-from .look_pauses import LookPauses
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of
 from .worker_layout import WorkerLayout, mirror_producer, record_producer, share, worker_id
+
+logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 10
 
@@ -78,26 +79,36 @@ class MirrorWorker:
             DataLoss, KafkaError, ConnectionFailed: as a mirror. The next turn begins anew.
         """
         try:
-            copier = self._ready(plan)
-            began = time.monotonic()
-            until = began + turn_s
-            is_done = copier.copy(self._stop, _nothing, turn_s)
-            pauses = LookPauses()
-            while turn_s < math.inf and not self._stop.is_set():
-                left_s = until - time.monotonic()
-                if left_s <= 0:
-                    break
-                if is_done:
-                    pause_s = pauses.next_s(copier.commits, time.monotonic() - began)
-                    self._stop.wait(min(pause_s, left_s))
-                began = time.monotonic()
-                is_done = copier.copy(self._stop, _nothing, max(0.0, until - time.monotonic()))
+            try:
+                return self._turn(plan, turn_s)
+            except ApplicationRecoverable as error:
+                if isinstance(error, ProducerFenced):
+                    raise
+                # Its transaction was ended by somebody else: by its time-out, or by a mirror that
+                # has begun meanwhile, which it hears of when it begins anew.
+                logger.warning("%r begins anew: %s", self, error)
+                self._begin_anew()
+                return self._turn(plan, turn_s)
         except BaseException:
             self._let_go()
             raise
+
+    def _turn(self, plan: MirrorPlan, turn_s: float) -> TurnReport:
+        copier = self._ready(plan)
+        go = copier.copy if turn_s == math.inf else copier.follow
+        is_done = go(self._stop, _nothing, turn_s)
         report = TurnReport(copier.progress, is_done and not self._stop.is_set())
         copier.progress = MirrorProgress()
         return report
+
+    def _begin_anew(self) -> None:
+        """With new clients, from where the target says; what is done of the turn counts."""
+        former = self._copier
+        self._let_go()
+        self._copier = self._open()
+        if former is not None:
+            self._copier.take_unsaid(former)
+            self._copier.progress = former.progress
 
     def stop(self) -> None:
         """End the turn that runs after its transaction, and those that follow at once."""
@@ -113,6 +124,8 @@ class MirrorWorker:
 
     def _let_go(self) -> None:
         """What is open is aborted."""
+        if self._copier is not None:
+            self._copier.close_tail()
         self._copier = None
         for client in (self._source, self._target):
             if client is not None:
@@ -127,6 +140,7 @@ class MirrorWorker:
         if copier is None or plan.revision != self._revision or self._has_new(copier, plan):
             former, copier = copier, self._open()
             if former is not None:
+                former.close_tail()
                 copier.take_unsaid(former)
             self._copier = copier
         copier.targets = dict(plan.targets)

@@ -13,14 +13,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from ...clients.admin.admin import Admin
-from ...clients.admin.replay import ReplayReport, replay
+from ...clients.admin.replay import ReplayReport, replay, replay_fetched
 from ...clients.producer.producer import Producer
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import OffsetOutOfRange, TransactionAbortable
@@ -32,6 +33,7 @@ from . import mirror_positions
 from .mirror_positions import MirrorPosition
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .offset_syncs import OffsetSync, OffsetSyncs
+from .record_tail import RecordTail, ranges_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +42,17 @@ FIRST_RECORDS: Final = 1_000
 """Of the first commit, as the size of records is not known yet."""
 SAY_SECONDS: Final = 5.0
 """So often is committed how far a mirror without transactions is."""
+LEAST_SECONDS: Final = 0.002
+"""Between two pieces of what comes."""
+LOOK_SECONDS: Final = 0.2
+"""Between looks, where what comes cannot be waited for."""
+STOP_SECONDS: Final = 0.2
+"""So soon it is seen that somebody says stop."""
 MOST_FAILURES: Final = 5
 """So many transactions in a row may be aborted before the mirror ends."""
+REPEATED: Final = "a transaction of the mirror failed, it is repeated: %s"
+
+T = TypeVar("T")
 
 
 class RecordCopier:
@@ -85,6 +96,13 @@ class RecordCopier:
         self._client = reading_client(
             settings.source, replace(settings.limits.fetch, security=settings.source_security)
         )
+        tailing = replace(
+            settings.limits.fetch,
+            security=settings.source_security,
+            client_id=f"{settings.limits.fetch.client_id}-tail",
+        )
+        self._tail_client = reading_client(settings.source, tailing)
+        self._tail: RecordTail | None = None
         self._topic = mirror_positions.positions_topic(settings.alias)
         self._ids: dict[str, str] = {}
         """Of the source's topics, as they were when the ranges were asked for."""
@@ -103,12 +121,15 @@ class RecordCopier:
 
         Returns what is to be copied; of one that leads, what was not known before.
         """
+        return self._repeat(self._say_what_is_filled)
+
+    def _say_what_is_filled(self) -> list[PartitionRange]:
         ranges = self._unknown_ranges() if self.leads else self._new_ranges()
         moved = [
             one for one in ranges if self.positions.offsets.get(one.topic_partition) != one.start
         ]
         if moved:
-            self._commit([one._replace(end=one.start) for one in moved])
+            self._commit([one._replace(end=one.start) for one in moved], _nothing)
             self.say_how_far()
         return ranges
 
@@ -118,19 +139,26 @@ class RecordCopier:
         Raises ProducerFenced: another mirror of this alias has begun.
         """
         unsaid = sorted(key for key in self._unsaid if key.topic in self.targets)
+        if unsaid:
+            self._repeat(partial(self._say, unsaid))
+        self._unsaid.clear()
+        self._said_at = time.monotonic()
+
+    def _say(self, partitions: Sequence[TopicPartition]) -> None:
+        with self._producer.transaction():
+            self._write_positions(self.positions, self.syncs, partitions)
+
+    def _repeat(self, attempt: Callable[[], T]) -> T:
+        """Until it is not aborted: of an aborted one nothing is there."""
         failures = 0
-        while unsaid:
+        while True:
             try:
-                with self._producer.transaction():
-                    self._write_positions(self.positions, self.syncs, unsaid)
-                break
+                return attempt()
             except TransactionAbortable as error:
                 failures += 1
                 if failures > MOST_FAILURES:
                     raise
-                logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
-        self._unsaid.clear()
-        self._said_at = time.monotonic()
+                logger.warning(REPEATED, error)
 
     def say_how_far_in_time(self) -> None:
         if time.monotonic() - self._said_at > SAY_SECONDS:
@@ -157,11 +185,14 @@ class RecordCopier:
         """Take back what was said of them, for everybody."""
         gone = [key for key in self.positions.offsets if key.topic in topics]
         if gone:
-            with self._producer.transaction():
-                mirror_positions.withdraw_positions(
-                    self._producer, self._topic, self._cluster, gone
-                )
+            self._repeat(partial(self._withdraw, gone))
             self.forget(topics)
+
+    def _withdraw(self, partitions: Sequence[TopicPartition]) -> None:
+        with self._producer.transaction():
+            mirror_positions.withdraw_positions(
+                self._producer, self._topic, self._cluster, partitions
+            )
 
     def copy(
         self,
@@ -188,36 +219,133 @@ class RecordCopier:
                 return False
             part = next_ranges(ranges, self._next_records)
             try:
-                report = self._commit(part)
+                report = self._commit(part, partial(self._replay, part))
             except (TransactionAbortable, OffsetOutOfRange) as error:
                 failures += 1
                 if failures > MOST_FAILURES:
                     raise
                 # Nothing of it is there; smaller, in case it took too long. Fenced ones end here.
                 # What retention took meanwhile, or a topic that was made again, is found now.
-                logger.warning("a transaction of the mirror failed, it is repeated: %s", error)
+                logger.warning(REPEATED, error)
                 self._next_records = max(1, self._next_records // 2)
                 ranges = self.say_what_is_filled()
                 continue
             failures = 0
-            self.say_how_far_in_time()
             self.worked_at = time.monotonic()
             ranges = [
                 one._replace(start=self.positions.offsets[one.topic_partition]) for one in ranges
             ]
             self._adapt(report, size_of(part))
-            before = self.progress
-            self.progress = MirrorProgress(
-                len(self.targets),
-                before.records + report.records,
-                before.batches + report.batches,
-                before.recoded + report.recoded,
-                before.bytes + report.bytes,
-                before.commits + 1,
-                size_of(ranges),
-            )
+            self._add(report, size_of(ranges))
             on_progress(self.progress)
+            self.say_how_far_in_time()
         return True
+
+    def _add(self, report: ReplayReport, behind: int) -> None:
+        before = self.progress
+        self.progress = MirrorProgress(
+            len(self.targets),
+            before.records + report.records,
+            before.batches + report.batches,
+            before.recoded + report.recoded,
+            before.bytes + report.bytes,
+            before.commits + 1,
+            behind,
+        )
+
+    # --- following -------------------------------------------------------------------------------
+
+    def follow(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        turn_s: float,
+    ) -> bool:
+        """Copy what there is and what comes within `turn_s`. Whether it has come to its end."""
+        until = time.monotonic() + turn_s
+        is_done = self._knows_all() or self.copy(stopped, on_progress, turn_s)
+        while is_done and not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
+            if not self._copy_what_comes(stopped, on_progress, until):
+                # What it is, a look says; if that is well, what comes is waited for again.
+                stopped.wait(min(LOOK_SECONDS, left_s))
+                left_s = max(0.0, until - time.monotonic())
+                is_done = self.copy(stopped, on_progress, left_s)
+        return is_done
+
+    def _knows_all(self) -> bool:
+        """Whether what comes is waited for already, in every partition."""
+        return self._tail is not None and self._tail.positions == self._ends()
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """How far each is that is copied here; -1 where that is not known yet."""
+        known = self.positions.offsets
+        return {
+            key: known.get(key, -1)
+            for topic, count in self.partitions.items()
+            if topic in self.targets
+            for key in (TopicPartition(topic, number) for number in range(count))
+            if self._is_mine(key)
+        }
+
+    def _copy_what_comes(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[MirrorProgress], None],
+        until: float,
+    ) -> bool:
+        """Until then. False: a look has to be taken."""
+        try:
+            tail = self._open_tail()
+            if tail is None:
+                return False
+            while not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
+                fetched = tail.take(min(left_s, STOP_SECONDS))
+                began = self.worked_at = time.monotonic()
+                if began - self._said_at > SAY_SECONDS:
+                    if self._are_made_again({key.topic for key in tail.positions}):
+                        self.close_tail()
+                        return False
+                    self.say_how_far()
+                if not fetched:
+                    continue
+                part = ranges_of(fetched)
+                send = partial(replay_fetched, fetched, self.targets)
+                self._add(self._commit(part, send, is_tail=True), 0)
+                on_progress(self.progress)
+                # Never at work for more than half of the time, however small what comes is.
+                stopped.wait(max(LEAST_SECONDS, time.monotonic() - began))
+        except (TransactionAbortable, OffsetOutOfRange) as error:
+            logger.info("what comes is looked for again: %s", error)
+            self.close_tail()
+            return False
+        except BaseException:
+            self.close_tail()
+            raise
+        return True
+
+    def _open_tail(self) -> RecordTail | None:
+        """None: it is not known everywhere where it would begin, or something is to be skipped."""
+        ends = self._ends()
+        if self._tail is not None and self._tail.positions != ends:
+            self.close_tail()
+        if self._tail is None:
+            if not ends or -1 in ends.values() or self._has_skips(ends):
+                return None
+            self._tail = RecordTail(self._tail_client, ends)
+        return self._tail
+
+    def _has_skips(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return any(
+            ends[key] < skip.source_end
+            for key, skips in self._skips.items()
+            if key in ends
+            for skip in skips
+        )
+
+    def close_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
 
     def _adapt(self, report: ReplayReport, offsets: int) -> None:
         """As many offsets in the next transaction as COMMIT_BYTES have, by what was seen: also
@@ -299,21 +427,36 @@ class RecordCopier:
         described = self._from.describe_topics(sorted(self.targets))
         return {each.name: str(each.topic_id) for each in described}
 
-    def _commit(self, part: Sequence[PartitionRange]) -> ReplayReport:
-        """One transaction: these records, and that they are there. Or the records alone."""
+    def _are_made_again(self, topics: Iterable[str]) -> bool:
+        """Whether one of them is not the topic any more that it was at the last look."""
+        now = self._topic_ids()
+        return any(now.get(topic) != self._ids[topic] for topic in topics)
+
+    def _commit(
+        self,
+        part: Sequence[PartitionRange],
+        send: Callable[[Producer], ReplayReport],
+        *,
+        is_tail: bool = False,
+    ) -> ReplayReport:
+        """One transaction: the records that `send` sends, and that they are there. Or they alone.
+
+        Raises TransactionAbortable: nothing of it counts.
+        """
         self.commits += 1
         after = self.positions.after(part, self._ids)
         copied = [one.topic_partition for one in part]
         with self._producer.transaction() if self._records is None else nullcontext():
-            total = self._replay(part, self._records or self._producer)
+            total = send(self._records or self._producer)
             syncs = {**self.syncs, **self._synced(part, total)}
             if self._records is None:
                 self._write_positions(after, syncs, copied)
-            now = self._topic_ids()
-            topics = {one.topic for one in part}
-            if any(now.get(topic) != self._ids[topic] for topic in topics):
+            topics = sorted({one.topic for one in part})
+            # What comes without transactions is looked at before it is said (_copy_what_comes).
+            is_looked_at = is_tail and self._records is not None
+            if not is_looked_at and self._are_made_again(topics):
                 raise TransactionAbortable(
-                    f"one of {', '.join(sorted(topics))} was made again while it was copied"
+                    f"one of {', '.join(topics)} was made again while it was copied"
                 )
         self.positions, self.syncs = after, syncs
         if self._records is not None:
@@ -379,6 +522,10 @@ class RecordCopier:
                 before = self.syncs.get(one.topic_partition, OffsetSyncs())
                 synced[one.topic_partition] = before.after(piece)
         return synced
+
+
+def _nothing(_: Producer) -> ReplayReport:
+    return ReplayReport()
 
 
 def size_of(ranges: Sequence[PartitionRange]) -> int:

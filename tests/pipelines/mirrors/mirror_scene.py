@@ -63,6 +63,7 @@ class Continuous:
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._records = 0
+        self._has_ended = False
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(topics, source, options))
 
@@ -78,6 +79,9 @@ class Continuous:
             )
         except Exception as error:
             self.failure = error
+        with self._moved:
+            self._has_ended = True
+            self._moved.notify_all()
 
     def _on_progress(self, progress: MirrorProgress) -> None:
         with self._moved:
@@ -86,7 +90,8 @@ class Continuous:
 
     def wait_for(self, records: int) -> None:
         with self._moved:
-            assert self._moved.wait_for(lambda: self._records >= records, 60), self.failure
+            self._moved.wait_for(lambda: self._records >= records or self._has_ended, 60)
+            assert self._records >= records, self.failure
 
     def __enter__(self) -> "Continuous":
         self._thread.start()

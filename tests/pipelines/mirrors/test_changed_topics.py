@@ -9,7 +9,8 @@ import pytest
 
 import bradbury
 from bradbury.pipelines.mirrors.mirror_settings import MirrorFailed
-from bradbury.pipelines.ranges.partition_range import DataLoss
+from bradbury.pipelines.mirrors.record_copier import RecordCopier
+from bradbury.pipelines.ranges.partition_range import DataLoss, PartitionRange
 from bradbury.protocol.errors import KafkaError
 
 _numbers = count()
@@ -119,6 +120,34 @@ def test_a_topic_made_again_is_a_loss_or_copied_behind_the_former_one_whole(
         0: [*range(10), *range(100, 105)],
         1: [*range(10), *range(200, 220)],
     }
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_topic_may_be_made_again_between_a_look_and_what_is_said_of_it(
+    source: str,
+    bootstrap: str,
+    topic: str,
+    exactly_once: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send(source, topic, 0, range(10))
+    options = {"exactly_once": exactly_once, "fail_on_data_loss": False}
+    look = RecordCopier._new_ranges
+    looks = []
+
+    def made_again_after_the_first(copier: RecordCopier) -> list[PartitionRange]:
+        found = look(copier)
+        looks.append(found)
+        if len(looks) == 1:
+            delete(source, topic)
+            make(source, topic)
+            send(source, topic, 0, range(100, 105))
+        return found
+
+    monkeypatch.setattr(RecordCopier, "_new_ranges", made_again_after_the_first)
+    assert mirror(topic, source, bootstrap, **options).records == 5
+    assert len(looks) > 1
+    assert values(bootstrap, f"{topic}.{topic}") == {0: [*range(100, 105)]}
 
 
 def test_a_topic_made_again_while_it_is_copied_is_a_loss(

@@ -1,0 +1,66 @@
+"""What comes in a mirror's source from now on: one fetch that waits there, of all its partitions.
+
+A look (record_copier) asks for the ends of all partitions before it fetches. Where everything was
+copied, records come sooner and cost fewer requests by a fetch that the brokers answer when they
+have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...clients.fetch.batch_reader import BatchReader
+from ...clients.fetch.fetch_state import FetchedRecords
+from ...clients.wire.cluster_client import ClusterClient
+from ...clients.wire.record_metadata import TopicPartition
+from ..ranges.partition_range import PartitionRange
+
+WAIT_MS: Final = 500
+"""How long a broker keeps a fetch for which it has nothing yet."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of one piece, about."""
+_NO_END: Final = 2**63 - 1
+
+
+class RecordTail:
+    """Used by one thread. positions: from where it reads on.
+
+    client: has to be its own: other requests on its connections would wait behind the fetch.
+    """
+
+    def __init__(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
+        self.positions = dict(positions)
+        self._reader = BatchReader(
+            {key: (offset, _NO_END) for key, offset in positions.items()},
+            client=client,
+            max_wait_ms=WAIT_MS,
+        )
+
+    def take(self, timeout_s: float) -> list[FetchedRecords]:
+        """What there is, as soon as there is something; nothing after `timeout_s`.
+
+        Raises what BatchReader does.
+        """
+        found: list[FetchedRecords] = []
+        size = 0
+        fetched = self._reader.read(int(timeout_s * 1000))
+        while fetched is not None:
+            self.positions[fetched.state.topic_partition] = fetched.next_offset
+            found.append(fetched)
+            size += len(fetched.records)
+            fetched = self._reader.read(0) if size < MOST_BYTES else None
+        return found
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def ranges_of(fetched: list[FetchedRecords]) -> list[PartitionRange]:
+    """What was fetched, a range for each partition."""
+    ranges: dict[TopicPartition, PartitionRange] = {}
+    for one in fetched:
+        key = one.state.topic_partition
+        before = ranges.get(key, PartitionRange(*key, one.fetch_offset, one.fetch_offset))
+        ranges[key] = before._replace(end=one.next_offset)
+    return list(ranges.values())
