@@ -33,9 +33,12 @@ def admin(cluster: bradbury.LocalCluster) -> Iterator[bradbury.Admin]:
 
 
 def replicas(cluster: bradbury.LocalCluster, topic: str) -> list[int]:
-    """The replicas of partition 0, as librdkafka sees them."""
+    """The replicas of partition 0, as librdkafka sees them; none at a node that knows no such topic
+    yet.
+    """
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    return list(client.list_topics(topic, timeout=10).topics[topic].partitions[0].replicas)
+    partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
+    return list(partitions[0].replicas) if partitions else []
 
 
 def leader(admin: bradbury.Admin, topic: str) -> int:
