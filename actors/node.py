@@ -207,7 +207,7 @@ class Node:
         self.controller = controller
         self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()
-        self._incarnation = secrets.token_hex(8)
+        self.incarnation = secrets.token_hex(8)
         self.image = MetadataImage()
         self._departed = DepartedNodes()
         self.node_id = -1
@@ -239,7 +239,7 @@ class Node:
         self.is_open = False
         """Whether it has its directories and its port."""
         self._driver = driver = TwoClockDriver(self.now_ms)
-        life = Life(self._incarnation, config.server.broker.broker_session_timeout_ms)
+        life = Life(self.incarnation, config.server.broker.broker_session_timeout_ms)
         self._lifecycle = NodeLifecycle(life, driver.effects)
         driver.on_awaited(AskController, lambda effect: self.controller.ask(effect.call))
         driver.on_awaited(StoreIdentity, self._store_identity)
@@ -388,7 +388,7 @@ class Node:
         directory, config = self._directory, self._node_config
         return NodeRegistration(
             directory_id=directory.identity.directory_id,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             roles=config.roles,
             host=self.advertised_host,
             port=self.socket_server.port,
@@ -413,7 +413,7 @@ class Node:
             return True
         self._lifecycle.stop()  # or this node would register again
         try:
-            await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self._incarnation)))
+            await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self.incarnation)))
         except (NotController, ConnectionFailed, TimeoutError):
             return False
         except KafkaError:

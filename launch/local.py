@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 DataDirectories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 START_SECONDS = 60.0
+LOOK_SECONDS = 0.005
 # No other process is about to join a group, so its first member need not wait.
 DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
 
@@ -141,6 +142,7 @@ class LocalCluster:
             await node.open()
             self.nodes[index] = node
             await node.join()
+            await self._until_known(node)
 
         self._ending.pop(index, None)
         self._call(start(), START_SECONDS)
@@ -196,6 +198,13 @@ class LocalCluster:
             await node.open()
         await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
+        for node in self.nodes:
+            await self._until_known(node)
+
+    async def _until_known(self, node: Node) -> None:
+        """Whichever node a client asks, it is told of this one, as long as that runs."""
+        while node.is_open and not all(_knows(each, node) for each in self.nodes if each.is_open):
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _make_node(self, index: int) -> Node:
         assert self.controller is not None
@@ -254,6 +263,12 @@ class LocalCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _knows(node: Node, other: Node) -> bool:
+    """As it runs now: in its present incarnation, and unfenced."""
+    known = node.image.nodes.get(other.node_id)
+    return known is not None and not known.fenced and known.incarnation == other.incarnation
+
+
 def local(
     data_dir: DataDirectories | None = None,
     *,
@@ -262,7 +277,8 @@ def local(
     nodes: int = 1,
     config: Mapping[str, Any] | None = None,
 ) -> LocalCluster:
-    """Start a cluster of `nodes` nodes in this process and return when it serves.
+    """Start a cluster of `nodes` nodes in this process and return when it serves, and all its nodes
+    know each other.
 
     Args:
         data_dir: kept when given; else a temporary directory that `close` removes. Several, on
