@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -18,41 +14,10 @@ import bradbury
 from bradbury.cli.main import run
 from bradbury.discovery.state_file import CLIENT_CONFIG_VARIABLE
 from bradbury.protocol.errors import AuthenticationFailed, ConnectionFailed, InvalidConfig
-from tests.live.security.token_issuer import Issuer, config
+from tests.live.security.token_issuer import Issuer, TokenEndpoint, config, token_endpoint
 
 OAUTH: Any = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
 CREDENTIALS = "sasl_oauthbearer_client_credentials_client"
-
-
-class Endpoint(ThreadingHTTPServer):
-    """Gives tokens to a client that knows the secret; `asked` has what it was asked with."""
-
-    def __init__(self, issuer: Issuer) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.issuer = issuer
-        self.asked: list[dict[str, list[str]]] = []
-        self.status = 200
-        self.url = f"http://127.0.0.1:{self.server_port}/token"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.server.asked.append(form)
-        who = base64.b64encode(b"etl:s3:cret").decode()
-        known = self.headers["Authorization"] == f"Basic {who}"
-        token = self.server.issuer.token("etl-job")
-        answer = {"access_token": token, "expires_in": 600, "token_type": "Bearer"}
-        content = json.dumps(answer).encode()
-        self.send_response(self.server.status if known else 401)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on the terminal of the tests."""
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +37,9 @@ def servers(cluster: bradbury.LocalCluster) -> str:
 
 
 @pytest.fixture
-def endpoint(issuer: Issuer) -> Iterator[Endpoint]:
-    with Endpoint(issuer) as endpoint:
-        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+def endpoint(issuer: Issuer) -> Iterator[TokenEndpoint]:
+    with token_endpoint(issuer) as endpoint:
         yield endpoint
-        endpoint.shutdown()
 
 
 def principals(cluster: bradbury.LocalCluster) -> set[str]:
@@ -207,7 +170,7 @@ def test_a_file_is_read_again_for_every_connection(
 
 
 def test_an_endpoint_is_asked_by_client_credentials_and_not_for_every_connection(
-    cluster: bradbury.LocalCluster, servers: str, endpoint: Endpoint
+    cluster: bradbury.LocalCluster, servers: str, endpoint: TokenEndpoint
 ) -> None:
     jaas = (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
@@ -233,7 +196,7 @@ def test_an_endpoint_is_asked_by_client_credentials_and_not_for_every_connection
 
 
 def test_an_endpoint_that_refuses_ends_it_and_one_that_is_ill_may_get_well(
-    servers: str, endpoint: Endpoint
+    servers: str, endpoint: TokenEndpoint
 ) -> None:
     def admin(url: str, secret: str) -> bradbury.Admin:
         settings: Any = {f"{CREDENTIALS}_id": "etl", f"{CREDENTIALS}_secret": secret, **OAUTH}

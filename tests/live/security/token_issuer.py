@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 ISSUER, AUDIENCE = "https://issuer.example", "logs"
+CLIENT, SECRET = "etl", "s3:cret"
 
 
 class Issuer:
@@ -39,3 +46,42 @@ def config(issuer: Issuer, **more: str) -> dict[str, str]:
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         **more,
     }
+
+
+@contextmanager
+def token_endpoint(issuer: Issuer) -> Iterator[TokenEndpoint]:
+    with TokenEndpoint(issuer) as endpoint:
+        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+        yield endpoint
+        endpoint.shutdown()
+
+
+class TokenEndpoint(ThreadingHTTPServer):
+    """Gives tokens to the client CLIENT that knows SECRET; `asked` has what it was asked with."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.issuer = issuer
+        self.asked: list[dict[str, list[str]]] = []
+        self.status = 200
+        self.url = f"http://127.0.0.1:{self.server_port}/token"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: TokenEndpoint
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.asked.append(form)
+        who = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        known = self.headers["Authorization"] == f"Basic {who}"
+        token = self.server.issuer.token("etl-job")
+        answer = {"access_token": token, "expires_in": 600, "token_type": "Bearer"}
+        content = json.dumps(answer).encode()
+        self.send_response(self.server.status if known else 401)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on the terminal of the tests."""
