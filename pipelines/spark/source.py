@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from ...clients.security.security_options import ClientSecurity
 from .options.spark_options import ReadOptions, WriteOptions
 from .reading.batch_query import BatchQueryReader, PushdownBatchReader
+from .tasks import worker
 from .tasks.arrow import check_projection, row_schema
 from .tasks.spark_failure import errors_in_one_line
 
@@ -57,11 +58,13 @@ class BradburyDataSource(DataSource):
 
     @errors_in_one_line()
     def schema(self) -> StructType:
+        worker.freeze_if_kept()
         options = ReadOptions.parse(self._given(), streaming=True, check_mode=False)
         return row_schema(include_headers=options.include_headers)
 
     @errors_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
+        worker.freeze_if_kept()
         check_projection(schema)
         options = self._read_options(streaming=False)
         kind = PushdownBatchReader if _PUSHDOWN_MODULE in sys.modules else BatchQueryReader
@@ -80,6 +83,7 @@ class BradburyDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .writing.sink import BatchWriter
 
+        worker.freeze_if_kept()
         if overwrite:
             raise ValueError(
                 "Save mode Overwrite is not allowed: a topic is only ever appended to. "
@@ -96,6 +100,7 @@ class BradburyDataSource(DataSource):
         """`overwrite` is output mode complete: results are appended, as by Spark's own sink."""
         from .writing.sink import StreamWriter
 
+        worker.freeze_if_kept()  # each batch is planned, and committed, by a call of this
         return StreamWriter(self._write_options(schema, streaming=True))
 
     def _given(self) -> dict[str, str]:

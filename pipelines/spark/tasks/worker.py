@@ -6,14 +6,15 @@ What always holds:
     connections, and a worker runs tasks of any number.
 
 Spark runs a full garbage collection after every call of a Python worker; with pandas and pyarrow
-loaded that is 25-35 ms of CPU a task, more than most tasks themselves take. `freeze` moves all that
-is loaded out of its sight.
+loaded that is 25-35 ms of CPU a task, more than most tasks themselves take, and as much for each
+process that plans or commits a micro-batch. `freeze` moves all that is loaded out of its sight.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,8 @@ MAX_TRANSACTIONAL: Final = 8
 ABORT_SECONDS: Final = 5.0
 """How long a producer that is closed tries to abort what it has open; else who takes over does."""
 
-_frozen: bool | None = None
+_frozen: tuple[bool, int] | None = None
+_is_kept = False
 _producers: dict[tuple[int, str | None, tuple[tuple[str, Any], ...]], Producer] = {}
 _transactional: dict[tuple[int, str | None, str], KeptProducer] = {}
 
@@ -52,14 +54,25 @@ class KeptProducer:
 def freeze() -> None:
     """Keep everything loaded so far out of garbage collections.
 
-    Once a process, and again when the compiled kernels have come: they are many objects. Any
-    other call is free.
+    Once a process, and again when the compiled kernels or more modules have come: they are many
+    objects. Any other call is free.
     """
     global _frozen
-    if _frozen is not kernels_ready():
-        _frozen = kernels_ready()
+    loaded = kernels_ready(), len(sys.modules)
+    if _frozen != loaded:
+        _frozen = loaded
         gc.collect()
         gc.freeze()
+
+
+def freeze_if_kept() -> None:
+    """The same for what plans and commits queries, whose answer Spark waits for: from the second
+    call of a process on, when it is known to be kept and most is loaded.
+    """
+    global _is_kept
+    if _is_kept:
+        freeze()
+    _is_kept = True
 
 
 def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:

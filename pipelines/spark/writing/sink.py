@@ -103,6 +103,7 @@ class BatchWriter(DataSourceArrowWriter):
     @errors_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """What the messages name is in the log; at least once there is nothing more to do."""
+        worker.freeze_if_kept()  # foreachBatch commits each of its batches by a call of this
         if self._options.exactly_once:
             record_batch(self._options, messages)
 
