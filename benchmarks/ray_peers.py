@@ -6,7 +6,8 @@
 One broker (bradbury.local) and one Ray, both on this machine; records have 100 B, in 2 partitions.
 In turn, so many rounds, the first only warms up; a ratio is that of the medians, rows a second:
 
-    read     read_topic of all columns, of `value` alone, and ray.data.read_kafka of fewer rows
+    read     read_topic of all columns and of `value` alone, from the broker and from its files, and
+             ray.data.read_kafka of fewer rows
     source   a Dataset of Arrow blocks that are in memory: the most that Ray Data takes
     write    write_topic exactly once and at least once, and Dataset.write_kafka of fewer rows
 """
@@ -117,6 +118,8 @@ def contests(servers: str, rows: int, peer_rows: int) -> dict[str, Callable[[], 
     return {
         "read_topic": read,
         "read_topic, value": lambda: read(columns=["value"]),
+        "read_topic, local files": lambda: read(local_files=True),
+        "read_topic, local files, value": lambda: read(local_files=True, columns=["value"]),
         "read_kafka": read_kafka,
         "in memory": lambda: drained(
             ray.data.read_datasource(InMemory(rows), override_num_blocks=TASKS)
@@ -171,8 +174,9 @@ def main() -> None:
             ratio,
             "" if goal is None else f"{goal:.0f}x",
         )
-    share = medians["read_topic"] / medians["in memory"]
-    table.add_row("read_topic / in memory", f"{share:.0%}", "", "", "", "60 %")
+    for name in ("read_topic", "read_topic, local files"):
+        share = medians[name] / medians["in memory"]
+        table.add_row(f"{name} / in memory", f"{share:.0%}", "", "", "", "60 %")
     Console().print(table)
     if options.json is not None:
         options.json.write_text(json.dumps(rates, indent=1))
