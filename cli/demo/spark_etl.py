@@ -30,8 +30,9 @@ from .delivery_check import Delays
 from .log_steps import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from ...clients.admin.admin import Admin
 
@@ -43,7 +44,10 @@ MICRO_BATCHES = 3
 MOST_CORES = 2
 MOST_EXECUTORS = 4
 EXECUTOR_MEMORY = "1g"
-SCHEMA = "row LONG, carrier STRING, origin STRING, month INT, arr_delay INT"
+SCHEMA = (
+    "partition INT, "
+    "value STRUCT<row: BIGINT, carrier: STRING, origin: STRING, month: INT, arr_delay: INT>"
+)
 
 Result = dict[tuple[str, int], tuple[int, float | None]]
 """(origin, month) -> flights, mean arrival delay in minutes."""
@@ -147,7 +151,7 @@ def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
     """The batch job: delays to Parquet and to topic `delays`; what else it counts on the way."""
     from pyspark.sql import functions as f
 
-    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC).load())
+    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC))
     # The log is read once, for all questions.
     summed = (
         flights.groupBy("carrier", "partition", "origin", "month")
@@ -199,7 +203,6 @@ def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> Streamin
         .option("batchRows", str(rows))
         # A share for each partition is rounded down, and what is left would be a separate batch.
         .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
-        .load()
     )
     late = _parsed(source).where(f.col("arr_delay") >= LATE_MINUTES)
     return (
@@ -289,11 +292,10 @@ def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]
     )
 
 
-def _parsed(records: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    value = f.from_json(f.col("value").cast("string"), SCHEMA)
-    return records.select("partition", value.alias("flight")).select("partition", "flight.*")
+def _parsed(source: DataFrameReader | DataStreamReader) -> DataFrame:
+    """The source decodes the values, which takes a fifth of the time of `from_json` here."""
+    rows = source.option("valueDecoder", "json").schema(SCHEMA).load()
+    return rows.select("partition", "value.*")
 
 
 def _records(delays: DataFrame) -> DataFrame:

@@ -14,7 +14,8 @@ the decoder says which it is. A null value (a tombstone) is null, with arrow no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -93,30 +94,10 @@ class ValueDecoder:
         """`table`, with its column `value` decoded. Without that column it stays as it is."""
         if "value" not in table.column_names or self._decoder == "raw":
             return table
-        values = decoded.values
-        try:
-            if self._decoder == "arrow":
-                return _with_streams(table, values)
-            if self._decoder == "utf8":
-                column = values.cast(pa.string())
-            elif self._decoder == "json":
-                assert self._schema is not None
-                column = _json(values, self._schema)
-            elif self._of_schema is not None:
-                column = self._of_schema.decode(values)
-            else:
-                assert callable(self._decoder)
-                column = self._decoder(values)
-        except NotOfSchema as error:
-            raise UndecodableValue(
-                f"the value of {decoded.topic}-{decoded.partition} at offset "
-                f"{decoded.offsets[error.place]} is not {self._decoder}: {error}"
-            ) from error
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise UndecodableValue(
-                f"a value of {decoded.topic}-{decoded.partition} between the offsets "
-                f"{decoded.offsets[0]} and {decoded.offsets[-1]} is not {self._decoder}: {error}"
-            ) from error
+        if self._decoder == "arrow":
+            with _named(self._decoder, decoded):
+                return _with_streams(table, decoded.values)
+        column = self.column(decoded)
         if len(column) != len(table):
             raise ValueError(
                 f"value_decoder has made {len(column)} rows of {len(table)} values; it must return "
@@ -124,6 +105,44 @@ class ValueDecoder:
             )
         place = table.column_names.index("value")
         return table.set_column(place, "value", column)
+
+    def column(self, decoded: DecodedBatches) -> pa.Array:
+        """The values, decoded; not of the decoder `arrow`, whose values have several rows.
+
+        Raises:
+            UndecodableValue: one cannot be.
+        """
+        values = decoded.values
+        with _named(self._decoder, decoded):
+            match self._decoder:
+                case "raw":
+                    return values
+                case "utf8":
+                    return values.cast(pa.string())
+                case "json":
+                    assert self._schema is not None
+                    return _json(values, self._schema)
+            if self._of_schema is not None:
+                return self._of_schema.decode(values)
+            assert callable(self._decoder)
+            return self._decoder(values)
+
+
+@contextmanager
+def _named(decoder: str | Decoder, decoded: DecodedBatches) -> Iterator[None]:
+    """What cannot be decoded, by its place in the log."""
+    try:
+        yield
+    except NotOfSchema as error:
+        raise UndecodableValue(
+            f"the value of {decoded.topic}-{decoded.partition} at offset "
+            f"{decoded.offsets[error.place]} is not {decoder}: {error}"
+        ) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UndecodableValue(
+            f"a value of {decoded.topic}-{decoded.partition} between the offsets "
+            f"{decoded.offsets[0]} and {decoded.offsets[-1]} is not {decoder}: {error}"
+        ) from error
 
 
 def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:

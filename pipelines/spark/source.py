@@ -60,13 +60,15 @@ class BradburyDataSource(DataSource):
     def schema(self) -> StructType:
         worker.freeze_if_kept()
         options = ReadOptions.parse(self._given(), streaming=True, check_mode=False)
-        return row_schema(include_headers=options.include_headers)
+        return row_schema(
+            include_headers=options.include_headers, value_decoder=options.value_decoder
+        )
 
     @errors_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         worker.freeze_if_kept()
-        check_projection(schema)
         options = self._read_options(streaming=False)
+        check_projection(schema, options.value_decoder)
         kind = PushdownBatchReader if _PUSHDOWN_MODULE in sys.modules else BatchQueryReader
         return kind(schema, options)
 
@@ -74,8 +76,9 @@ class BradburyDataSource(DataSource):
         from .reading.stream_reader import RefusedStream, StreamReader
 
         try:
-            check_projection(schema)
-            return StreamReader(schema, self._read_options(streaming=True))
+            options = self._read_options(streaming=True)
+            check_projection(schema, options.value_decoder)
+            return StreamReader(schema, options)
         except ValueError as error:
             return RefusedStream(error)
 

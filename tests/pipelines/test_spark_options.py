@@ -103,12 +103,14 @@ def test_numbers_flags_and_durations_are_converted() -> None:
         minPartitions="7",
         maxRecordsPerPartition="100",
         batchRows="500",
+        valueDecoder="JSON",
         kafkaConsumer_pollTimeoutMs="9",
         fetchOffset_numRetries="0",
     )
     assert (options.fail_on_data_loss, options.include_headers) == (False, True)
     assert options.max_trigger_delay_ms == 7_200_000
     assert (options.min_partitions, options.max_records_per_partition) == (7, 100)
+    assert options.value_decoder == "json"
     assert (options.batch_rows, options.poll_timeout_ms, options.retry_count) == (500, 9, 0)
 
 
@@ -218,6 +220,7 @@ REFUSED_IN_ANY_READ = [
     ({"minPartitions": "many"}, "whole number"),
     ({"maxRecordsPerPartition": "0"}, "at least 1"),
     ({"batchRows": "0"}, "at least 1"),
+    ({"valueDecoder": "avro"}, "must be 'raw', 'utf8', 'json', not 'avro'"),
     ({"failOnDataLoss": "maybe"}, "'true' or 'false'"),
     ({"maxTriggerDelay": "soon"}, "a duration such as '15m'"),
     ({"startingOffsets": "now"}, "must be JSON"),

@@ -56,6 +56,7 @@ READ_NAMES: Final = {
     "fetchoffset.retryintervalms",
     "batchrows",
     "localfiles",
+    "valuedecoder",
 }
 WRITE_NAMES: Final = {"topic", "includeheaders"}
 SPARK_NAMES: Final = {"path", "checkpointlocation", "queryname", "recursivefilelookup"}

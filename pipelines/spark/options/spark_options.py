@@ -2,7 +2,7 @@
 
 Names are case-insensitive, values are text; `ReadOptions.parse` and `WriteOptions.parse` give typed
 values or one sentence on what is wrong. Precedence: startingTimestamp, startingOffsetsByTimestamp,
-startingOffsets; the same for ending. Ours in addition: batchRows.
+startingOffsets; the same for ending. Ours in addition: batchRows, localFiles, valueDecoder.
 
 What always holds:
     both are values without pyspark in them: they travel to executors by pickle.
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 EARLIEST: Final = -2
 LATEST: Final = -1
 DEFAULT_BATCH_ROWS: Final = 20_000
+VALUE_DECODERS: Final = ("raw", "utf8", "json")
 NETWORK_TIMEOUT_MS: Final = 120_000
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
 """What brokers allow at most (transaction.max.timeout.ms): a task computes while it writes."""
@@ -114,6 +115,7 @@ class ReadOptions:
     max_trigger_delay_ms: how long min_offsets_per_trigger may hold a batch back.
     commit_group: the group in which a stream's offsets are shown.
     batch_rows: most rows of one Arrow batch.
+    value_decoder: one of VALUE_DECODERS: values stay as they are, or become text or structs.
     """
 
     bootstrap: str | None
@@ -133,6 +135,7 @@ class ReadOptions:
     retry_count: int = 3
     retry_interval_ms: int = 10
     batch_rows: int = DEFAULT_BATCH_ROWS
+    value_decoder: str = VALUE_DECODERS[0]
     fetch: FetchOptions = SPARK_FETCH
 
     @property
@@ -219,6 +222,7 @@ class ReadOptions:
                 number(given, "fetchoffset.retryintervalms", "fetchOffset.retryIntervalMs", 0), 10
             ),
             batch_rows=number(given, "batchrows", "batchRows", 1) or DEFAULT_BATCH_ROWS,
+            value_decoder=_value_decoder(given),
             fetch=fetch,
         )
 
@@ -560,6 +564,15 @@ def _is_integer(value: object) -> bool:
 
 def _is_partition(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _value_decoder(given: Mapping[str, str]) -> str:
+    name = given.get("valuedecoder", VALUE_DECODERS[0]).strip().lower()
+    if name not in VALUE_DECODERS:
+        raise ValueError(
+            f"option 'valueDecoder' must be {', '.join(map(repr, VALUE_DECODERS))}, not {name!r}"
+        )
+    return name
 
 
 def _or(value: int | None, default: int) -> int:

@@ -63,7 +63,7 @@ def read_ranges(
     with errors_in_one_line():
         client = reading_client(options.bootstrap, options.fetch)
         load_kernels(sum(one.size for one in partition.ranges))
-        rows = ArrowRows(schema, options.batch_rows)
+        rows = ArrowRows(schema, options.batch_rows, options.value_decoder)
         worker.freeze()
         with RangeReader(client, options.limits) as reader:
             for decoded in reader.read(partition.ranges):

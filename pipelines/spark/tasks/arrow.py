@@ -1,6 +1,7 @@
 """Decoded records -> the Arrow batches that Spark takes, in the row schema of its Kafka source.
 
-    key, value     binary                 null where the record has none
+    key, value     binary                 null where the record has none; value as the option
+                                          valueDecoder has it: a string, or a struct
     topic          string
     partition      int32
     offset         int64
@@ -30,19 +31,27 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    FractionalType,
     IntegerType,
+    IntegralType,
     LongType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from ....protocol.columns.columns import DecodedBatches
 from ....protocol.columns.columns_arrow import constant_text, number_array
+from ...ranges.value_decoder import ValueDecoder
+from ..options.spark_options import VALUE_DECODERS
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+
+RAW, UTF8, JSON = VALUE_DECODERS
 
 HEADERS: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -58,22 +67,54 @@ COLUMNS: Final[dict[str, DataType]] = {
     "headers": HEADERS,
 }
 
+_JSON_TYPES: Final = (
+    StringType,
+    BinaryType,
+    BooleanType,
+    IntegralType,
+    FractionalType,
+    TimestampType,
+    TimestampNTZType,
+)
+"""That pyarrow makes of JSON: no dates, no maps."""
 
-def row_schema(*, include_headers: bool) -> StructType:
-    """The schema of Spark's Kafka source."""
+
+def row_schema(*, include_headers: bool, value_decoder: str = RAW) -> StructType:
+    """The schema of Spark's Kafka source.
+
+    Raises:
+        ValueError: the fields of JSON values are not known without a schema.
+    """
+    if value_decoder == JSON:
+        raise ValueError(
+            "valueDecoder=json needs the fields of the values: say them by "
+            '.schema("value STRUCT<name: STRING, ...>, ..."), with the other columns to read'
+        )
+    columns = COLUMNS | ({"value": StringType()} if value_decoder == UTF8 else {})
     return StructType(
         [
             StructField(name, of_type)
-            for name, of_type in COLUMNS.items()
+            for name, of_type in columns.items()
             if include_headers or name != "headers"
         ]
     )
 
 
-def check_projection(schema: StructType) -> None:
+def check_projection(schema: StructType, value_decoder: str = RAW) -> None:
     """Raise ValueError if `schema` is not a choice of the source's columns."""
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
+        if field.name == "value" and value_decoder != RAW:
+            if value_decoder == JSON:
+                if not isinstance(field.dataType, StructType) or not len(field.dataType):
+                    raise ValueError(
+                        "with valueDecoder=json the column 'value' is a struct of the values' "
+                        f"fields, not {field.dataType.simpleString()}"
+                    )
+                _check_json(field.dataType, "value")
+                wanted = field.dataType
+            else:
+                wanted = StringType()
         if wanted is None:
             raise ValueError(
                 f"there is no column {field.name!r}; a schema chooses among {', '.join(COLUMNS)}"
@@ -87,13 +128,32 @@ def check_projection(schema: StructType) -> None:
             raise ValueError(f"column {field.name!r} is nullable; leave NOT NULL out of the schema")
 
 
+def _check_json(of_type: DataType, name: str) -> None:
+    """Raise ValueError if values of JSON cannot have this type."""
+    if isinstance(of_type, StructType):
+        for field in of_type.fields:
+            _check_json(field.dataType, f"{name}.{field.name}")
+    elif isinstance(of_type, ArrayType):
+        _check_json(of_type.elementType, f"{name}[]")
+    elif not isinstance(of_type, _JSON_TYPES):
+        raise ValueError(  # noqa: TRY004 -- what Spark's users say is data
+            f"valueDecoder=json has no {of_type.simpleString()} ({name}): read it as a string and "
+            "cast it, or leave the option out and use from_json"
+        )
+
+
 class ArrowRows:
     """Makes the Arrow batches of one task."""
 
-    def __init__(self, schema: StructType, batch_rows: int) -> None:
+    def __init__(self, schema: StructType, batch_rows: int, value_decoder: str = RAW) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._batch_rows = batch_rows
-        self._columns = [_BUILDERS[field.name] for field in schema.fields]
+        builders = dict(_BUILDERS)
+        if value_decoder != RAW and "value" in schema.fieldNames():
+            of_type = self._schema.field("value").type
+            fields = pa.schema(list(of_type)) if value_decoder == JSON else None
+            builders["value"] = ValueDecoder(value_decoder, fields).column
+        self._columns = [builders[field.name] for field in schema.fields]
         self._topics: dict[str, Any] = {}
 
     def batches(self, decoded: DecodedBatches) -> Iterator[Any]:
