@@ -149,11 +149,13 @@ def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:
     """One object a value; line ends inside an object are allowed."""
     from pyarrow import json
 
+    values = values.cast(pa.string())  # which is where bytes that are no UTF-8 are found
+    _check_objects(values)
     present = values if not values.null_count else values.drop_null()
     if not len(present):
         return pa.nulls(len(values), pa.struct(list(schema)))
     whole = pa.array([0, len(present)], pa.int32())
-    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), b"\n")
+    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), "\n")
     read = json.read_json(
         pa.BufferReader(joined[0].as_buffer()),
         read_options=json.ReadOptions(block_size=max(1 << 20, joined[0].as_buffer().size + 1)),
@@ -170,6 +172,21 @@ def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:
         return struct
     places = np.cumsum(values.is_valid().to_numpy(zero_copy_only=False)) - 1
     return struct.take(pa.array(places, mask=values.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _check_objects(values: pa.Array) -> None:
+    """Raise NotOfSchema for a value that does not begin and end as an object.
+
+    Where all do, and there are as many objects as values, each is one: a string cannot go on behind
+    a line's end. And pyarrow ends the process where it is given nothing but `null`.
+    """
+    are_objects = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
+    if pc.all(are_objects).as_py() is not False:
+        return
+    for place in np.flatnonzero(~are_objects.fill_null(True).to_numpy(zero_copy_only=False)):
+        text = values[place].as_py().strip(" \t\r\n")
+        if not (text.startswith("{") and text.endswith("}")):
+            raise NotOfSchema(int(place), f"{text[:40]!r} is no JSON object")
 
 
 def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:

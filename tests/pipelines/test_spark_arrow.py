@@ -180,7 +180,7 @@ def test_values_that_are_not_asked_for_are_not_decoded() -> None:
 )
 def test_a_value_that_cannot_be_decoded_is_named_by_its_place(decoder: str, value: bytes) -> None:
     schema = VALUES_OF_JSON if decoder == "json" else StructType().add("value", StringType())
-    with pytest.raises(UndecodableValue, match=f"flights-3 .* 0 and 1 is not {decoder}: "):
+    with pytest.raises(UndecodableValue, match=f"flights-3 .* 0.* is not {decoder}: "):
         list(ArrowRows(schema, 100, decoder).batches(decoded_values(value, None)))
 
 

@@ -269,7 +269,7 @@ def test_arrow_streams_become_columns_and_rows(topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "decoder"),
-    [(b"\xff", {"value_decoder": "utf8"}), (b"{", {"value_decoder": "json"})],
+    [(b"\xff", {"value_decoder": "utf8"}), (b'{"a": "x"}', {"value_decoder": "json"})],
     ids=["utf8", "json"],
 )
 def test_a_value_that_is_something_else_fails_and_is_named(
