@@ -192,8 +192,8 @@ def _check_objects(values: pa.Array) -> None:
 def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:
     """A stream is read once a value: its rows, not the values, are what there are many of."""
     tables = [
-        None if not value.is_valid else pa.ipc.open_stream(value.as_buffer()).read_all()
-        for value in values
+        _stream(place, value.as_buffer()) if value.is_valid else None
+        for place, value in enumerate(values)
     ]
     rows = np.repeat(np.arange(len(values)), [0 if each is None else len(each) for each in tables])
     found = [each for each in tables if each is not None]
@@ -212,3 +212,23 @@ def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:
             )
         repeated = repeated.append_column(field, streams.column(field.name))
     return repeated
+
+
+def _stream(place: int, content: pa.Buffer) -> pa.Table:
+    """What is not validated may end the process where it is used: offsets beyond their buffer."""
+    try:
+        table = pa.ipc.open_stream(content).read_all()
+        table.validate(full=True)
+        for field in table.schema:
+            _check_names(field)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise NotOfSchema(place, error) from error
+    return table
+
+
+def _check_names(field: pa.Field) -> None:
+    """Raises UnicodeDecodeError: `validate` does not look at them."""
+    _ = field.name
+    of_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    for number in range(of_type.num_fields):
+        _check_names(of_type.field(number))

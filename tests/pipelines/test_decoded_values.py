@@ -1,4 +1,4 @@
-"""Do values of JSON become exactly their fields, or an error that names them, whatever they are?"""
+"""Do values of JSON and Arrow become what they say, or an error that names them, whatever they are?"""
 
 import json
 import random
@@ -117,3 +117,50 @@ def test_of_a_thousand_broken_values_each_is_refused_or_as_json_has_it() -> None
                 assert row[name] == expected.get(name), value
             assert (row["place"] is None) == (expected.get("place") is None)
     assert 100 < decoded < 900
+
+
+# --- streams of Arrow ---------------------------------------------------------------------------
+
+
+def stream() -> bytes:
+    table = pa.table(
+        {
+            "number": pa.array([1, 2, None], pa.int64()),
+            "text": ["a", "bb", None],
+            "list": pa.array([[1], None, [2, 3]], pa.list_(pa.int32())),
+            "code": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "struct": pa.array([{"a": 1}, {"a": 2}, None]),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def test_a_stream_that_is_none_is_named_by_its_offset() -> None:
+    found = records(stream(), None, b"none")
+    rows = pa.table({"value": found.values})
+    with pytest.raises(UndecodableValue, match="the value of flights-3 at offset 2 is not arrow"):
+        ValueDecoder("arrow").decode(rows, found)
+
+
+def test_of_a_thousand_broken_streams_each_is_refused_or_has_sound_columns() -> None:
+    """What pyarrow reads of such a stream, and does not validate, ends the process when it is used."""
+    dice = random.Random(1)
+    whole = stream()
+    decoded = 0
+    for _ in range(1_000):
+        value = bytearray(whole)
+        for _ in range(dice.randint(1, 3)):
+            place = dice.randrange(len(value))
+            value[place] = dice.choice((0, 1, 2, 0x7F, 0x80, 0xFF, dice.randrange(256)))
+        found = records(bytes(value))
+        try:
+            table = ValueDecoder("arrow").decode(pa.table({"value": found.values}), found)
+        except UndecodableValue:
+            continue
+        table.validate(full=True)
+        table.to_pylist()
+        decoded += 1
+    assert 50 < decoded < 950
