@@ -3,12 +3,11 @@
 import json
 import random
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from bradbury.pipelines.ranges.value_decoder import UndecodableValue, ValueDecoder
-from bradbury.protocol.columns.columns import DecodedBatches, decode_batches, encode_batch
+from bradbury.tests.support.decoded_values import decoded_values
 
 FIELDS = pa.schema(
     [
@@ -27,16 +26,6 @@ PIECES = [
     *(b"null", b"{}", b"[]", b"{", b"}", b"[", b"]", b'"', b",", b":", b"1", b"-", b"1e9", b"true"),
     *(b"\\", b"\\u12", b"\x00", b"\n", b"\xff", b'"name"', b'"legs"', b'"":', b"9" * 20, b"NaN"),
 ]
-
-
-def records(*values: bytes | None) -> DecodedBatches:
-    batch = encode_batch(
-        pa.nulls(len(values), pa.binary()),
-        pa.array(values, pa.binary()),
-        np.arange(len(values), dtype=np.int64),
-        None,
-    )
-    return decode_batches(bytes(batch), topic="flights", partition=3, fetch_offset=0)
 
 
 def mutated(dice: random.Random) -> bytes:
@@ -73,9 +62,9 @@ def test_what_is_no_object_is_named_by_its_offset(value: bytes) -> None:
     """Of values that are all `null` pyarrow ends the process."""
     decoder = ValueDecoder("json", FIELDS)
     with pytest.raises(UndecodableValue, match="flights-3 at offset 0 is not json: .* no JSON obj"):
-        decoder.column(records(value))
+        decoder.column(decoded_values(value))
     with pytest.raises(UndecodableValue, match="flights-3 at offset 2 is not json: .* no JSON obj"):
-        decoder.column(records(b"{}", None, value, b"{}"))
+        decoder.column(decoded_values(b"{}", None, value, b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +80,13 @@ def test_what_is_no_object_is_named_by_its_offset(value: bytes) -> None:
 )
 def test_an_object_is_one_value_and_text_is_utf_8(values: tuple[bytes, ...]) -> None:
     with pytest.raises(UndecodableValue, match="flights-3"):
-        ValueDecoder("json", FIELDS).column(records(*values))
+        ValueDecoder("json", FIELDS).column(decoded_values(*values))
 
 
 def test_white_space_around_an_object_is_allowed() -> None:
-    column = ValueDecoder("json", FIELDS).column(records(b' {"name": "a"}\n', b'{"name": "b"}'))
+    column = ValueDecoder("json", FIELDS).column(
+        decoded_values(b' {"name": "a"}\n', b'{"name": "b"}')
+    )
     assert column.field("name").to_pylist() == ["a", "b"]
 
 
@@ -106,7 +97,7 @@ def test_of_a_thousand_broken_values_each_is_refused_or_as_json_has_it() -> None
     for _ in range(1_000):
         values = [mutated(dice) for _ in range(dice.choice((1, 1, 2, 5)))]
         try:
-            column = decoder.column(records(*values))
+            column = decoder.column(decoded_values(*values))
         except UndecodableValue:
             continue
         column.validate(full=True)
@@ -139,7 +130,7 @@ def stream() -> bytes:
 
 
 def test_a_stream_that_is_none_is_named_by_its_offset() -> None:
-    found = records(stream(), None, b"none")
+    found = decoded_values(stream(), None, b"none")
     rows = pa.table({"value": found.values})
     with pytest.raises(UndecodableValue, match="the value of flights-3 at offset 2 is not arrow"):
         ValueDecoder("arrow").decode(rows, found)
@@ -155,7 +146,7 @@ def test_of_a_thousand_broken_streams_each_is_refused_or_has_sound_columns() -> 
         for _ in range(dice.randint(1, 3)):
             place = dice.randrange(len(value))
             value[place] = dice.choice((0, 1, 2, 0x7F, 0x80, 0xFF, dice.randrange(256)))
-        found = records(bytes(value))
+        found = decoded_values(bytes(value))
         try:
             table = ValueDecoder("arrow").decode(pa.table({"value": found.values}), found)
         except UndecodableValue:

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 from bradbury.pipelines.ranges.value_decoder import UndecodableValue
 from bradbury.pipelines.spark.tasks.arrow import COLUMNS, ArrowRows, check_projection, row_schema
 from bradbury.protocol.columns.columns import decode_batches, encode_batch
+from bradbury.tests.support.decoded_values import decoded_values
 
 
 def decoded(count: int, *, headers: pa.Array | None = None, value_bytes: int = 4):
@@ -29,16 +30,6 @@ def decoded(count: int, *, headers: pa.Array | None = None, value_bytes: int = 4
         pa.array([bytes(value_bytes)] * count, pa.binary()),
         np.arange(1_700_000_000_000, 1_700_000_000_000 + count, dtype=np.int64),
         headers,
-    )
-    return decode_batches(bytes(batch), topic="flights", partition=3, fetch_offset=0)
-
-
-def decoded_values(*values: bytes | None):
-    batch = encode_batch(
-        pa.nulls(len(values), pa.binary()),
-        pa.array(values, pa.binary()),
-        np.arange(len(values), dtype=np.int64),
-        None,
     )
     return decode_batches(bytes(batch), topic="flights", partition=3, fetch_offset=0)
 

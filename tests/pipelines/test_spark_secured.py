@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import bradbury
 from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.support.certificates import CertificateAuthority
+from bradbury.tests.support.committed_records import committed_records
 from bradbury.tests.support.secured_cluster import PASSWORD, USER, secured_cluster
 
 pytestmark = [
@@ -88,21 +89,8 @@ def options(secured: Any, authority: CertificateAuthority) -> dict[str, str]:
 
 
 def found(secured: tuple[str, dict[str, Any]], topic: str) -> int:
-    """Records that are committed; as many as there should be at least."""
     servers, alice = secured
-    count = 0
-    with bradbury.Consumer(
-        topic,
-        bootstrap=servers,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        **alice,
-    ) as consumer:
-        while count < COUNT:
-            table = consumer.poll(60_000)
-            assert len(table), f"only {count} have come"
-            count += len(table)
-    return count
+    return len(committed_records(servers, topic, **alice))
 
 
 def test_a_session_knows_for_all_its_queries(spark: SparkSession, secured: Any) -> None:

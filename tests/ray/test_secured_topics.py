@@ -17,6 +17,7 @@ import bradbury
 from bradbury.discovery.state_file import CLIENT_CONFIG_VARIABLE
 from bradbury.protocol.errors import AuthenticationFailed, InvalidConfig
 from bradbury.tests.support.certificates import CertificateAuthority
+from bradbury.tests.support.committed_records import committed_records
 from bradbury.tests.support.secured_cluster import PASSWORD, secured_cluster
 from bradbury.tests.support.storage.numbered import numbers_in
 
@@ -66,20 +67,7 @@ def topic(servers: str, alice: dict[str, Any], request: pytest.FixtureRequest) -
 
 
 def numbers(servers: str, topic: str, security: dict[str, Any]) -> list[int]:
-    """As many as there should be."""
-    found: list[int] = []
-    with bradbury.Consumer(
-        topic,
-        bootstrap=servers,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        **security,
-    ) as consumer:
-        while len(found) < COUNT:
-            table = consumer.poll(60_000)
-            assert len(table), f"only {len(found)} have come"
-            found += numbers_in(table)
-    return found
+    return sorted(int(each.value) for each in committed_records(servers, topic, **security))
 
 
 def test_a_dataset_is_read_and_written_by_tasks(
@@ -87,7 +75,7 @@ def test_a_dataset_is_read_and_written_by_tasks(
 ) -> None:
     read = bradbury.read_topic(topic, bootstrap_servers=servers, columns=["value"], **alice)
     bradbury.write_topic(read, f"{topic}-out", bootstrap_servers=servers, **by_reference)
-    assert sorted(numbers(servers, f"{topic}-out", alice)) == list(range(COUNT))
+    assert numbers(servers, f"{topic}-out", alice) == list(range(COUNT))
 
 
 def test_a_dataset_without_an_end_is_committed(
@@ -194,7 +182,7 @@ def test_a_group_reads_commits_and_writes_in_transactions(
         **by_reference,
     ) as group:
         group.for_each(halves, stop_at_end=True).wait(120)
-    assert sorted(numbers(servers, f"{topic}-out", by_reference)) == list(range(COUNT))
+    assert numbers(servers, f"{topic}-out", by_reference) == list(range(COUNT))
 
 
 def test_serve_is_not_given_a_secret_that_it_would_show(

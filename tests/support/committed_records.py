@@ -9,13 +9,15 @@ READ_SECONDS = 120
 """Far above what it takes; more is an answer that never comes, and the test should say so."""
 
 
-def committed_records(bootstrap: str, topic: str) -> list[Any]:
+def committed_records(bootstrap: str, topic: str, **security: Any) -> list[Any]:
     """All committed records of a topic as it is now, by partition and offset."""
-    with bradbury.Admin(bootstrap) as admin:
+    with bradbury.Admin(bootstrap, **security) as admin:
         (described,) = admin.describe_topics([topic])
     keys = [bradbury.TopicPartition(topic, n) for n in range(len(described.partitions))]
     found: list[Any] = []
-    with bradbury.Consumer(bootstrap=bootstrap, isolation_level="read_committed") as consumer:
+    with bradbury.Consumer(
+        bootstrap=bootstrap, isolation_level="read_committed", **security
+    ) as consumer:
         consumer.assign(keys)
         ends = consumer.end_offsets(*keys)
         consumer.seek_to_beginning()

@@ -90,11 +90,10 @@ def row_schema(*, include_headers: bool, value_decoder: str = RAW) -> StructType
             "valueDecoder=json needs the fields of the values: say them by "
             '.schema("value STRUCT<name: STRING, ...>, ..."), with the other columns to read'
         )
-    columns = COLUMNS | ({"value": StringType()} if value_decoder == UTF8 else {})
     return StructType(
         [
             StructField(name, of_type)
-            for name, of_type in columns.items()
+            for name, of_type in _columns(value_decoder).items()
             if include_headers or name != "headers"
         ]
     )
@@ -102,19 +101,11 @@ def row_schema(*, include_headers: bool, value_decoder: str = RAW) -> StructType
 
 def check_projection(schema: StructType, value_decoder: str = RAW) -> None:
     """Raise ValueError if `schema` is not a choice of the source's columns."""
+    columns = _columns(value_decoder)
     for field in schema.fields:
-        wanted = COLUMNS.get(field.name)
-        if field.name == "value" and value_decoder != RAW:
-            if value_decoder == JSON:
-                if not isinstance(field.dataType, StructType) or not len(field.dataType):
-                    raise ValueError(
-                        "with valueDecoder=json the column 'value' is a struct of the values' "
-                        f"fields, not {field.dataType.simpleString()}"
-                    )
-                _check_json(field.dataType, "value")
-                wanted = field.dataType
-            else:
-                wanted = StringType()
+        wanted = columns.get(field.name)
+        if field.name == "value" and value_decoder == JSON:
+            wanted = _checked_struct(field.dataType)
         if wanted is None:
             raise ValueError(
                 f"there is no column {field.name!r}; a schema chooses among {', '.join(COLUMNS)}"
@@ -126,6 +117,21 @@ def check_projection(schema: StructType, value_decoder: str = RAW) -> None:
             )
         if not field.nullable:
             raise ValueError(f"column {field.name!r} is nullable; leave NOT NULL out of the schema")
+
+
+def _columns(value_decoder: str) -> dict[str, DataType]:
+    return COLUMNS | ({"value": StringType()} if value_decoder == UTF8 else {})
+
+
+def _checked_struct(of_type: DataType) -> StructType:
+    """Raise ValueError unless values of JSON can be read as this."""
+    if not isinstance(of_type, StructType) or not len(of_type):
+        raise ValueError(
+            "with valueDecoder=json the column 'value' is a struct of the values' fields, not "
+            f"{of_type.simpleString()}"
+        )
+    _check_json(of_type, "value")
+    return of_type
 
 
 def _check_json(of_type: DataType, name: str) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+import bradbury
 
 ISSUER, AUDIENCE = "https://issuer.example", "logs"
 CLIENT, SECRET = "etl", "s3:cret"
@@ -85,3 +87,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Nothing on the terminal of the tests."""
+
+
+class TokenScene(NamedTuple):
+    """A cluster that believes `issuer`, and an endpoint that gives its tokens.
+
+    servers: where they are asked for. inside: where nothing is.
+    """
+
+    issuer: Issuer
+    endpoint: TokenEndpoint
+    servers: str
+    inside: str
+
+
+@contextmanager
+def token_scene(folder: Path, count: int, *targets: str) -> Iterator[TokenScene]:
+    """With a topic `numbers`, of so many, and empty ones, all of two partitions."""
+    issuer = Issuer(folder, "ours")
+    with token_endpoint(issuer) as endpoint, bradbury.local(config=config(issuer)) as cluster:
+        inside = cluster.bootstrap_servers
+        with bradbury.Admin(inside) as admin:
+            for topic in ("numbers", *targets):
+                admin.create_topic(topic, 2)
+        with bradbury.Producer(inside) as producer:
+            producer.send_batch("numbers", [b"%d" % number for number in range(count)]).result(60)
+        yield TokenScene(issuer, endpoint, cluster.bootstrap_servers_of("CLIENT"), inside)
