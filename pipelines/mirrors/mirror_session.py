@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from ...clients.admin.admin import Admin
+from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.security.security_options import as_given
 from ...clients.wire.cluster_client import is_retriable
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import ConnectionFailed, KafkaError, TransactionAbortable
+from ...protocol.errors import ConnectionFailed, KafkaError, ProducerFenced, TransactionAbortable
 from . import mirror_positions
 from .followed_topics import FollowedTopics
 from .mirror_positions import MirrorPosition
@@ -192,6 +193,7 @@ def run_session(
     """Run it to its end; a continuous one begins again when brokers come back.
 
     Raises:
+        ProducerFenced: somebody else has ended a transaction of it.
         KafkaError, ConnectionFailed: it ended otherwise.
     """
     while True:
@@ -200,6 +202,10 @@ def run_session(
                 session.run(stopped, on_progress, continuous=continuous)
             return session.progress
         except (KafkaError, ConnectionFailed) as error:
+            if is_ended_by_another(error) and not isinstance(error, ProducerFenced):
+                raise ProducerFenced(
+                    f"another mirror has begun, or a transaction was open for too long: {error}"
+                ) from error
             if not continuous or not session.may_begin_again(error):
                 raise
             if stopped.is_set():

@@ -15,9 +15,10 @@ from typing import Final
 
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
+from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.security.security_options import as_given
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import ApplicationRecoverable, ProducerFenced
+from ...protocol.errors import KafkaError, ProducerFenced
 from . import mirror_positions
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of
@@ -81,11 +82,11 @@ class MirrorWorker:
         try:
             try:
                 return self._turn(plan, turn_s)
-            except ApplicationRecoverable as error:
-                if isinstance(error, ProducerFenced):
+            except KafkaError as error:
+                if isinstance(error, ProducerFenced) or not is_ended_by_another(error):
                     raise
-                # Its transaction was ended by somebody else: by its time-out, or by a mirror that
-                # has begun meanwhile, which it hears of when it begins anew.
+                # By its time-out, or by a mirror that has begun meanwhile, which it hears of when
+                # it begins anew.
                 logger.warning("%r begins anew: %s", self, error)
                 self._begin_anew()
                 return self._turn(plan, turn_s)

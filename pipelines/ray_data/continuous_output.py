@@ -22,9 +22,10 @@ from ray.data.block import BlockAccessor
 
 from ...clients.admin.group_offsets_admin import CommittedOffset, alter_group_offsets
 from ...clients.producer.producer import Producer
+from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
-from ...protocol.errors import InvalidProducerEpoch, ProducerFenced
+from ...protocol.errors import KafkaError, ProducerFenced
 from ..ranges.reading_client import reading_client
 from .continuous_read import ContinuousTopics, continuous_source
 from .row_positions import RowPositions
@@ -79,7 +80,9 @@ def write_continuously(dataset: Dataset, write: TopicWrite) -> None:
             producer.init_transactions()  # before the execution asks where to begin
         try:
             _write(dataset, write, followed, producer)
-        except (ProducerFenced, InvalidProducerEpoch) as error:
+        except KafkaError as error:
+            if not is_ended_by_another(error):
+                raise
             raise ProducerFenced(
                 f"this driver no longer writes what group {group_id!r} reads: another one has "
                 "begun to, or a transaction was open for longer than transaction_timeout_ms; "

@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from ....protocol.error_code import ErrorCode
+from ....protocol.errors import (
+    ApplicationRecoverable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    ProducerFenced,
+)
 
 MOVED: Final = frozenset(
     {
@@ -58,3 +64,15 @@ NOT_STARTED: Final = frozenset(
     }
 )
 """Why a producer was not initialized, but may be later."""
+
+
+def is_ended_by_another(error: BaseException) -> bool:
+    """Whether a producer has failed as somebody else has ended its transaction: another producer
+    of its transactional id, or the coordinator, for which it was open for too long.
+
+    Between the abort and the epoch of the other one the coordinator, as Kafka's, knows only that
+    there is nothing to commit: INVALID_TXN_STATE at the end of a transaction.
+    """
+    return isinstance(error, ProducerFenced | InvalidProducerEpoch) or (
+        isinstance(error, ApplicationRecoverable) and isinstance(error.__cause__, InvalidTxnState)
+    )

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from bradbury.clients.group.membership import ConsumerGroupMetadata
 from bradbury.clients.producer.batches.partition_queue import Identity
+from bradbury.clients.producer.transactions.transaction_errors import is_ended_by_another
 from bradbury.clients.producer.transactions.transaction_manager import Phase, TransactionManager
 from bradbury.clients.producer.transactions.transaction_request import (
     TransactionOperation,
@@ -383,6 +384,28 @@ def test_the_end_of_a_transaction_fails_in_the_kind_of_its_error(
     world.manager.on_response(request, EndTxnResponse(error_code=code))
     assert type(operation.error) is expected
     assert "close()" in str(operation.error) or "abort()" in str(operation.error)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_so"),
+    [
+        (ErrorCode.PRODUCER_FENCED, True),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, True),
+        (ErrorCode.INVALID_TXN_STATE, True),
+        (ErrorCode.TRANSACTION_ABORTABLE, False),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False),
+    ],
+)
+def test_whether_somebody_else_has_ended_it_can_be_asked(code: int, is_so: bool) -> None:
+    world = started()
+    world.manager.begin()
+    world.manager.may_send(TopicPartition("t", 0))
+    operation = world.manager.end(is_commit=True)
+    request = world.manager.next_request(is_flushed=True)
+    assert request is not None
+    world.manager.on_response(request, EndTxnResponse(error_code=code))
+    assert operation.error is not None
+    assert is_ended_by_another(operation.error) is is_so
 
 
 @pytest.mark.parametrize("code", [25, 22, 82, 30], ids=lambda code: ErrorCode(code).name)

@@ -8,7 +8,10 @@ from typing import Any
 import bradbury
 from bradbury.actors.node import Node
 from bradbury.cluster.metadata.metadata_image import PartitionImage
+from bradbury.cluster.metadata.metadata_records import PartitionRecord, decode_metadata_record
 from bradbury.protocol.buffer import Buffer
+from bradbury.protocol.records.record_batch import walk_batches
+from bradbury.protocol.records.records import iterate_records
 from bradbury.replication.partition.replica import Replica
 
 NEVER_MS = 2**40
@@ -52,6 +55,27 @@ class ThreeNodes:
         found = self.cluster.controller.image.partition(topic, index)
         assert found is not None
         return found
+
+    def states(self, topic: str, index: int = 0) -> list[PartitionRecord]:
+        """Each that a controller has written down, also those that were over in a moment."""
+        topic_id = str(self.cluster.controller.image.topics[topic].topic_id)
+        logs: list[list[PartitionRecord]] = []
+        for folder in Path(self.cluster.data_dir).rglob("__cluster_metadata-0"):
+            content = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+            records = [
+                decode_metadata_record(record.value or b"")
+                for position, header in walk_batches(memoryview(content))
+                for record in iterate_records(memoryview(content)[position:][: header.size])
+            ]
+            logs.append(
+                [
+                    one
+                    for one in records
+                    if isinstance(one, PartitionRecord)
+                    and (one.topic_id, one.partition) == (topic_id, index)
+                ]
+            )
+        return max(logs, key=len)
 
     def leader(self, topic: str, index: int = 0) -> int:
         return self.partition(topic, index).leader

@@ -1,4 +1,4 @@
-"""Does a worker of a mirror go on when somebody else has ended its transaction?"""
+"""What does a mirror do, or a worker of one, when somebody else has ended its transaction?"""
 
 import math
 import time
@@ -148,3 +148,28 @@ def test_it_ends_when_another_mirror_is_about_to_fence_it(
     before_one_is_committed(monkeypatch, 2, begin_another)
     with pytest.raises(ProducerFenced, match="another mirror"):
         leader.worker.turn(leader.plan, math.inf)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_mirror_without_workers_says_that_another_one_has_begun(
+    source: bradbury.LocalCluster,
+    bootstrap: str,
+    topic: str,
+    alias: str,
+    exactly_once: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the other one, which has had the transaction aborted, has no epoch yet."""
+    send(source.bootstrap_servers, topic, range(300))
+    before_one_is_committed(
+        monkeypatch, 2, lambda: end_transaction(bootstrap, f"bradbury-mirror-{alias}")
+    )
+    with pytest.raises(ProducerFenced, match="another mirror has begun.*INVALID_TXN_STATE"):
+        bradbury.mirror(
+            topic,
+            source.bootstrap_servers,
+            alias=alias,
+            bootstrap_servers=bootstrap,
+            commit_records=100,
+            exactly_once=exactly_once,
+        )
