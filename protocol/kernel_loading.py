@@ -1,9 +1,10 @@
 """When numba and the loops that it compiles are loaded: the one place that decides.
 
-Loading them takes about a second (0.55 s numba, 0.5 s the kernels from the cache on disk, 3.2 s to
-compile them) and 60 MB, the plain loops 3 us a record. So a process that handles few records never
-pays for it: a tool that sends ten lines, a node whose compacted logs are small. One that handles
-many pays once.
+Loading them takes one to two seconds (0.6-1.4 s numba, 0.4 s the kernels from the cache on disk,
+3.2 s to compile them) and 60 MB, the plain loops 3 us a record that they encode and 0.5 us one that
+they decode. So a process that handles few records never pays for it: a tool that sends ten lines, a
+task that reads a small topic, a node whose compacted logs are small. One that handles many pays
+once.
 
 Clients do not wait for it: after BACKGROUND_RECORDS a thread of theirs loads them
 (clients/wire/kernels), and all go on plainly meanwhile. Who has no such thread waits, after
@@ -18,12 +19,19 @@ PLAIN_RECORDS = 200_000
 """Records a process handles plainly before somebody waits for loading: about what that costs."""
 BACKGROUND_RECORDS = 20_000
 """Records of all clients of a process before a thread loads: 60 ms of plain work."""
-RECORDS_AT_ONCE = 100_000
-"""Of one piece of work, known before it begins: worth loading for it alone."""
+RECORDS_AT_ONCE = 1_000_000
+"""Records that one task is to decode, known before it begins: worth loading for it alone."""
+DECODED_FOR_ONE = 6
+"""Records that are decoded plainly in the time in which one is encoded."""
 
 _plain_records = 0  # threads may lose a count; it only decides when loading pays
 _client_records = 0
 _loading_elsewhere = False
+
+
+def decoding_work(record_count: int) -> int:
+    """How many records count for so many that are only decoded."""
+    return -(-record_count // DECODED_FOR_ONE)
 
 
 def is_worth_waiting(record_count: int) -> bool:
@@ -41,7 +49,7 @@ def is_worth_a_thread(record_count: int) -> bool:
 
 
 def is_worth_it_alone(record_count: int) -> bool:
-    """Whether one piece of work of so many records is to begin with loading the kernels."""
+    """Whether a task that decodes so many records is to begin with loading the kernels."""
     return record_count >= RECORDS_AT_ONCE
 
 

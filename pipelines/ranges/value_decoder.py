@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.columns.columns import DecodedBatches
+from ...protocol.columns.columns_arrow import constant_text, number_array
 from .schema_values import AvroValues, NotOfSchema, ProtobufValues
 
 Decoder = Callable[[Any], Any]
@@ -154,8 +155,10 @@ def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:
     present = values if not values.null_count else values.drop_null()
     if not len(present):
         return pa.nulls(len(values), pa.struct(list(schema)))
-    whole = pa.array([0, len(present)], pa.int32())
-    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), "\n")
+    # Not pa.array nor a plain "\n": their first use imports pandas, a second in each new worker.
+    whole = number_array(np.array([0, len(present)], np.int32), pa.int32())
+    line_end = constant_text("\n", 1)[0]
+    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), line_end)
     read = json.read_json(
         pa.BufferReader(joined[0].as_buffer()),
         read_options=json.ReadOptions(block_size=max(1 << 20, joined[0].as_buffer().size + 1)),

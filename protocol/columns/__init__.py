@@ -7,6 +7,7 @@ value_views                         large values that are not copied
 columns_loops                       which loops do the work, the compiled or the plain ones:
 columns_compiled, columns_kernels   with numba
 columns_plain                       in plain Python
+columns_arrays                      many records at once, by numpy
 record_check, record_check_kernel   whether records can be read at all; its compiled loop
 varint_kernels                      compiled reading of varints, for both kinds of kernels
 """

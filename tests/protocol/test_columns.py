@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from bradbury.protocol import kernel_loading
-from bradbury.protocol.columns import columns_loops
+from bradbury.protocol.columns import columns_loops, columns_plain
 from bradbury.protocol.columns.columns import (
     HEADERS_TYPE,
     DecodedBatches,
@@ -53,12 +53,13 @@ record_lists = st.lists(records_of_all_kinds, min_size=1, max_size=20)
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=["compiled", "plain"])
+@pytest.fixture(params=["compiled", "plain", "arrays"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     warm_up()
-    if request.param == "plain":
+    if request.param != "compiled":
         monkeypatch.setattr(columns_loops, "_compiled", None)
         monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
+        monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12)
     yield request.param
 
 

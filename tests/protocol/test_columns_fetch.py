@@ -1,6 +1,6 @@
 """What does a consumer get of the bytes that a fetch brought, and what of bytes that are wrong?
 
-Every test runs with the compiled loops and with the plain ones.
+Every test runs with the compiled loops, with the plain ones and with arrays.
 """
 
 import os
@@ -15,7 +15,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from bradbury.protocol import kernel_loading
-from bradbury.protocol.columns import columns_compiled, columns_loops, columns_plain
+from bradbury.protocol.columns import (
+    columns_arrays,
+    columns_compiled,
+    columns_loops,
+    columns_plain,
+)
 from bradbury.protocol.columns.columns import (
     AbortedProducers,
     DecodedBatches,
@@ -46,17 +51,17 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.function_sc
 
 fields = st.none() | st.binary(max_size=20)
 headers = st.lists(st.tuples(st.text(max_size=4), fields), max_size=2)
-record_lists = st.lists(
-    st.tuples(st.integers(0, 2**45), fields, fields, headers), min_size=1, max_size=6
-)
+times = st.integers(0, 2**45)
+record_lists = st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_size=6)
 
 
-@pytest.fixture(params=["compiled", "plain"])
+@pytest.fixture(params=["compiled", "plain", "arrays"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     warm_up()
-    if request.param == "plain":
+    if request.param != "compiled":
         monkeypatch.setattr(columns_loops, "_compiled", None)
         monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
+        monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12)
     yield request.param
 
 
@@ -384,6 +389,8 @@ def columns_of(
 ) -> object:
     """What the loops make of the records: columns as lists, or the class of the error.
 
+    Of what arrays leave to the plain loops it is None.
+
     All records are asked for: of one that is not, only the plain loops look at the header keys.
     """
     batches = np.array([[0, len(records), count, 10, last_offset_delta, 7, -(2**63)]], np.int64)
@@ -397,6 +404,8 @@ def columns_of(
         )
     except KafkaError as error:
         return type(error)
+    if parsed is None:
+        return None
     columns = []
     for array in (parsed.keys, parsed.values, parsed.headers):
         if array is not None:
@@ -421,7 +430,8 @@ def test_both_loops_make_the_same_of_damaged_records(
     for position, byte in changes:
         damaged[position % len(damaged)] = byte
     arguments = (bytes(damaged), count or len(records), last_offset_delta or len(records) - 1)
-    assert outcome(*arguments, columns_compiled) == outcome(*arguments, columns_plain)
+    assert outcome(*arguments, columns_compiled) == (plain := outcome(*arguments, columns_plain))
+    assert outcome(*arguments, columns_arrays) in (plain, None)
 
 
 @settings(deadline=None, max_examples=400)
@@ -430,9 +440,36 @@ def test_both_loops_make_the_same_of_damaged_records(
 @example(b"\x80" * 20, 2, 100)
 @example(b"\xfe\xff\xff\xff\x0f" * 4, 1, 100)
 def test_both_loops_make_the_same_of_garbage(garbage: bytes, count: int, delta: int) -> None:
-    assert outcome(garbage, count, delta, columns_compiled) == outcome(
-        garbage, count, delta, columns_plain
-    )
+    plain = outcome(garbage, count, delta, columns_plain)
+    assert outcome(garbage, count, delta, columns_compiled) == plain
+    assert outcome(garbage, count, delta, columns_arrays) in (plain, None)
+
+
+@given(records=st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_size=80))
+@settings(deadline=None)
+def test_arrays_decode_sound_records_themselves(records: list) -> None:
+    content = bytes(encode_records(records)[61:])
+    arguments = (content, len(records), len(records) - 1)
+    assert outcome(*arguments, columns_arrays) == outcome(*arguments, columns_plain)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(0, b"k", b"v" * 2**27, ())],
+        [(0, b"k", b"v", [("h", b"")] * (columns_arrays.MOST_HEADERS + 1))],
+        [(0, None, None, ()), (2**60, None, None, ())],
+    ],
+    ids=["a large record", "many headers", "a far timestamp"],
+)
+def test_arrays_leave_what_is_unusual_to_the_plain_loops(
+    records: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(encode_records(records)[61:])
+    assert columns_of(content, len(records), 5, columns_arrays, value_views=False) is None
+    monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0)
+    columns = columns_of(content, len(records), 5, columns_plain, value_views=False)
+    assert columns[1] == [value for _, _, value, _ in records]
 
 
 @relaxed
@@ -497,9 +534,10 @@ import sys
 if sys.argv[1] == "nowhere":
     from numba.core.caching import CacheImpl
     CacheImpl._locator_classes = []  # as where neither package nor home can be written
+from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns
 from bradbury.protocol.records.records import encode_records
-batch = encode_records([(0, None, b"x", ())] * 1000)
+batch = encode_records([(0, None, b"x", ())] * 1000 * kernel_loading.DECODED_FOR_ONE)
 loaded = []
 for _ in range(202):
     columns.decode_batches(batch, topic="t", partition=0, fetch_offset=0)

@@ -30,9 +30,10 @@ from ....protocol.columns.columns import (
     EncodedBatch,
     encode_batches,
     encode_by_partition,
+    kernels_ready,
     partition_rows,
 )
-from ....protocol.columns.columns_arrow import HEADERS_TYPE
+from ....protocol.columns.columns_arrow import HEADERS_TYPE, binary_of
 from ....protocol.errors import KafkaError, MessageTooLarge
 from ....protocol.partitioner import StickyPartitioner, partition_for_key
 from ....protocol.records.records import encode_records
@@ -389,11 +390,15 @@ def _no_such_partition(topic: TopicBuffer, partition: int) -> ValueError:
     )
 
 
+def _binary_array(items: list[bytes | None]) -> pa.Array:
+    """pa.array takes half as long, but its first call imports pandas: for who sends many."""
+    return pa.array(items, pa.binary()) if kernels_ready() else binary_of(items)
+
+
 def _columns_of(run: CollectedRecords) -> Columns:
-    keys = pa.array(run.keys, pa.binary()) if run.has_keys else None
     return Columns(
-        keys,
-        pa.array(run.values, pa.binary()),
+        _binary_array(run.keys) if run.has_keys else None,
+        _binary_array(run.values),
         np.array(run.timestamps, np.int64),
         None if run.headers is None else pa.array(run.headers, HEADERS_TYPE),
         None if run.partitions is None else np.array(run.partitions, np.int32),

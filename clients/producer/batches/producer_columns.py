@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....protocol.columns.columns_arrow import buffers_of, record_columns
+from ....protocol.columns.columns_arrow import binary_of, buffers_of, record_columns
 from .accumulator import RECORD_OVERHEAD, Columns
 
 _TABLE_BYTES: Final = 512 * 1024 * 1024
@@ -107,17 +107,19 @@ def _table_of(data: Any, key: str, value: str) -> Any:
     try:
         if data and isinstance(data[0], tuple):
             keys, values = zip(*data, strict=True)
-            return pa.table(
-                {key: pa.array(keys, _kind(keys)), value: pa.array(values, _kind(values))}
-            )
-        return pa.table({value: pa.array(data, _kind(data))})
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            return pa.table({key: _array_of(keys), value: _array_of(values)})
+        return pa.table({value: _array_of(data)})
+    except TypeError as error:
         raise ValueError(f"keys and values are all bytes or all str: {error}") from None
 
 
-def _kind(values: Any) -> pa.DataType:
+def _array_of(values: Any) -> pa.Array:
+    """Not by pa.array, whose first call imports pandas."""
     first = next((one for one in values if one is not None), b"")
-    return pa.string() if isinstance(first, str) else pa.binary()
+    if not isinstance(first, str):
+        return binary_of(values)
+    texts = [None if one is None else str.encode(one) for one in values]
+    return binary_of(texts).cast(pa.string())
 
 
 def _moment(now_ms: int, kind: pa.DataType) -> Any:
