@@ -1,9 +1,9 @@
 """When numba and the loops that it compiles are loaded: the one place that decides.
 
 Loading them takes one to two seconds (0.6-1.4 s numba, 0.4 s the kernels from the cache on disk,
-3.2 s to compile them) and 60 MB, the plain loops 3 us a record that they encode and 0.5 us one that
-they decode. So a process that handles few records never pays for it: a tool that sends ten lines, a
-task that reads a small topic, a node whose compacted logs are small. One that handles many pays
+3.2 s to compile them) and 60 MB, the plain loops 3-8 us a record, and 0.5-1 us where numpy takes
+many at once. So a process that handles few records never pays for it: a tool that sends ten lines,
+a task that reads a small topic, a node whose compacted logs are small. One that handles many pays
 once.
 
 Clients do not wait for it: after BACKGROUND_RECORDS a thread of theirs loads them
@@ -17,21 +17,26 @@ from __future__ import annotations
 
 PLAIN_RECORDS = 200_000
 """Records a process handles plainly before somebody waits for loading: about what that costs."""
-BACKGROUND_RECORDS = 20_000
-"""Records of all clients of a process before a thread loads: 60 ms of plain work."""
+BACKGROUND_RECORDS = 100_000
+"""Records of all clients of a process before a thread loads: 0.3-0.5 s of plain work. Loading takes
+Python's lock from the threads that work meanwhile."""
 RECORDS_AT_ONCE = 1_000_000
 """Records that one task is to decode, known before it begins: worth loading for it alone."""
-DECODED_FOR_ONE = 6
-"""Records that are decoded plainly in the time in which one is encoded."""
+ARRAYS_PAY = 64
+"""Records of a call from which numpy's arrays (columns_arrays) are quicker than Python's loop."""
+OF_ARRAYS_FOR_ONE = 6
+"""Records in such arrays that take as long as one in Python's loop."""
 
 _plain_records = 0  # threads may lose a count; it only decides when loading pays
 _client_records = 0
 _loading_elsewhere = False
 
 
-def decoding_work(record_count: int) -> int:
-    """How many records count for so many that are only decoded."""
-    return -(-record_count // DECODED_FOR_ONE)
+def columns_work(record_count: int) -> int:
+    """For how many records of Python's loop so many count that are encoded or decoded at once."""
+    if record_count < ARRAYS_PAY:
+        return record_count
+    return -(-record_count // OF_ARRAYS_FOR_ONE)
 
 
 def is_worth_waiting(record_count: int) -> bool:

@@ -29,7 +29,6 @@ from ...protocol.errors import (
     KafkaError,
     UnsupportedCompressionType,
 )
-from ...protocol.kernel_loading import decoding_work
 from ...protocol.records.record_batch import walk_batches
 from ..wire.kernels import on_records
 from .fetch_state import UNKNOWN_EPOCH, FetchedRecords, FetchState
@@ -135,7 +134,7 @@ class RecordStream:
                 break
             if not fetched.is_current:
                 continue
-            on_records(decoding_work(fetched.next_offset - fetched.fetch_offset))
+            on_records(fetched.next_offset - fetched.fetch_offset)
             if not kernels_ready():
                 fetched, rest = _cut(fetched, PLAIN_BYTES)
                 if rest is not None:

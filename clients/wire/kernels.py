@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from ...protocol.columns.columns import kernels_ready, warm_up
-from ...protocol.kernel_loading import is_worth_a_thread, load_elsewhere
+from ...protocol.kernel_loading import columns_work, is_worth_a_thread, load_elsewhere
 
 _lock = threading.Lock()
 _begun = False
@@ -21,7 +21,7 @@ def on_records(count: int) -> None:
     if _begun:
         return
     with _lock:
-        if _begun or not is_worth_a_thread(count):
+        if _begun or not is_worth_a_thread(columns_work(count)):
             return
         _begun = True
     if not kernels_ready():

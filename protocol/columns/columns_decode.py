@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
-from ..kernel_loading import decoding_work
 from ..records.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -229,8 +228,7 @@ class _Scan:
             ends = np.cumsum(batches[:, 1] - batches[:, 0])
             batches[:, 0] = ends - (batches[:, 1] - batches[:, 0])
             batches[:, 1] = ends
-        loops = loops_for(decoding_work(self._record_count))
-        parsed: ParsedRecords = loops.decode_records(
+        parsed: ParsedRecords = loops_for(self._record_count).decode_records(
             np.frombuffer(view, np.uint8),
             batches,
             fetch_offset=self.fetch_offset,

@@ -120,7 +120,7 @@ def encode_batches(
         ValueError: see record_columns; or a row that is none.
         MessageTooLarge: a column or a record has 2 GiB or more.
         UnsupportedCompressionType: `codec` is not 0-4.
-    Cost: 15 us, 5 us a batch and 180 ns a record of 100 bytes with the kernels; 3 us a record
+    Cost: 15 us, 5 us a batch and 180 ns a record of 100 bytes with the kernels; 0.7 us a record
     without them. Compression comes on top.
     """
     columns = record_columns(keys, values, timestamps, headers)

@@ -29,7 +29,7 @@ def kernels_ready() -> bool:
 def loops_for(record_count: int) -> ModuleType:
     """columns_compiled or columns_plain, which have the same functions, for this many records."""
     if _compiled is None:
-        if not kernel_loading.is_worth_waiting(record_count):
+        if not kernel_loading.is_worth_waiting(kernel_loading.columns_work(record_count)):
             return columns_plain
         warm_up()
     assert _compiled is not None

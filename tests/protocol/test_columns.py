@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from bradbury.protocol import kernel_loading
-from bradbury.protocol.columns import columns_loops, columns_plain
+from bradbury.protocol.columns import columns_arrays_encode, columns_loops, columns_plain
 from bradbury.protocol.columns.columns import (
     HEADERS_TYPE,
     DecodedBatches,
@@ -29,6 +29,7 @@ from bradbury.protocol.columns.columns import (
     encode_by_partition,
     warm_up,
 )
+from bradbury.protocol.columns.columns_arrow import record_columns
 from bradbury.protocol.errors import MessageTooLarge
 from bradbury.protocol.records.compression import CompressionType
 from bradbury.protocol.records.record_batch import check_batch, stamp
@@ -59,7 +60,9 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param != "compiled":
         monkeypatch.setattr(columns_loops, "_compiled", None)
         monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
-        monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12)
+        monkeypatch.setattr(
+            kernel_loading, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12
+        )
     yield request.param
 
 
@@ -382,3 +385,45 @@ def test_a_table_of_nothing_has_the_same_columns(loops: str) -> None:
     assert empty.table.schema == full.table.schema
     assert empty.table.num_rows == 0
     empty.table.validate(full=True)
+
+
+@relaxed
+@given(
+    records=st.lists(
+        st.tuples(fields, fields, timestamps, st.none()) | st.just((None, None, 5, None)),
+        min_size=1,
+        max_size=300,
+    ),
+    max_bytes=st.integers(1, 5_000),
+    max_records=st.integers(1, 300),
+)
+def test_arrays_encode_and_hash_what_the_plain_loops_do(
+    records: list, max_bytes: int, max_records: int
+) -> None:
+    keys, values, times, _ = columns_of(records)
+    columns = record_columns(keys, values, times)
+    rows = np.arange(len(records), dtype=np.int64)[::-1].copy()
+    limits = {"max_bytes": max_bytes, "max_records": max_records}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns_arrays_encode, "LEAST_RECORDS", 0)
+        patch.setattr(kernel_loading, "ARRAYS_PAY", 10**12)
+        encoded = columns_arrays_encode.encode_rows(columns, rows, **limits)
+        expected = columns_plain.encode_rows(columns, rows, **limits)
+        hashes = columns_arrays_encode.hash_keys(columns.keys)
+        assert (encoded.buffer, encoded.runs) == (expected.buffer, expected.runs)
+        assert hashes.tolist() == columns_plain.hash_keys(columns.keys).tolist()
+
+
+def test_arrays_leave_headers_long_keys_and_batches_of_few_to_the_plain_loops() -> None:
+    encode, hash_keys = columns_arrays_encode.encode_rows, columns_arrays_encode.hash_keys
+    values = pa.array([b"x" * 100] * 500)
+    rows = np.arange(500, dtype=np.int64)
+    limits = {"max_bytes": 100_000, "max_records": 1_000}
+    plain = record_columns(None, values, 0)
+    assert encode(plain, rows, **limits) is not None
+    assert encode(plain, rows, **limits | {"max_bytes": 1_000}) is None
+    assert encode(plain, rows, **limits | {"max_records": 5}) is None
+    headers = pa.array([[("h", b"v")]] * 500, HEADERS_TYPE)
+    assert encode(record_columns(None, values, 0, headers), rows, **limits) is None
+    assert hash_keys(pa.array([b"k" * columns_arrays_encode.LONGEST_KEY])) is not None
+    assert hash_keys(pa.array([b"k" * (columns_arrays_encode.LONGEST_KEY + 1)])) is None

@@ -61,7 +61,9 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param != "compiled":
         monkeypatch.setattr(columns_loops, "_compiled", None)
         monkeypatch.setattr(kernel_loading, "PLAIN_RECORDS", 10**12)
-        monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12)
+        monkeypatch.setattr(
+            kernel_loading, "ARRAYS_PAY", 0 if request.param == "arrays" else 10**12
+        )
     yield request.param
 
 
@@ -467,7 +469,7 @@ def test_arrays_leave_what_is_unusual_to_the_plain_loops(
 ) -> None:
     content = bytes(encode_records(records)[61:])
     assert columns_of(content, len(records), 5, columns_arrays, value_views=False) is None
-    monkeypatch.setattr(columns_plain, "ARRAYS_PAY", 0)
+    monkeypatch.setattr(kernel_loading, "ARRAYS_PAY", 0)
     columns = columns_of(content, len(records), 5, columns_plain, value_views=False)
     assert columns[1] == [value for _, _, value, _ in records]
 
@@ -537,7 +539,7 @@ if sys.argv[1] == "nowhere":
 from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns
 from bradbury.protocol.records.records import encode_records
-batch = encode_records([(0, None, b"x", ())] * 1000 * kernel_loading.DECODED_FOR_ONE)
+batch = encode_records([(0, None, b"x", ())] * 1000 * kernel_loading.OF_ARRAYS_FOR_ONE)
 loaded = []
 for _ in range(202):
     columns.decode_batches(batch, topic="t", partition=0, fetch_offset=0)

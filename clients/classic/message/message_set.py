@@ -20,7 +20,6 @@ import pyarrow as pa
 from ....protocol.buffer import Buffer
 from ....protocol.columns.columns import AbortedProducers, decode_batches
 from ....protocol.errors import CorruptMessage, KafkaError
-from ....protocol.kernel_loading import decoding_work
 from ....protocol.records.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -95,7 +94,7 @@ class MessageSet:
                 yield from self._open(batch, header)
 
     def _open(self, batch: memoryview, header: RecordBatchHeader) -> Iterator[MessageAndOffset]:
-        on_records(decoding_work(max(0, header.record_count)))
+        on_records(max(0, header.record_count))
         decoded = decode_batches(
             batch,
             topic=self.topic,
