@@ -128,7 +128,7 @@ def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns:
     """As columns_compiled.encode_rows."""
-    if len(rows) >= kernel_loading.ARRAYS_PAY:
+    if len(rows) >= 2 * kernel_loading.ARRAYS_PAY:  # twice the steps of decoding
         encoded = columns_arrays_encode.encode_rows(
             columns, rows, max_bytes=max_bytes, max_records=max_records
         )
