@@ -7,7 +7,7 @@ What always holds:
     what is returned is what columns_plain makes; records with headers, batches of few records and
     long keys to hash are left to it.
 
-Not here: decoding (columns_arrays); which calls are worth it (columns_plain).
+Not here: decoding (columns_arrays_decode); which calls are worth it (columns_plain).
 """
 
 from __future__ import annotations

@@ -170,6 +170,8 @@ def binary_of(items: Sequence[bytes | None]) -> pa.Array:
     if ends[-1] > MAX_COLUMN_BYTES:
         raise MessageTooLarge(f"a column of {ends[-1]} bytes is 2 GiB or more")
     data = np.frombuffer(b"".join(items), np.uint8)  # type: ignore[arg-type]
+    if len(data) != ends[-1]:
+        raise TypeError("an item is no bytes: its length is not its size")  # a view of numbers
     return binary_array(ends.astype(np.int32), data, valid, null_count)
 
 

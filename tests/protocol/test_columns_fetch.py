@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import (
-    columns_arrays,
+    columns_arrays_decode,
     columns_compiled,
     columns_loops,
     columns_plain,
@@ -433,7 +433,7 @@ def test_both_loops_make_the_same_of_damaged_records(
         damaged[position % len(damaged)] = byte
     arguments = (bytes(damaged), count or len(records), last_offset_delta or len(records) - 1)
     assert outcome(*arguments, columns_compiled) == (plain := outcome(*arguments, columns_plain))
-    assert outcome(*arguments, columns_arrays) in (plain, None)
+    assert outcome(*arguments, columns_arrays_decode) in (plain, None)
 
 
 @settings(deadline=None, max_examples=400)
@@ -444,7 +444,7 @@ def test_both_loops_make_the_same_of_damaged_records(
 def test_both_loops_make_the_same_of_garbage(garbage: bytes, count: int, delta: int) -> None:
     plain = outcome(garbage, count, delta, columns_plain)
     assert outcome(garbage, count, delta, columns_compiled) == plain
-    assert outcome(garbage, count, delta, columns_arrays) in (plain, None)
+    assert outcome(garbage, count, delta, columns_arrays_decode) in (plain, None)
 
 
 @given(records=st.lists(st.tuples(times, fields, fields, headers), min_size=1, max_size=80))
@@ -452,14 +452,14 @@ def test_both_loops_make_the_same_of_garbage(garbage: bytes, count: int, delta: 
 def test_arrays_decode_sound_records_themselves(records: list) -> None:
     content = bytes(encode_records(records)[61:])
     arguments = (content, len(records), len(records) - 1)
-    assert outcome(*arguments, columns_arrays) == outcome(*arguments, columns_plain)
+    assert outcome(*arguments, columns_arrays_decode) == outcome(*arguments, columns_plain)
 
 
 SOUND = encode_record(0, 0, b"k", b"v", ())
 UNUSUAL = {
     "a long length": bytes([SOUND[0] | 0x80, 0x80, 0x80, 0x80, 0]) + SOUND[1:],
     "many headers": encode_record(
-        0, 0, b"k", b"v", [("h", b"")] * (columns_arrays.MOST_HEADERS + 1)
+        0, 0, b"k", b"v", [("h", b"")] * (columns_arrays_decode.MOST_HEADERS + 1)
     ),
     "a far timestamp": encode_record(2**60, 0, b"k", b"v", ()),
 }
@@ -469,8 +469,8 @@ UNUSUAL = {
 def test_arrays_leave_what_is_unusual_to_the_plain_loops(
     record: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert columns_of(SOUND, 1, 0, columns_arrays, value_views=False) is not None
-    assert columns_of(record, 1, 0, columns_arrays, value_views=False) is None
+    assert columns_of(SOUND, 1, 0, columns_arrays_decode, value_views=False) is not None
+    assert columns_of(record, 1, 0, columns_arrays_decode, value_views=False) is None
     monkeypatch.setattr(kernel_loading, "ARRAYS_PAY", 0)
     keys, values, *_ = columns_of(record, 1, 0, columns_plain, value_views=False)
     assert (keys, values) == ([b"k"], [b"v"])

@@ -5,7 +5,7 @@ As in columns_arrow no Python value becomes an Arrow one unless it must: that im
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -113,13 +113,12 @@ def _table_of(data: Any, key: str, value: str) -> Any:
         raise ValueError(f"keys and values are all bytes or all str: {error}") from None
 
 
-def _array_of(values: Any) -> pa.Array:
+def _array_of(values: Sequence[Any]) -> pa.Array:
     """Not by pa.array, whose first call imports pandas."""
-    first = next((one for one in values if one is not None), b"")
-    if not isinstance(first, str):
+    try:
         return binary_of(values)
-    texts = [None if one is None else str.encode(one) for one in values]
-    return binary_of(texts).cast(pa.string())
+    except TypeError:  # most likely there is text
+        return binary_of([one.encode() if isinstance(one, str) else one for one in values])
 
 
 def _moment(now_ms: int, kind: pa.DataType) -> Any:

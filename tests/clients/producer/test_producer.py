@@ -2,6 +2,7 @@
 
 import threading
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
@@ -297,6 +298,8 @@ def test_what_cannot_be_sent_is_refused_at_the_call(bootstrap: str, new_topic: N
             producer.send_batch(topic, {"value": [b""]})
         with pytest.raises(ValueError, match="all bytes or all str"):
             producer.send_batch(topic, [b"a", 1])
+        with pytest.raises(ValueError, match="its length is not its size"):
+            producer.send_batch(topic, [memoryview(array("i", [1, 2]))])
         table = pa.table({"value": [b""], "p": pa.array([7], pa.int32())})
         with pytest.raises(ValueError, match="not 7"):
             producer.send_batch(topic, table, partition="p")
@@ -353,3 +356,14 @@ def test_offsets_of_a_large_batch_are_contiguous_per_partition(
     assert done.count == 20_000
     assert [(one.partition, one.start) for one in done.ranges] == [(0, 0), (1, 0), (2, 0)]
     assert sum(one.end for one in done.ranges) == 20_000
+
+
+def test_a_list_may_have_bytes_and_text_together(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    with bradbury.Producer(bootstrap) as producer:
+        rows = [("\xfc", b"a"), (None, "b"), (b"k", None)]
+        producer.send_batch(topic, rows).result(60)
+    with bradbury.Consumer(topic, bootstrap=bootstrap, auto_offset_reset="earliest") as consumer:
+        table = consumer.poll(5_000)
+    assert table["key"].to_pylist() == ["\xfc".encode(), None, b"k"]
+    assert table["value"].to_pylist() == [b"a", b"b", None]
