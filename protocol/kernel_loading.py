@@ -23,7 +23,7 @@ Python's lock from the threads that work meanwhile."""
 RECORDS_AT_ONCE = 1_000_000
 """Records that one task is to decode, known before it begins: worth loading for it alone."""
 ARRAYS_PAY = 64
-"""Records of a call from which arrays (columns/columns_arrays_*) are quicker than Python's loop."""
+"""Records of a call from which columns_arrays_decode is quicker than Python's loop."""
 OF_ARRAYS_FOR_ONE = 6
 """Records in such arrays that take as long as one in Python's loop."""
 
