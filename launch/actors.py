@@ -266,7 +266,9 @@ def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors, data brought to the disk first; returns how many there were.
 
     The controller is stopped first, so that no broker is started for a node that joins meanwhile;
-    brokers are killed first, so that none of them makes its siblings again.
+    brokers are killed first, so that none of them makes its siblings again. Ray kills later than
+    `ray.kill` returns: until the names are gone `up` would find these actors, and a broker that
+    lives a moment longer may have made a sibling again.
     """
     controller = find_actor(CONTROLLER, namespace)
     if controller is not None:
@@ -279,6 +281,12 @@ def stop_actors(namespace: str) -> int:
         ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
     for handle in handles:
         ray.kill(handle)
+    deadline = time.monotonic() + DEAD_SECONDS
+    while (names := named_actors(namespace)) and time.monotonic() < deadline:
+        for name in names:
+            if (handle := find_actor(name, namespace)) is not None:
+                ray.kill(handle)
+        time.sleep(0.01)
     return len(handles)
 
 

@@ -7,8 +7,9 @@
 What always holds:
     No step waits: a poll that runs out of time goes on with the next one. Only a listener's own
     calls do.
-    While a commit before a revocation is in flight nothing is handed out, so what is committed is
-    what was handed out. It is given up after `max_poll_interval_ms`.
+    While a commit before a revocation is in flight polls hand out nothing, and iterators under way
+    nothing of what is revoked, so what is committed is what was handed out. It is given up after
+    `max_poll_interval_ms`.
     In an eager group nothing is read during a rebalance. In a cooperative one what is kept is read
     all the time, and what moves is committed and revoked before this member joins again.
     From JoinGroup to the assignment nothing can be committed; with auto-commit what was handed out
@@ -390,7 +391,9 @@ class ConsumerMember:
     def _committed(self, partitions: Sequence[TopicPartition]) -> bool:
         """Commit positions before `partitions` are given up; whether that has ended, well or not.
 
-        All positions: what is kept is committed on the way.
+        All positions: what is kept is committed on the way. An iterator may be in the midst of
+        `partitions`, if another thread, or its owner between two records, has polled: whoever gets
+        them reads from what is committed here, so that it must hand out no more.
         """
         commit = self._last_commit
         if commit is None:
@@ -402,6 +405,7 @@ class ConsumerMember:
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("offsets are not committed: %s; they are read again", error)
                 return True
+            self._stop_handing_out(partitions)
             self._last_commit = commit
             commit.add_done_callback(lambda _: self._fetcher.notify())
         if not commit.done():
@@ -411,6 +415,13 @@ class ConsumerMember:
         if failure is not None:
             logger.warning("offsets are not committed: %s; they are read again", failure)
         return True
+
+    def _stop_handing_out(self, partitions: Iterable[TopicPartition]) -> None:
+        states = self._fetcher.states()
+        for one in partitions:
+            state = states.get(one)
+            if state is not None and state.position != UNKNOWN_OFFSET:
+                self._fetcher.refetch(state, state.position)
 
     def _maybe_auto_commit(self) -> None:
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,14 @@ def test_fewer_partition_actors_than_before_serve_what_all_of_them_had(
 
 
 def test_a_port_in_use_is_one_line_and_leaves_nothing_behind(
-    cluster: bradbury.Cluster, tmp_path: Path
+    cluster: bradbury.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kill = ray.kill  # Ray's own takes effect a moment after it has returned, too
+
+    def killed_later(actor: object, *, no_restart: bool = True) -> None:
+        threading.Timer(0.3, kill, (actor,), {"no_restart": no_restart}).start()
+
+    monkeypatch.setattr("ray.kill", killed_later)
     port = free_ports(UP_PORTS)  # else another of them may be in use, and be named
     with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(UpError, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
