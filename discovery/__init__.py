@@ -5,5 +5,6 @@ client_config    the file of security settings for a client that is given none
 state_file       the file in the user's home that names a cluster that was started here
 processes        processes by id and start time, as the state file keeps them
 ray_connection   joining a Ray cluster, with or without a token, or starting an embedded one
+byte_code        byte code files of processes that are started, also where the environment has none
 extras           what is installed only when it is asked for, and how
 """

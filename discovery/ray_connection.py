@@ -20,13 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from .state_file import (
-    BOOTSTRAP_VARIABLE,
-    SEPARATOR,
-    cache_directory,
-    default_namespace,
-    read_state,
-)
+from .byte_code import byte_code_kept
+from .state_file import BOOTSTRAP_VARIABLE, SEPARATOR, default_namespace, read_state
 
 LOCAL = "local"
 """The address that means: start an embedded Ray."""
@@ -63,7 +58,6 @@ NO_RAY_CLIENT = (
     "the program as a job (`ray job submit`), or on a node, with the address host:6379 or 'auto'. "
     "Producers and consumers work through it where they reach the brokers"
 )
-NO_BYTE_CODE = "PYTHONDONTWRITEBYTECODE"
 
 
 class UpError(Exception):
@@ -393,21 +387,13 @@ def _init_ray(address: str, namespace: str) -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """The environment of the processes that Ray starts now. What the user has set is kept.
-
-    Without byte code files every Ray process would compile some 250 modules again, so a setting
-    against them is suspended and they are kept in a cache of our own.
-    """
+    """The environment of the processes that Ray starts now. What the user has set is kept."""
     changed = {name: value for name, value in values.items() if name not in os.environ}
-    byte_code = os.environ.pop(NO_BYTE_CODE, None)
-    if byte_code and "PYTHONPYCACHEPREFIX" not in os.environ:
-        changed["PYTHONPYCACHEPREFIX"] = str(cache_directory() / "pycache")
     os.environ.update(changed)
     try:
-        yield
+        with byte_code_kept():
+            yield
     finally:
         # Only what was changed here: what Ray itself sets for its children (its token) must stay.
         for name in changed:
             os.environ.pop(name, None)
-        if byte_code is not None:
-            os.environ[NO_BYTE_CODE] = byte_code

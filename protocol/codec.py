@@ -116,7 +116,7 @@ def _has(versions: Versions | None, version: int) -> bool:
 def _wire_fields(cls: type[Struct], version: int) -> tuple[list[tuple[str, Wire]], list[Any]]:
     """(plain fields in order, tagged dataclass fields by tag) that `version` has."""
     plain, tagged = [], []
-    for field in fields(cls):  # type: ignore[arg-type]
+    for field in fields(cls):
         wire: Wire = field.metadata["wire"]
         if not _has(wire.versions, version):
             continue

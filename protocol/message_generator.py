@@ -353,7 +353,7 @@ def generate_api(api_key: int) -> tuple[str, str]:
             versions = [LEGACY_LOWEST.get(root.__name__, 0), *versions]
         for struct in _nested_first(structs):
             is_root = struct.name == root.__name__
-            lines = ["", "", "@dataclass(slots=True)"]
+            lines = ["", "", "@wire_struct"]
             lines.append(f"class {struct.name}({'Message' if is_root else 'Struct'}):")
             if is_root:
                 lines += [
@@ -369,14 +369,13 @@ def generate_api(api_key: int) -> tuple[str, str]:
             if block not in blocks:  # request and response may share a struct
                 blocks.append(block)
     body = "\n".join(blocks)
-    imports = ["from __future__ import annotations", "", "from dataclasses import dataclass"]
-    imports.append("from typing import ClassVar")
+    imports = ["from __future__ import annotations", "", "from typing import ClassVar"]
     if "UUID" in body:
         imports.append("from uuid import UUID")
     imports.append("")
     if "Buffer" in body:
         imports.append("from ..buffer import Buffer")
-    names = ["Message", "Struct", "Versions", "wire"]
+    names = ["Message", "Struct", "Versions", "wire", "wire_struct"]
     if "ZERO_UUID" in body:
         names.insert(0, "ZERO_UUID")
     if "(Struct)" not in body:

@@ -199,7 +199,7 @@ def _error_counter(
     """counter(value, count), compiled from the fields of `cls`; None if there is nothing to do."""
     inner = []
     has_code = False
-    for field in fields(cls):  # type: ignore[arg-type]
+    for field in fields(cls):
         wire: Wire = field.metadata["wire"]
         if field.name == "error_code":
             has_code = True

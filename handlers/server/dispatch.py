@@ -341,6 +341,6 @@ def element_count(message: Message) -> int:
 def _arrays(cls: type[Struct]) -> list[tuple[str, list[str]]]:
     return [
         (field.name, [name for name, _ in _arrays(wire.struct)] if wire.struct else [])
-        for field in fields(cls)  # type: ignore[arg-type]
+        for field in fields(cls)
         if (wire := field.metadata["wire"]).array
     ]

@@ -34,6 +34,7 @@ from ...clients.security.security_options import (
     given_security,
 )
 from ...clients.wire.bootstrap_servers import find_bootstrap, format_servers
+from ...discovery.byte_code import byte_code_kept
 from ...discovery.extras import install_command
 from ...discovery.ray_connection import (
     AUTH_MODE,
@@ -383,7 +384,8 @@ def _environment(settings: Mapping[str, str], **more: str) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
-        yield
+        with byte_code_kept():
+            yield
     finally:
         for name, value in before.items():
             if value is None:

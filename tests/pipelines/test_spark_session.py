@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyspark
 import pytest
 
 import bradbury
+from bradbury.discovery import ray_connection
 from bradbury.pipelines.spark import session
 from bradbury.pipelines.spark.executors import EXECUTOR_CPU, check_room, memory_bytes
 from bradbury.pipelines.spark.jvm import (
@@ -231,6 +234,39 @@ def test_where_the_cluster_is_may_be_unknown_until_an_option_says(
 def test_other_processes_of_a_checkout_import_both_packages() -> None:
     code = "import bradbury, pyspark_bradbury; print(pyspark_bradbury.DefaultSource.name())"
     assert in_a_process_of_its_own(code, import_paths()).strip() == "bradbury"
+
+
+@pytest.mark.parametrize("folder", [None, "/mine"])
+@pytest.mark.parametrize("environment", [session._environment, ray_connection._environment])
+def test_what_is_started_keeps_byte_code_whatever_the_environment_says(
+    environment: Callable[[dict[str, str]], AbstractContextManager[None]],
+    folder: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    if folder is not None:
+        monkeypatch.setenv("PYTHONPYCACHEPREFIX", folder)
+    before = dict(os.environ)
+    with environment({}):
+        said = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    assert said.split() == ["False", folder or str(tmp_path / "bradbury" / "pycache")]
+    assert dict(os.environ) == before
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    with environment({}):
+        assert "PYTHONPYCACHEPREFIX" not in os.environ
 
 
 @pytest.mark.slow

@@ -1,0 +1,34 @@
+"""Byte code files of the processes that are started now, where the user's environment has none.
+
+Images and test runs often set PYTHONDONTWRITEBYTECODE. Without the files each process of Ray and
+each Python that Spark starts would compile some hundreds of modules again, so that setting is
+suspended for them, and the files are kept in a cache of our own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from .state_file import cache_directory
+
+_NONE: Final = "PYTHONDONTWRITEBYTECODE"
+_FOLDER: Final = "PYTHONPYCACHEPREFIX"
+
+
+@contextmanager
+def byte_code_kept() -> Iterator[None]:
+    """What is started meanwhile writes byte code. A folder for it that the user has set is used."""
+    refused = os.environ.pop(_NONE, None)
+    is_ours = bool(refused) and _FOLDER not in os.environ
+    if is_ours:
+        os.environ[_FOLDER] = str(cache_directory() / "pycache")
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(_FOLDER, None)
+        if refused is not None:
+            os.environ[_NONE] = refused
