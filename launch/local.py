@@ -4,7 +4,8 @@
         producer = bradbury.Producer(bootstrap=cluster.bootstrap_servers)
 
 One background thread runs the event loop of all nodes. Each of `nodes` is a Kafka node with every
-role. Made for tests, notebooks and small tools; ready in a fraction of a second.
+role. Made for tests, notebooks and small tools; ready in a fraction of a second. With `processes`
+partitions are served by nodes in processes of their own, for tests that need more than one core.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +29,14 @@ import uvloop
 
 from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
+from ..actors.ray.placement import PARTITION_DIRECTORY
 from ..cluster.security.listener_config import SecurityProtocol
 from ..controller.metadata_leader import Superseded
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import InvalidConfig
+from ..storage.disk.storage_failure import DataDirectoryError
+from .processes.hosted_node import is_in_service
+from .processes.node_process import NodeProcess
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
@@ -56,10 +62,13 @@ class LocalCluster:
         host: str,
         port: int,
         nodes: int,
+        processes: int,
         config: Mapping[str, Any] | None,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
+        if processes < 0:
+            raise ValueError(f"a node has no fewer than 0 processes, not {processes}")
         self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
         if nodes > 1:
             self._server.security.check_for_several_nodes()
@@ -71,7 +80,10 @@ class LocalCluster:
         self._host = host
         self._port = port
         self._node_count = nodes
+        self._process_count = processes
         self.nodes: list[Node] = []
+        self.processes: list[list[NodeProcess]] = []
+        """Those of each node."""
         self.controller: Controller | None = None
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._leading: asyncio.Task[None] | None = None
@@ -129,6 +141,7 @@ class LocalCluster:
         """Stop one node cleanly. Others lead where they have replicas in sync."""
 
         async def stop() -> None:
+            await asyncio.gather(*(each.stop(leave=True) for each in self.processes[index]))
             await self.nodes[index].leave()
             await self.nodes[index].close()
 
@@ -142,7 +155,8 @@ class LocalCluster:
             await node.open()
             self.nodes[index] = node
             await node.join()
-            await self._until_known(node)
+            await asyncio.gather(*(each.start() for each in self.processes[index]))
+            await self._until_known(index)
 
         self._ending.pop(index, None)
         self._call(start(), START_SECONDS)
@@ -193,40 +207,82 @@ class LocalCluster:
         )
         self.controller = controller
         for index in range(self._node_count):
+            config = self._config_of(index)
+            self._check_processes(config)
             node = self._make_node(index)
             self.nodes.append(node)  # what it has locked when it fails is given back by close
             await node.open()
         await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
-        for node in self.nodes:
-            await self._until_known(node)
+        self.processes = [
+            [
+                NodeProcess(self._config_of_process(index, number), controller)
+                for number in range(1, self._process_count + 1)
+            ]
+            for index in range(self._node_count)
+        ]
+        await asyncio.gather(*(each.start() for own in self.processes for each in own))
+        for index in range(self._node_count):
+            await self._until_known(index)
 
-    async def _until_known(self, node: Node) -> None:
+    async def _until_known(self, index: int) -> None:
         """Whichever node a client asks, it is told of this one, as long as that runs."""
-        while node.is_open and not all(_knows(each, node) for each in self.nodes if each.is_open):
+        node, own = self.nodes[index], self.processes[index]
+        while node.is_open:
+            lives = [(node.node_id, node.incarnation)]
+            lives += [each.life for each in own if each.life is not None]
+            if all(
+                is_in_service(each.image, life)
+                for each in self.nodes
+                if each.is_open
+                for life in lives
+            ) and all([await each.knows(lives) for others in self.processes for each in others]):
+                return
             await asyncio.sleep(LOOK_SECONDS)
 
     def _make_node(self, index: int) -> Node:
         assert self.controller is not None
+        return Node(
+            self._config_of(index), self.controller, on_fenced=partial(self._on_ended, index)
+        )
+
+    def _config_of(self, index: int) -> NodeConfig:
         name = f"node-{index}" if self._node_count > 1 else ""
         path, *more = (str(Path(data_dir) / name) for data_dir in self._data_dirs)
-        return Node(
-            NodeConfig(
-                name=f"node-{index}",
-                roles=("broker", "partition", "group"),
-                data_dir=path,
-                more_data_dirs=tuple(more),
-                directory="partitions-0",
-                host=self._host,
-                port=self._port + index if self._port else 0,
-                port_offset=index,
-                rack=None if self._node_count == 1 else f"node-{index}",
-                machine=f"node-{index}",
-                server=self._server,
-            ),
-            self.controller,
-            on_fenced=partial(self._on_ended, index),
+        return NodeConfig(
+            name=f"node-{index}",
+            roles=("broker", "group") if self._process_count else ("broker", "partition", "group"),
+            data_dir=path,
+            more_data_dirs=tuple(more),
+            directory=f"{PARTITION_DIRECTORY}0",
+            host=self._host,
+            port=self._port + index if self._port else 0,
+            port_offset=index,
+            rack=None if self._node_count == 1 else f"node-{index}",
+            machine=f"node-{index}",
+            server=self._server,
         )
+
+    def _config_of_process(self, index: int, number: int) -> NodeConfig:
+        return replace(
+            self._config_of(index),
+            roles=("partition",),
+            directory=f"{PARTITION_DIRECTORY}{number}",
+            port=0,
+            port_offset=index + number * self._node_count,
+        )
+
+    def _check_processes(self, config: NodeConfig) -> None:
+        """Raises DataDirectoryError: there is data that fewer processes would leave behind."""
+        for data_dir in (config.data_dir, *config.more_data_dirs):
+            for folder in Path(data_dir).glob(f"{PARTITION_DIRECTORY}*"):
+                number = folder.name.removeprefix(PARTITION_DIRECTORY)
+                has_partitions = any(each.is_dir() for each in folder.iterdir())
+                if number.isdecimal() and int(number) > self._process_count and has_partitions:
+                    raise DataDirectoryError(
+                        f"{folder} has the partitions of a process, and this cluster is to have "
+                        f"{self._process_count}; give local(processes={number}) or more"
+                    )
 
     async def _lead(self, controller: Controller) -> None:
         while True:
@@ -253,6 +309,7 @@ class LocalCluster:
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
+        await asyncio.gather(*(each.stop() for own in self.processes for each in own))
         if self.controller is not None:
             await self.controller.close()
         for node in self.nodes:
@@ -263,18 +320,13 @@ class LocalCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _knows(node: Node, other: Node) -> bool:
-    """As it runs now: in its present incarnation, and unfenced."""
-    known = node.image.nodes.get(other.node_id)
-    return known is not None and not known.fenced and known.incarnation == other.incarnation
-
-
 def local(
     data_dir: DataDirectories | None = None,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     nodes: int = 1,
+    processes: int = 0,
     config: Mapping[str, Any] | None = None,
 ) -> LocalCluster:
     """Start a cluster of `nodes` nodes in this process and return when it serves, and all its nodes
@@ -286,6 +338,8 @@ def local(
         host: the address to bind.
         port: of the first node, the next ones follow; 0: any free ports.
         nodes: Kafka nodes, each with every role.
+        processes: of each node, which serve the partitions of topics, each a Kafka node with a core
+            to itself; one that dies is started again. With 0 this process does everything.
         config: broker and group coordinator settings by Kafka's names, e.g.
             {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.
 
@@ -293,4 +347,6 @@ def local(
         DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         TimeoutError: it says what was waited for.
     """
-    return LocalCluster(data_dir, host=host, port=port, nodes=nodes, config=config)
+    return LocalCluster(
+        data_dir, host=host, port=port, nodes=nodes, processes=processes, config=config
+    )

@@ -1,0 +1,105 @@
+"""What a process of `local(processes=N)` runs: one Node, until the process that wants it is gone.
+
+It is started by node_process with its end of the channel as an inherited socket. A node that is
+fenced off, or has no disk any more, ends the process, and the other one starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import uvloop
+
+from ...actors.node import Node, NodeConfig
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...controller.controller_calls import ControllerCall
+from ...handlers.ports.context import Controller
+from .channel import Channel
+
+T = TypeVar("T")
+EXIT_FENCED: Final = 71
+CLOSE_SECONDS: Final = 60.0
+"""How long it may bring data to the disk once the other process is gone."""
+
+Incarnation = tuple[int, str]
+"""A node's id, and which of its lives it is."""
+
+
+class DistantController(Controller):
+    """The controller in the process at the other end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def ask(self, call: ControllerCall[T]) -> T:
+        answer: T = await self._channel.call("ask_controller", call)
+        return answer
+
+
+class _HostedNode:
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.node: Node | None = None
+
+    async def open(self, config: NodeConfig) -> None:
+        """Raises what Node.open does."""
+        assert self.channel is not None
+        self.node = Node(config, DistantController(self.channel), on_fenced=_leave)
+        await self.node.open()
+
+    async def join(self) -> Incarnation:
+        """Raises what Node.join does."""
+        assert self.node is not None
+        await self.node.join()
+        return self.node.node_id, self.node.incarnation
+
+    async def knows(self, others: Sequence[Incarnation]) -> bool:
+        assert self.node is not None
+        image = self.node.image
+        return all(is_in_service(image, each) for each in others)
+
+    async def leave(self) -> bool:
+        return self.node is None or await self.node.leave()
+
+    async def close(self) -> None:
+        node, self.node = self.node, None
+        if node is not None:
+            await node.close()
+
+
+def is_in_service(image: MetadataImage, life: Incarnation) -> bool:
+    """As it runs now: in its present incarnation, and unfenced."""
+    node_id, incarnation = life
+    known = image.nodes.get(node_id)
+    return known is not None and not known.fenced and known.incarnation == incarnation
+
+
+def _leave(reason: str) -> None:
+    print(f"bradbury: a process of local() ends, {reason}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(EXIT_FENCED)
+
+
+async def _serve(connection: socket.socket) -> None:
+    hosted = _HostedNode()
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    methods = {name: getattr(hosted, name) for name in ("open", "join", "knows", "leave", "close")}
+    hosted.channel = Channel(reader, writer, methods)
+    await hosted.channel.run()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await hosted.close()
+
+
+def main(descriptor: int) -> None:
+    """descriptor: of the inherited socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which closes
+    uvloop.run(_serve(socket.socket(fileno=descriptor)))
+    sys.stdout.flush()
+    os._exit(0)  # threads of the storage may still wait for a disk

@@ -1,0 +1,142 @@
+"""One node of a local cluster in a process of its own, as the process that started it has it.
+
+What always holds:
+    It ends with the process that started it, however that ends: the channel is closed then.
+    A process that dies is started again on the same data, as Ray does with its actors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ...actors.node import NodeConfig
+from ...controller.controller_calls import ControllerCall
+from ...discovery.byte_code import byte_code_kept
+from ...handlers.ports.context import Controller
+from ...protocol.errors import ConnectionFailed
+from .channel import Channel
+from .hosted_node import Incarnation
+
+logger = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 0.5
+STOP_SECONDS: Final = 30.0
+_PROGRAM: Final = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from bradbury.launch.processes.hosted_node import main; main({descriptor})"
+)
+
+
+class NodeProcess:
+    """`start`, `stop`; used on the loop of the controller."""
+
+    def __init__(self, config: NodeConfig, controller: Controller) -> None:
+        self._config = config
+        self._controller = controller
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self.life: Incarnation | None = None
+        """None while it is not in service."""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Raises what Node.open and Node.join do."""
+        reading = await self._begin()
+        self._keeper = asyncio.create_task(self._keep(reading))
+
+    async def knows(self, others: Sequence[Incarnation]) -> bool:
+        """Also if it is not in service just now: then it learns of them before it is again."""
+        with contextlib.suppress(ConnectionFailed):
+            return self.life is None or bool(await self._ask("knows", others))
+        return True
+
+    async def stop(self, *, leave: bool = False) -> None:
+        """leave: others lead first, where they can."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+        with contextlib.suppress(ConnectionFailed, TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                if leave:
+                    await self._ask("leave")
+                await self._ask("close")
+        await self._end()
+
+    async def _ask(self, name: str, *arguments: Any) -> Any:
+        if self._channel is None:
+            raise ConnectionFailed("the process has ended")
+        return await self._channel.call(name, *arguments)
+
+    async def _begin(self) -> asyncio.Task[None]:
+        """Start it and have it join; what is returned ends when the process does."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.to_thread(_started, theirs)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        self._channel = channel = Channel(reader, writer, {"ask_controller": self._ask_controller})
+        reading = asyncio.create_task(channel.run())
+        try:
+            await channel.call("open", self._config)
+            self.life = await channel.call("join")
+        except BaseException:
+            reading.cancel()
+            await self._end()
+            raise
+        return reading
+
+    async def _keep(self, reading: asyncio.Task[None]) -> None:
+        """Start it again whenever it has ended."""
+        while True:
+            await asyncio.shield(reading)
+            await self._end()
+            logger.error("process of %s has ended; it is started again", self._config.directory)
+            while True:
+                await asyncio.sleep(AGAIN_SECONDS)
+                try:
+                    reading = await self._begin()
+                    break
+                except Exception as error:  # noqa: BLE001 -- whatever it is, the data waits
+                    logger.warning("%s does not start: %s", self._config.directory, error)
+
+    async def _ask_controller(self, call: ControllerCall[Any]) -> Any:
+        return await self._controller.ask(call)
+
+    async def _end(self) -> None:
+        """Its end of the channel is closed, upon which it closes its node and ends."""
+        self.life = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            process, self._process = self._process, None
+            await asyncio.to_thread(_ended, process)
+
+
+def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
+    program = _PROGRAM.format(path=sys.path, descriptor=connection.fileno())
+    with byte_code_kept():
+        return subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[connection.fileno()],
+        )
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
