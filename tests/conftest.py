@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,15 @@ def turn(path: str) -> int:
     """When the tests of a place have their turn."""
     turns = (number for number, one in enumerate(IN_TURN) if place(path).startswith(one))
     return next(turns, len(IN_TURN))
+
+
+ENDS_AT = float(os.environ.get("TESTS_END_AT", "inf"))
+"""Seconds since 1970 at which no more tests begin, for a run that is ended then whatever it does."""
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > ENDS_AT:
+        pytest.skip("no time is left for it: TESTS_END_AT")
 
 
 WHAT_RAN = "tests/compatibility/test_table.py"

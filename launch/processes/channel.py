@@ -94,9 +94,15 @@ class Channel:
         try:
             answer = await self._methods[name](*arguments)
         except Exception as error:  # noqa: BLE001 -- the caller's to see
-            try:
-                self._send((number, False, False, error))
-            except (pickle.PicklingError, TypeError, AttributeError):
-                self._send((number, False, False, RuntimeError(repr(error))))
+            self._send((number, False, False, _that_travels(error)))
         else:
             self._send((number, False, True, answer))
+
+
+def _that_travels(error: Exception) -> Exception:
+    """The error, or what it says where it does not survive a pickle, as some do not."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:  # noqa: BLE001 -- whatever their own code raises
+        return RuntimeError(repr(error))
+    return error

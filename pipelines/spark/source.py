@@ -9,6 +9,8 @@ What always holds:
     configuration off, which is the default, Spark fails any read whose reader has that method.
     What tasks are given travels by pickle and names classes of importable modules only, so that
     module-wide clients survive from task to task.
+    Each way of reading and writing is imported by who asks for it: a query has up to seven Python
+    processes that import this, and most of them do one thing.
 
 Where each is called (driver, planner, executor): docs/spark.md. Not here: the sink.
 """
@@ -31,7 +33,6 @@ from pyspark.sql.types import StructType
 
 from ...clients.security.security_options import ClientSecurity
 from .options.spark_options import ReadOptions, WriteOptions
-from .reading.batch_query import BatchQueryReader, PushdownBatchReader
 from .tasks import worker
 from .tasks.arrow import check_projection, row_schema
 from .tasks.spark_failure import errors_in_one_line
@@ -66,6 +67,8 @@ class BradburyDataSource(DataSource):
 
     @errors_in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
+        from .reading.batch_query import BatchQueryReader, PushdownBatchReader
+
         worker.freeze_if_kept()
         options = self._read_options(streaming=False)
         check_projection(schema, options.value_decoder)
