@@ -64,6 +64,11 @@ def pids(cluster: bradbury.LocalCluster) -> list[int]:
     return [each.pid or 0 for own in cluster.processes for each in own]
 
 
+def is_in_sync(cluster: bradbury.LocalCluster) -> bool:
+    assert cluster.controller is not None
+    return cluster.controller.health().under_replicated == 0
+
+
 def is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -125,6 +130,7 @@ def test_a_node_is_stopped_and_started_with_its_processes() -> None:
         assert is_there(before[2])
         produce(servers, "t", 3, range(300, 600))
         cluster.start_node(1)
+        until(lambda: is_in_sync(cluster))
         cluster.stop_node(0)
         cluster.stop_node(2)
         cluster.start_node(0)
