@@ -338,8 +338,8 @@ def local(
         host: the address to bind.
         port: of the first node, the next ones follow; 0: any free ports.
         nodes: Kafka nodes, each with every role.
-        processes: of each node, which serve the partitions of topics, each a Kafka node with a core
-            to itself; one that dies is started again. With 0 this process does everything.
+        processes: of each node, which serve the partitions of topics, each a Kafka node, so that
+            several cores do; one that dies is started again. With 0 this process does everything.
         config: broker and group coordinator settings by Kafka's names, e.g.
             {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.
 

@@ -69,9 +69,8 @@ class _HostedNode:
         return self.node is None or await self.node.leave()
 
     async def close(self) -> None:
-        node, self.node = self.node, None
-        if node is not None:
-            await node.close()
+        if self.node is not None:
+            await self.node.close()
 
 
 def is_in_service(image: MetadataImage, life: Incarnation) -> bool:
@@ -89,7 +88,7 @@ def _leave(reason: str) -> None:
 async def _serve(connection: socket.socket) -> None:
     hosted = _HostedNode()
     reader, writer = await asyncio.open_unix_connection(sock=connection)
-    methods = {name: getattr(hosted, name) for name in ("open", "join", "knows", "leave", "close")}
+    methods = {name: getattr(hosted, name) for name in ("open", "join", "knows", "leave")}
     hosted.channel = Channel(reader, writer, methods)
     await hosted.channel.run()
     with contextlib.suppress(TimeoutError):

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ...actors.loop.carry_through import within
 from ...actors.node import NodeConfig
 from ...controller.controller_calls import ControllerCall
 from ...discovery.byte_code import byte_code_kept
@@ -27,7 +28,9 @@ from .hosted_node import Incarnation
 logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 0.5
-STOP_SECONDS: Final = 30.0
+LEAVE_SECONDS = 10.0
+END_SECONDS = 40.0
+"""How long it may bring data to the disk before it is killed."""
 _PROGRAM: Final = (
     "import sys; sys.path[:] = {path!r}; "
     "from bradbury.launch.processes.hosted_node import main; main({descriptor})"
@@ -67,11 +70,9 @@ class NodeProcess:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
-        with contextlib.suppress(ConnectionFailed, TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                if leave:
-                    await self._ask("leave")
-                await self._ask("close")
+        if leave:
+            with contextlib.suppress(ConnectionFailed, TimeoutError):
+                await within(LEAVE_SECONDS, self._ask("leave"))
         await self._end()
 
     async def _ask(self, name: str, *arguments: Any) -> Any:
@@ -136,7 +137,7 @@ def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.launch.processes import node_process
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 
 pytestmark = pytest.mark.slow
@@ -165,6 +166,17 @@ def test_what_a_process_cannot_use_is_one_line_here_and_nothing_is_left(tmp_path
         create(cluster.bootstrap_servers, "t", 1)
     with pytest.raises(ValueError, match="no fewer than 0 processes"):
         bradbury.local(processes=-1)
+
+
+def test_a_process_that_hangs_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_process, "END_SECONDS", 1.0)
+    cluster = bradbury.local(processes=2)
+    hanging, other = pids(cluster)
+    os.kill(hanging, signal.SIGSTOP)
+    cluster.close()
+    assert not is_there(hanging)
+    assert not is_there(other)
+    assert not Path(cluster.data_dir).exists()
 
 
 def test_they_end_with_the_process_that_started_them(tmp_path: Path) -> None:
