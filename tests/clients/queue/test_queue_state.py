@@ -68,6 +68,19 @@ def test_what_is_not_acknowledged_comes_again_and_is_dead_in_the_end() -> None:
     assert state.position(1).offset == 1
 
 
+def test_a_lease_that_is_extended_begins_again_for_that_item_alone() -> None:
+    state = new_state()
+    state.add(0, 3, True, VALUE)
+    state.take(b"one", 1, 3, 0.0)
+    state.extend(b"one", [(0, 1, 2)], LEASE_S - 1)
+    state.extend(b"two", [(0, 0, 1)], LEASE_S - 1)
+    assert state.expire(LEASE_S)
+    assert ids(state.take(b"two", 1, 9, LEASE_S)) == [(0, 0), (0, 2)], "only its owner extends"
+    assert not state.expire(2 * LEASE_S - 1.5)
+    assert state.expire(2 * LEASE_S - 1)
+    assert ids(state.take(b"two", 1, 9, 2 * LEASE_S)) == [(0, 1)]
+
+
 def test_what_was_not_used_does_not_count_as_delivered() -> None:
     state = new_state()
     state.add(0, 1, True, VALUE)
