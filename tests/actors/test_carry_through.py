@@ -50,7 +50,7 @@ def test_a_lock_is_held_until_the_thread_is_done_with_what_it_protects() -> None
 
         def call() -> None:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(60)
 
         async def protected() -> None:
             async with lock:

@@ -465,8 +465,8 @@ def test_news_end_the_wait(
     waiter = threading.Thread(target=wait, daemon=True)
     waiter.start()
     send(producer, topic, [b"x"], partition=1)
-    assert arrived.wait(10)
-    waiter.join(5)
+    assert arrived.wait(60)
+    waiter.join(60)
     assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 0, "1": 1}}
 
 

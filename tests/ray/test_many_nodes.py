@@ -37,7 +37,7 @@ def two_nodes(ray_cluster: str, cluster: bradbury.Cluster) -> Iterator[list[RayN
 
 
 def leaders(admin: AdminClient, topic: str) -> list[int]:
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
     return [partitions[index].leader for index in sorted(partitions)]
 
 

@@ -44,7 +44,7 @@ def test_a_batch_waits_for_the_slow_one_before_it() -> None:
         go = threading.Event()
 
         def slowly(batch: bytearray) -> bytearray:
-            assert go.wait(10)
+            assert go.wait(60)
             return batch + b"!"
 
         first = queue.submit(bytearray(b"a"), slowly, log.append)
@@ -92,7 +92,7 @@ def test_a_leader_that_resigns_answers_all_and_appends_nothing() -> None:
     async def scenario(queue: ConversionQueue, log: Log) -> None:
         go = threading.Event()
         answers = [
-            queue.submit(bytearray(b"a"), lambda batch: (go.wait(10), batch)[1], log.append),
+            queue.submit(bytearray(b"a"), lambda batch: (go.wait(60), batch)[1], log.append),
             queue.submit(bytearray(b"b"), None, log.append),
         ]
         await asyncio.sleep(0)
@@ -112,7 +112,7 @@ def test_memory_is_bounded_and_a_single_large_batch_always_fits() -> None:
     async def scenario(queue: ConversionQueue, log: Log) -> None:
         go = threading.Event()
         large = bytearray(MOST_BYTES // 2 + 1)
-        first = queue.submit(large, lambda batch: (go.wait(10), batch[:1])[1], log.append)
+        first = queue.submit(large, lambda batch: (go.wait(60), batch[:1])[1], log.append)
         with pytest.raises(RequestTimedOut):
             queue.submit(large, None, log.append)
         go.set()

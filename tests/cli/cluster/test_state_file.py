@@ -94,7 +94,7 @@ def test_a_process_is_stopped_only_if_it_is_the_one_that_was_meant() -> None:
         assert not stop_process(child.pid, started + 1, DEFAULT_NAMESPACE)
         assert child.poll() is None
         assert stop_process(child.pid, started, DEFAULT_NAMESPACE)
-        assert child.wait(10) == -15
+        assert child.wait(60) == -15
         assert not stop_process(child.pid, started, DEFAULT_NAMESPACE)
 
 
@@ -105,7 +105,7 @@ def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: C
         mine = (left.pid, below[left.pid]), (other.pid, below[other.pid] - 1)
         write_state(replace(state(os.getpid(), 1), descendants=mine))
         assert "had ended by itself" in command("down").err
-        assert left.wait(10) == -9
+        assert left.wait(60) == -9
         assert other.poll() is None
         other.kill()
 

@@ -225,7 +225,7 @@ def test_a_watch_on_a_terminal_draws_over_itself(
             if not part:
                 break
             drawn += part
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     os.close(terminal)
     text = drawn.decode()
     assert text.count("lag 2") >= 3

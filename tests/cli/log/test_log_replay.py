@@ -53,7 +53,7 @@ def seen(cluster: LocalCluster, topic: str, partition: int) -> Seen:
     """The records as librdkafka reads them: (offset, timestamp, key, value, headers)."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition(topic, partition, 0)])
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
     records: Seen = []
     while len(records) < end:
         for record in consumer.consume(end - len(records), 5):

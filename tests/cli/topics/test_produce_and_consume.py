@@ -127,7 +127,7 @@ def test_a_pipe_is_read_like_a_file(
     writer = threading.Thread(target=pipe.write_bytes, args=(b"x\ny\n",), daemon=True)
     writer.start()
     assert process("produce", topic, str(pipe)).code == 0
-    writer.join(10)
+    writer.join(60)
     assert len(read_all(servers, topic)) == 2
 
 

@@ -37,7 +37,7 @@ def replicas(cluster: bradbury.LocalCluster, topic: str) -> list[int]:
     yet.
     """
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = client.list_topics(topic, timeout=60).topics[topic].partitions
     return list(partitions[0].replicas) if partitions else []
 
 

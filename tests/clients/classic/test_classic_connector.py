@@ -68,7 +68,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> li
     """As librdkafka sees it; -1001 for nothing."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [confluent_kafka.TopicPartition(topic, partition) for partition in range(partitions)]
-    found = [answer.offset for answer in consumer.committed(asked, timeout=10)]
+    found = [answer.offset for answer in consumer.committed(asked, timeout=60)]
     consumer.close()
     return found
 
@@ -495,7 +495,7 @@ def test_shutdown_ends_iterators_that_wait(
     connector.shutdown()
     connector.shutdown()
     for thread in ends:
-        thread.join(5)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in ends)
     with pytest.raises(StopIteration):
         next(streams[0])

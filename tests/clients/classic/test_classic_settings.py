@@ -221,7 +221,7 @@ def test_a_waiting_thread_comes_before_one_that_released_and_returns() -> None:
             turns.leave()
             turns.enter()
         turns.leave()
-        thread.join(10)
+        thread.join(60)
         assert rounds <= 2  # with a plain lock all thousand
 
 
@@ -231,7 +231,7 @@ def test_a_try_never_waits() -> None:
     results: list[bool] = []
     thread = threading.Thread(target=lambda: results.append(turns.try_enter()))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert results == [False]
     turns.enter()  # the same thread, as in a signal's handler
     assert turns.depth == 2

@@ -342,7 +342,7 @@ def test_threads_may_share_one(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert found == [100] * 8
 
 

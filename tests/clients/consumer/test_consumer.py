@@ -339,7 +339,7 @@ def test_a_member_that_does_not_poll_leaves_and_comes_back(
         "auto_offset_reset": "earliest",
         "heartbeat_interval_ms": 50,
     }
-    with bradbury.Consumer(topic, max_poll_interval_ms=300, **options) as idle:
+    with bradbury.Consumer(topic, max_poll_interval_ms=2_000, **options) as idle:
         idle.poll(20_000, max_records=5)
         idle.commit()
         with bradbury.Consumer(topic, **options) as other:

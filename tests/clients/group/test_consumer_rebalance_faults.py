@@ -272,7 +272,7 @@ def test_a_finished_rebalance_that_nobody_has_polled_for_keeps_its_heartbeats(
 
 
 def test_a_poll_that_waits_for_long_is_a_poll_all_the_while(group: ScriptedGroup) -> None:
-    with member(group, max_poll_interval_ms=1_000, auto_commit_interval_ms=250) as consumer:
+    with member(group, max_poll_interval_ms=1_500, auto_commit_interval_ms=250) as consumer:
         know_positions(consumer)
         assert consumer.poll(2_500).num_rows == 0
         assert consumer.group_metadata().generation == 1
@@ -285,7 +285,7 @@ def test_a_member_that_is_not_polled_leaves_unless_it_is_static_and_falls_silent
     group: ScriptedGroup, instance: str | None
 ) -> None:
     reported = RecordingListener()
-    with member(group, max_poll_interval_ms=400, group_instance_id=instance) as consumer:
+    with member(group, max_poll_interval_ms=1_500, group_instance_id=instance) as consumer:
         consumer.subscribe(["t"], listener=reported)
         know_positions(consumer)
         deadline = time.monotonic() + SECONDS

@@ -145,9 +145,9 @@ def test_room_is_not_awaited_forever(run: Run) -> None:
         async with bradbury.AsyncProducer(
             broker.address,
             buffer_memory=1_000,
-            max_block_ms=200,
-            request_timeout_ms=500,
-            delivery_timeout_ms=1_000,
+            max_block_ms=1_500,
+            request_timeout_ms=2_000,
+            delivery_timeout_ms=4_000,
         ) as one:
             await one.send("t", b"x" * 900)
             with pytest.raises(RequestTimedOut, match="no room for"):

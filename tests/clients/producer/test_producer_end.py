@@ -70,8 +70,8 @@ def test_what_a_dropped_producer_cannot_deliver_is_given_up_in_time() -> None:
             broker.address,
             client_id="in-vain",
             linger_ms=0,
-            request_timeout_ms=200,
-            delivery_timeout_ms=600,
+            request_timeout_ms=500,
+            delivery_timeout_ms=2_000,
             retry_backoff_ms=10,
         )
         future = producer.send("t", b"")

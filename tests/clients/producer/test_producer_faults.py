@@ -198,7 +198,7 @@ def test_what_stays_undelivered_says_why_and_whether_it_may_be_there() -> None:
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, HANG_UP)
         with bradbury.Producer(
-            broker.address, request_timeout_ms=100, delivery_timeout_ms=400, retry_backoff_ms=20
+            broker.address, request_timeout_ms=1_000, delivery_timeout_ms=1_500, retry_backoff_ms=20
         ) as producer:
             with pytest.raises(RequestTimedOut, match=r"may have been appended.*closed the conn"):
                 producer.send("t", b"x").result(60)
@@ -208,7 +208,7 @@ def test_memory_is_bounded_and_a_blocked_send_says_so() -> None:
     with ScriptedBroker({"t": 1}) as broker:
         broker.on(ProduceRequest, SILENCE)
         producer = bradbury.Producer(
-            broker.address, buffer_memory=10_000, max_block_ms=200, batch_size=1000, linger_ms=0
+            broker.address, buffer_memory=10_000, max_block_ms=1_500, batch_size=1000, linger_ms=0
         )
         with pytest.raises(RequestTimedOut, match="buffer_memory=10000"):
             for _ in range(1000):
@@ -224,7 +224,7 @@ def test_a_blocked_send_goes_on_when_there_is_room() -> None:
         hold = threading.Event()
 
         def late(request: ProduceRequest) -> ProduceResponse:
-            hold.wait(10)
+            hold.wait(60)
             return answer()(request)
 
         broker.on(ProduceRequest, late)

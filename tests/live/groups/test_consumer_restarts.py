@@ -124,7 +124,7 @@ def test_what_a_killed_member_had_is_read_on_by_the_others_from_its_commit(
             printed = [int(child.stdout.readline()) for _ in range(100)]
         finally:
             child.kill()
-            child.wait(10)
+            child.wait(60)
             assert child.stdout is not None
             child.stdout.close()
         assert sorted(printed) == list(range(100))

@@ -75,7 +75,7 @@ class Broker:
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -183,7 +183,7 @@ def test_a_generation_survives_the_kill_of_its_coordinator_and_nobody_rebalances
     assert events == []
     assert [sorted(p.partition for p in m.assignment()) for m in members] == where
     asked = [TopicPartition("t", partition) for partition in range(PARTITIONS)]
-    found = {p.partition: p.offset for p in members[0].committed(asked, timeout=10)}
+    found = {p.partition: p.offset for p in members[0].committed(asked, timeout=60)}
     assert found == {**dict.fromkeys(where[0], 7), **dict.fromkeys(where[1], 9)}
     for consumer in members:
         consumer.close()
@@ -319,6 +319,6 @@ def test_a_deleted_topic_takes_its_offsets_along_and_a_new_one_starts_without(
     consumer.commit(offsets=[partition], asynchronous=False)
     admin.delete_topics(["short"])["short"].result(60)
     admin.create_topics([NewTopic("short", 1, 1)])["short"].result(60)
-    (found,) = consumer.committed([TopicPartition("short", 0)], timeout=10)
+    (found,) = consumer.committed([TopicPartition("short", 0)], timeout=60)
     assert found.offset < 0
     consumer.close()

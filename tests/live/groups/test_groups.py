@@ -198,7 +198,7 @@ def test_what_one_client_commits_every_client_sees(servers: str, topic: str, gro
     one.close()
 
     two = confluent(servers, group)
-    found, never = two.committed([TopicPartition(topic, 2), TopicPartition(topic, 1)], timeout=10)
+    found, never = two.committed([TopicPartition(topic, 2), TopicPartition(topic, 1)], timeout=60)
     assert (found.offset, found.metadata) == (17, "so far")
     assert never.offset < 0
     two.close()
@@ -290,14 +290,14 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(
         assert child.stdout is not None
         assert child.stdout.readline() == "in\n"
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        child.wait(60)
         consumer = confluent(servers, group, **{"partition.assignment.strategy": "range"})
         consumer.subscribe([topic])
         until(lambda: poll(consumer) or len(owned(consumer)) == PARTITIONS)
         consumer.close()
     finally:
         child.kill()
-        child.wait(10)
+        child.wait(60)
         if child.stdout is not None:
             child.stdout.close()
 

@@ -83,7 +83,7 @@ class Broker:
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

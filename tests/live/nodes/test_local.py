@@ -18,7 +18,7 @@ def test_three_nodes_share_the_partitions_and_clients_find_the_owners() -> None:
         first_only = cluster.bootstrap_servers.split(",")[0]
         admin = AdminClient({"bootstrap.servers": first_only})
         admin.create_topics([NewTopic("t", 6, 1)])["t"].result(60)
-        described = admin.list_topics("t", timeout=10)
+        described = admin.list_topics("t", timeout=60)
         leaders = [part.leader for part in described.topics["t"].partitions.values()]
         assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
         producer = Producer({"bootstrap.servers": first_only})
@@ -47,7 +47,7 @@ def test_a_directory_that_is_given_keeps_topics_records_and_ids(tmp_path: Path) 
             values = [m.value() for m in consumer.consume(round_number + 1, 10)]
             consumer.close()
             assert values == [b"round %d" % number for number in range(round_number + 1)]
-            ids.append((admin.list_topics(timeout=5).cluster_id, cluster.nodes[0].node_id))
+            ids.append((admin.list_topics(timeout=60).cluster_id, cluster.nodes[0].node_id))
     assert len(set(ids)) == 1
 
 

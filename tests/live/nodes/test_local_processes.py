@@ -82,7 +82,7 @@ def test_partitions_are_in_the_processes_and_groups_are_here() -> None:
     with bradbury.local(processes=2) as cluster:
         servers = cluster.bootstrap_servers
         create(servers, "t", 6)
-        described = AdminClient({"bootstrap.servers": servers}).list_topics("t", timeout=10)
+        described = AdminClient({"bootstrap.servers": servers}).list_topics("t", timeout=60)
         leaders = [part.leader for part in described.topics["t"].partitions.values()]
         assert sorted(leaders) == sorted(
             3 * [each.life[0] for each in cluster.processes[0] if each.life is not None]

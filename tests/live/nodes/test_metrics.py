@@ -70,7 +70,7 @@ def url(cluster) -> str:
 
 def scrape(cluster) -> dict[tuple[str, ...], float]:
     """{(name, label value, ...): value}"""
-    with urllib.request.urlopen(url(cluster), timeout=10) as answer:
+    with urllib.request.urlopen(url(cluster), timeout=60) as answer:
         text = answer.read().decode()
     return {
         (sample.name, *(sample.labels[key] for key in sorted(sample.labels))): sample.value
@@ -227,7 +227,7 @@ def test_exactly_the_listed_metrics_are_there_in_both_formats(cluster) -> None:
     request = urllib.request.Request(
         url(cluster), headers={"Accept": "application/openmetrics-text; version=1.0.0"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
         families = {
             family.name: family.type for family in parse_openmetrics(answer.read().decode())

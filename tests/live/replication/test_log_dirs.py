@@ -117,7 +117,7 @@ def consume(cluster: LocalCluster, topic: str, count: int, partition: int = 0) -
     values: list[bytes] = []
     try:
         while len(values) < count:
-            messages = consumer.consume(count - len(values), timeout=10)
+            messages = consumer.consume(count - len(values), timeout=60)
             assert messages, f"{len(values)} of {count}"
             for message in messages:
                 assert message.error() is None, message.error()
@@ -412,7 +412,7 @@ def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(small_disk: Path) 
         produce(cluster, "full", [b"first"])
         with RawClient(cluster.bootstrap_servers) as client:
             client.find_coordinator("r")  # with it come the offsets topic and its files
-        assert len(admin_of(cluster).list_topics(timeout=10).topics) == 2
+        assert len(admin_of(cluster).list_topics(timeout=60).topics) == 2
         acknowledged, errors = fill(cluster, "full")
         assert errors
         acknowledged += 1

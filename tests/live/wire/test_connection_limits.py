@@ -222,11 +222,11 @@ def test_one_that_drips_is_slow_and_one_that_comes_steadily_is_not() -> None:
 
 @pytest.mark.slow
 def test_waiting_for_records_is_not_idling() -> None:
-    with cluster_with(connections_max_idle_ms=200) as cluster:
+    with cluster_with(connections_max_idle_ms=1_000) as cluster:
         with RawClient(cluster.bootstrap_servers) as client:
             wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
             topic = FetchTopic(topic="t", partitions=[wanted])
-            fetch = FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=1000, topics=[topic])
+            fetch = FetchRequest(max_wait_ms=2500, min_bytes=1, max_bytes=1000, topics=[topic])
             assert client.call(fetch, FetchResponse, 12).error_code == 0
             assert client.is_closed_by_peer()
         assert closed_for(cluster, "idle") == 1
@@ -245,7 +245,7 @@ def never_read(client: RawClient) -> None:
 
 @pytest.mark.slow
 def test_a_peer_that_never_reads_its_answers_is_bounded_and_closed_in_the_end() -> None:
-    with cluster_with(connections_max_idle_ms=1500) as cluster:
+    with cluster_with(connections_max_idle_ms=3_000) as cluster:
         with RawClient(cluster.bootstrap_servers) as client:
             client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             never_read(client)

@@ -215,7 +215,7 @@ def test_connections_up_to_the_limit_are_served_and_one_more_is_refused() -> Non
 
 
 def test_idle_connections_are_closed() -> None:
-    with bradbury.local(config={"connections.max.idle.ms": 200}) as cluster:
+    with bradbury.local(config={"connections.max.idle.ms": 1_000}) as cluster:
         with RawClient(cluster.bootstrap_servers) as client:
             client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             assert client.is_closed_by_peer()

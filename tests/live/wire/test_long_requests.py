@@ -192,7 +192,7 @@ def probe(cluster: LocalCluster) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout is not None
         process.stdin.close()
         process.stdout.close()
-        process.wait(10)
+        process.wait(60)
 
 
 def answers_of(process: subprocess.Popen[str]) -> int:

@@ -73,7 +73,7 @@ class FaultProxy:
         for one in self._sockets:
             _close(one)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _accept(self) -> None:
         while True:

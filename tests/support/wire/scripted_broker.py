@@ -163,14 +163,14 @@ class ScriptedBroker:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._threads[0].join(5)
+        self._threads[0].join(60)
         for connection in self._connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # the client was first
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()
 
     def _accept(self) -> None:
