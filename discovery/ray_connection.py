@@ -16,6 +16,7 @@ import logging
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -52,6 +53,8 @@ NO_RAY_HERE = (
     "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
 RAY_TOO_SLOW = "Ray has not started within its 30 s: this machine is busy; run it again"
+RAY_TRIES = 2
+"""Of starting an embedded Ray. The second one finds in memory what the first read from a disk."""
 RAY_CLIENT = "ray://"
 NO_RAY_CLIENT = (
     "Ray Client (ray://) cannot start or manage a cluster: its driver is on another machine; run "
@@ -111,7 +114,7 @@ def join_ray(
     if address == LOCAL:
         on_progress("starting an embedded Ray")
         with _environment(EMBEDDED_ENVIRONMENT):
-            _init_ray(LOCAL, namespace)
+            _start_ray(namespace, on_progress)
         return True
     connect_ray(address, namespace)
     return False
@@ -348,6 +351,21 @@ def _set_mode(mode: str) -> None:
 # --- ray.init ------------------------------------------------------------------------------------
 
 
+class _RayTooSlow(UpError):
+    """An embedded Ray took longer than Ray waits for it. None of its processes runs any more."""
+
+
+def _start_ray(namespace: str, on_progress: Callable[[str], None]) -> None:
+    for left in reversed(range(RAY_TRIES)):
+        try:
+            _init_ray(LOCAL, namespace)
+            return
+        except _RayTooSlow:
+            if not left:
+                raise
+            on_progress("starting an embedded Ray again: 30 s were not enough")
+
+
 def _init_ray(address: str, namespace: str) -> None:
     import ray
 
@@ -379,10 +397,24 @@ def _init_ray(address: str, namespace: str) -> None:
         raise
     except Exception as error:
         if "timed out during startup" in str(error):  # Ray's own, and no kind of its own
-            raise UpError(RAY_TOO_SLOW) from None
+            _end_half_started(error)
+            raise _RayTooSlow(RAY_TOO_SLOW) from None
         raise
     if users_mode is None and AUTH_MODE in os.environ:  # Ray's default for its own cluster
         _own_mode[:] = [os.environ[AUTH_MODE]]
+
+
+def _end_half_started(error: Exception) -> None:
+    """End the processes of the Ray node that gave up with `error` while it was made.
+
+    Ray forgets such a node, and leaves what it has started until this process ends.
+    """
+    node_kind = import_module("ray._private.node").Node
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, node_kind):
+            node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+            return
 
 
 @contextlib.contextmanager
