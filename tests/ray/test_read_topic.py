@@ -179,7 +179,8 @@ def test_columns_that_nobody_wants_are_not_built_and_filters_leave_out_ranges(
     )
     plan = chosen.explain() if hasattr(chosen, "explain") else None
     assert plan is None or "Filter" not in plan
-    assert [row["value"] for row in chosen.take_all()] == [
+    # Tasks end in any order, and their rows come so.
+    assert sorted(row["value"] for row in chosen.take_all()) == [
         b"number %d" % offset for offset in range(990, 995)
     ]
     statistics = chosen.materialize().stats()

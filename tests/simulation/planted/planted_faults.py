@@ -20,6 +20,7 @@ from . import (
     planted_in_healing,
     planted_in_replicas,
     planted_in_transactions,
+    planted_in_views,
 )
 from .fault_registry import FAULTS, planted
 
@@ -38,6 +39,7 @@ __all__ = [
     "planted_in_healing",
     "planted_in_replicas",
     "planted_in_transactions",
+    "planted_in_views",
     "swarm_for",
 ]
 

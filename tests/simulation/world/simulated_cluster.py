@@ -48,6 +48,7 @@ from ..clients.simulated_members import Member
 from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
+from ..clients.simulated_views import Views
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -150,6 +151,7 @@ class SimulatedCluster:
         self.committed_readers: list[CommittedReader] = []
         self.access = AccessOperator(self, ACCESS_OPERATOR) if swarm.access else None
         self.administrator = Administrator(self)
+        self.views = Views(self)
         self._start_clients()
         self.faults = Faults(self)
 
@@ -409,6 +411,7 @@ class SimulatedCluster:
             self.clock.run(until)
             self.oracle.check_all()
             self.group_oracle.check_all()
+            self.views.check_all()
         self.settle()
 
     def settle(self) -> None:
@@ -427,6 +430,7 @@ class SimulatedCluster:
         self._await(partial(unsettled, self))
         self.oracle.check_end()
         self.group_oracle.check_all()
+        self.views.check_all()
         if self.access is not None:
             self.access.check_end()
         self.administrator.check_end()
