@@ -59,13 +59,19 @@ def decide_end_v2(
     EMPTY              fenced     fenced      go ahead   INVALID_TXN_STATE
     COMPLETE_ABORT     NONE       INVALID     go ahead   INVALID
     COMPLETE_COMMIT    INVALID    NONE        go ahead   INVALID
+
+    Only where that end has raised the epoch is the one before a repeated one's. It is a fenced
+    producer's where one that speaks version 1 has begun and ended since: Kafka takes it for a
+    repeated request there, too, and hands it the other one's epoch.
     """
     has_rotated = (
         metadata.previous_producer_id == producer_id
         and producer_epoch == MAX_EPOCH - 1
         and metadata.producer_epoch == 0
     )
-    is_repeated = has_rotated or metadata.producer_epoch == producer_epoch + 1
+    is_repeated = metadata.bumps_epoch and (
+        has_rotated or metadata.producer_epoch == producer_epoch + 1
+    )
     if metadata.producer_id != producer_id and not has_rotated:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     is_present = metadata.producer_epoch == producer_epoch

@@ -80,8 +80,6 @@ class TransactionMetadata:
         `expected_epoch`: what a client says that recovers from an error (KIP-360). The one before
         ours means that it repeats a request that was carried out: it gets the same answer.
         """
-        if self.is_epoch_exhausted:
-            raise IllegalTransition(f"producer {self.producer_id} has no epoch left")
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch == NO_EPOCH or expected_epoch == self.producer_epoch:
@@ -90,6 +88,8 @@ class TransactionMetadata:
                 epoch, last = self.producer_epoch, self.last_producer_epoch
             else:
                 return None
+        if epoch == MAX_EPOCH:
+            raise IllegalTransition(f"producer {self.producer_id} has no epoch left")
         return self._to(
             TransactionState.EMPTY,
             producer_epoch=epoch,

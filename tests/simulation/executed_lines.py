@@ -31,7 +31,9 @@ FOLDERS = (
     "controller",
 )
 OF_THE_QUORUM = 75
+OF_COORDINATORS = 60
 EVENTS = 800
+STEPS = 1_000
 JOBS = 2
 
 
@@ -45,6 +47,7 @@ def execute(number: int, seeds: range, folder: str) -> None:
         config_file=False,
     )
     measured.start()
+    from bradbury.tests.simulation.coordinator_world import CoordinatorWorld
     from bradbury.tests.simulation.quorum_world import QuorumWorld
     from bradbury.tests.simulation.world.simulated_runs import run_seed
 
@@ -53,6 +56,9 @@ def execute(number: int, seeds: range, folder: str) -> None:
     for seed in range(number, OF_THE_QUORUM, JOBS):
         for voters in (1, 3, 5):
             QuorumWorld((seed, voters), voters=voters).run(EVENTS)
+    for seed in range(number, OF_COORDINATORS, JOBS):
+        for version in (0, 1, 2):
+            CoordinatorWorld(seed, version=version).run(STEPS)
     measured.stop()
     measured.save()
 

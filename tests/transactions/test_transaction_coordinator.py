@@ -231,6 +231,24 @@ def test_the_table_of_ends_without_a_transaction_in_version_2() -> None:
     assert world.answers[following] == InitializedProducer(ErrorCode.NONE, number, epoch + 2)
 
 
+@BOTH_WAYS
+def test_a_fenced_producer_does_not_get_the_epoch_of_one_that_speaks_version_1(
+    is_commit: bool,
+) -> None:
+    """Its request looks like a repeated one: its epoch is the one before, and has not ended so."""
+    world = World(2)
+    number, epoch = world.begin_producer()
+    newer = world.begin_producer()
+    world.add(newer, PAID, client_version=1)
+    world.commit()
+    world.end(newer, is_commit=is_commit, client_version=1)
+    world.settle()
+    assert (world.metadata().producer_id, world.metadata().producer_epoch) == newer
+    assert newer == (number, epoch + 1)
+    late = world.end((number, epoch), is_commit=is_commit)
+    assert world.error_of(late) is ErrorCode.PRODUCER_FENCED
+
+
 def test_up_to_version_1_nothing_ends_without_a_transaction() -> None:
     world = World(0)
     producer = world.begin_producer()
@@ -289,6 +307,21 @@ def test_at_the_last_epoch_a_producer_can_still_be_fenced() -> None:
     late = world.end((7, MAX_EPOCH - 1), is_commit=False)
     assert world.answers[late] == InitializedProducer(ErrorCode.NONE, 8, 0)
     assert world.begin_producer() == (8, 1)
+
+
+def test_at_the_last_epoch_a_fenced_producer_that_recovers_is_told_so() -> None:
+    world = with_epoch(MAX_EPOCH - 2)
+    assert world.begin_producer() == (7, MAX_EPOCH - 1)
+    for expected in ((7, MAX_EPOCH - 2), (7, 3)):
+        assert world.error_of(world.init(expected=expected)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_at_the_last_epoch_a_repeated_recovery_has_the_same_answer() -> None:
+    world = with_epoch(MAX_EPOCH - 2)
+    for _ in range(2):
+        recovered = world.init(expected=(7, MAX_EPOCH - 2))
+        world.settle()
+        assert world.answers[recovered] == InitializedProducer(ErrorCode.NONE, 7, MAX_EPOCH - 1)
 
 
 def test_up_to_version_1_the_last_epoch_is_there_to_fence_with() -> None:

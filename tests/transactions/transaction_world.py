@@ -130,8 +130,13 @@ class World:
         return request
 
     def add(
-        self, producer: tuple[int, int], *partitions: tuple[str, int], transactional_id: str = "id"
+        self,
+        producer: tuple[int, int],
+        *partitions: tuple[str, int],
+        transactional_id: str = "id",
+        client_version: int | None = None,
     ) -> int:
+        """client_version: by default the cluster's."""
         request = self._request()
         self.perform(
             self.coordinator.on_add_partitions(
@@ -139,14 +144,19 @@ class World:
                 transactional_id,
                 *producer,
                 frozenset(partitions),
-                client_version=self.version,
+                client_version=self.version if client_version is None else client_version,
                 now_ms=self.now_ms,
             )
         )
         return request
 
     def end(
-        self, producer: tuple[int, int], *, is_commit: bool, transactional_id: str = "id"
+        self,
+        producer: tuple[int, int],
+        *,
+        is_commit: bool,
+        transactional_id: str = "id",
+        client_version: int | None = None,
     ) -> int:
         request = self._request()
         self.perform(
@@ -155,7 +165,7 @@ class World:
                 transactional_id,
                 *producer,
                 is_commit=is_commit,
-                client_version=self.version,
+                client_version=self.version if client_version is None else client_version,
                 now_ms=self.now_ms,
             )
         )

@@ -2,6 +2,7 @@
 so no seed takes another way because of it.
 
     G8  what is said of a group is what it is, and of a stable one no partition has two owners
+    G10 who is refused gets Kafka's code, and changes nothing
     G9  the lag of a position is what its leader has above it, as old as the first unread record
     T7  replaying the log of transactions gives the transactions that their coordinator has
 """
@@ -39,6 +40,7 @@ from ..world.simulated_groups import SimulatedShard
 from ..world.simulated_replica import read_bytes
 from ..world.simulated_transactions import CONFIG, VERSION, SimulatedTransactionShard
 from .simulated_log_checks import Violation
+from .simulated_refusals import check_refusals
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -57,6 +59,8 @@ class Views:
                 continue
             for groups in node.groups.active:
                 self._check_groups(groups)
+                if groups.is_idle:
+                    check_refusals(groups)
             for transactions in node.transactions.active:
                 if transactions.driver.is_idle:
                     self._check_transactions(node, transactions)

@@ -108,7 +108,7 @@ class SimulatedShard:
     ) -> None:
         self.node, self.context, self.replica = node, context, replica
         self.partition = context.partition
-        self._requests = CoordinatorRequests(context)
+        self.requests = CoordinatorRequests(context)
         self.driver = SimulatedCoordinator(
             node,
             context,
@@ -150,7 +150,7 @@ class SimulatedShard:
 
     def join(self, request: JoinGroupRequest, answer: Answer) -> None:
         self._input(
-            self._requests.join,
+            self.requests.join,
             answer,
             request,
             api_version=API_VERSION,
@@ -164,13 +164,13 @@ class SimulatedShard:
             self.node.cluster.group_oracle.on_synced(self, request, response)
             answer(response)
 
-        self._input(self._requests.sync, reported, request)
+        self._input(self.requests.sync, reported, request)
 
     def heartbeat(self, request: HeartbeatRequest, answer: Answer) -> None:
-        self._input(self._requests.heartbeat, answer, request)
+        self._input(self.requests.heartbeat, answer, request)
 
     def leave(self, request: LeaveGroupRequest, answer: Answer) -> None:
-        self._input(self._requests.leave, answer, request)
+        self._input(self.requests.leave, answer, request)
 
     def commit_offsets(self, request: OffsetCommitRequest, answer: Answer) -> None:
         def reported(response: Any) -> None:
@@ -178,7 +178,7 @@ class SimulatedShard:
             answer(response)
 
         self._input(
-            self._requests.commit_offsets,
+            self.requests.commit_offsets,
             reported,
             request,
             api_version=API_VERSION,
@@ -186,11 +186,11 @@ class SimulatedShard:
         )
 
     def delete_groups(self, group_ids: list[str], answer: Answer) -> None:
-        self._input(self._requests.delete_groups, answer, group_ids)
+        self._input(self.requests.delete_groups, answer, group_ids)
 
     def delete_offsets(self, request: OffsetDeleteRequest, answer: Answer) -> None:
         self._input(
-            self._requests.delete_offsets,
+            self.requests.delete_offsets,
             answer,
             request,
             is_known=lambda topic, partition: True,
@@ -200,7 +200,7 @@ class SimulatedShard:
         self, request: TxnOffsetCommitRequest, guard: VerificationGuard | None, answer: Answer
     ) -> None:
         self._input(
-            self._requests.commit_transaction_offsets,
+            self.requests.commit_transaction_offsets,
             answer,
             request,
             is_known=lambda topic, partition: True,
@@ -208,10 +208,10 @@ class SimulatedShard:
         )
 
     def complete_transaction(self, marker: TransactionMarker, answer: Answer) -> None:
-        self._input(self._requests.complete_transaction, answer, marker)
+        self._input(self.requests.complete_transaction, answer, marker)
 
     def fetch_stable_offsets(self, asked: OffsetFetchRequestGroup, answer: Answer) -> None:
-        self._requests.fetch_offsets(answer, asked, require_stable=True)
+        self.requests.fetch_offsets(answer, asked, require_stable=True)
         self.carry_out()
 
     def fetch_offsets(self, asked: OffsetFetchRequestGroup, answer: Answer) -> None:
@@ -223,5 +223,5 @@ class SimulatedShard:
                 oracle.on_fetched(self, response, must_know)
             answer(response)
 
-        self._requests.fetch_offsets(reported, asked, require_stable=False)
+        self.requests.fetch_offsets(reported, asked, require_stable=False)
         self.carry_out()
