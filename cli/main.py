@@ -37,7 +37,7 @@ from .log.log_command import log
 from .metadata.metadata_command import metadata
 from .migrate.migrate_command import migrate
 from .terminal.app import App
-from .terminal.failure import USAGE, exit_code, explain
+from .terminal.failure import USAGE, exit_code, explain, is_unexpected
 from .topics.consume_command import consume
 from .topics.load_command import load
 from .topics.mirror_command import mirror
@@ -177,7 +177,22 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except SystemExit as error:  # completion leaves this way
         return error.code if isinstance(error.code, int) else 0
     except Exception as error:  # noqa: BLE001 -- the top loop: every failure becomes one line
+        if is_unexpected(error) and _was_interrupted(error):
+            return INTERRUPTED
         return _report(error, debug=debug)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind it.
+
+    Where it comes in the midst of a wait for a condition, Python has released the lock, and makes
+    a RuntimeError of it where that is released again.
+    """
+    while error.__context__ is not None:
+        error = error.__context__
+        if isinstance(error, KeyboardInterrupt):
+            return True
+    return False
 
 
 def _report(error: Exception, *, debug: bool) -> int:

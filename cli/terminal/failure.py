@@ -29,6 +29,11 @@ def exit_code(error: BaseException) -> int:
     return USAGE if isinstance(error, UsageError) or code in USAGE_CODES else DONE_FAILED
 
 
+def is_unexpected(error: BaseException) -> bool:
+    """It is neither ours nor the operating system's."""
+    return not _is_of(error, OWN_PACKAGES) and not isinstance(error, OSError)
+
+
 def explain(error: BaseException) -> str:
     """One line for `error`, whatever it is."""
     cause = getattr(error, "cause", None)

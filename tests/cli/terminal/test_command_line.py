@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from ray.exceptions import RayTaskError
 import bradbury
 from bradbury import LocalCluster
 from bradbury.cli.terminal.failure import CommandFailed, exit_code, explain
+from bradbury.cli.topics import consume_command
 from bradbury.discovery.extras import MODULES
 from bradbury.protocol.errors import NotController, TopicAlreadyExists
 from bradbury.tests.support.command_line import Command
@@ -133,6 +135,34 @@ def test_the_traceback_comes_with_debug_only_anywhere_on_the_line(command: Comma
         assert outcome.code == 2
         assert "Traceback" in outcome.err
         assert outcome.err.splitlines()[-1].startswith("error: ")
+
+
+def test_ctrl_c_is_that_also_where_python_makes_another_error_of_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(_: object) -> str:
+        condition = threading.Condition()
+        with condition:
+            condition.release()  # as Condition.wait has when the signal comes
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(consume_command, "bootstrap_servers", wait)
+    outcome = command("consume", "t")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+
+
+def test_what_ctrl_c_leaves_undone_is_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(_: object) -> str:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise CommandFailed("3 records were not delivered")
+
+    monkeypatch.setattr(consume_command, "bootstrap_servers", end)
+    outcome = command("consume", "t")
+    assert (outcome.code, outcome.err) == (1, "error: 3 records were not delivered\n")
 
 
 def test_a_malformed_address_is_one_line(command: Command) -> None:

@@ -235,8 +235,8 @@ def test_ctrl_c_ends_consume_without_a_traceback(
         assert running.stderr is not None
         assert running.stdout.readline() == b"first\n"  # so it is up and waits for more
         os.kill(running.pid, signal.SIGINT)
-        assert running.wait(30) == 130
-        assert running.stderr.read() == b""
+        code = running.wait(60)
+        assert (code, running.stderr.read()) == (130, b"")
 
 
 def test_typed_lines_leave_before_the_input_ends(
