@@ -43,8 +43,8 @@ AIOKAFKA = aiokafka_responses()
 AIOKAFKA_ERRS: set[tuple[int, int]] = {(29, 2)}
 
 # kio takes an expiry for a time, and -1, with which Kafka answers a refusal, is before its first: it
-# is shown 0 there.
-KIO_ERRS: set[tuple[int, int]] = {(39, 1), (39, 2), (40, 1), (40, 2)}
+# is shown 0 there. So it is where a transactional id has no transaction yet.
+KIO_ERRS: set[tuple[int, int]] = {(39, 1), (39, 2), (40, 1), (40, 2), (65, 0)}
 
 
 @pytest.fixture(scope="module")
