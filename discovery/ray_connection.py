@@ -52,7 +52,7 @@ EMBEDDED_ENVIRONMENT = {
 NO_RAY_HERE = (
     "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
-RAY_TOO_SLOW = "Ray has not started within its 30 s: this machine is busy; run it again"
+RAY_TOO_SLOW = "Ray has twice not started within its 30 s: this machine is busy; run it again"
 RAY_TRIES = 2
 """Of starting an embedded Ray. The second one finds in memory what the first read from a disk."""
 RAY_CLIENT = "ray://"

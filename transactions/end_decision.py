@@ -60,9 +60,9 @@ def decide_end_v2(
     COMPLETE_ABORT     NONE       INVALID     go ahead   INVALID
     COMPLETE_COMMIT    INVALID    NONE        go ahead   INVALID
 
-    Only where that end has raised the epoch is the one before a repeated one's. It is a fenced
-    producer's where one that speaks version 1 has begun and ended since: Kafka takes it for a
-    repeated request there, too, and hands it the other one's epoch.
+    The epoch before is that of a repeated request only if the last end raised the epoch. If a
+    producer that speaks version 1 has begun and ended since, it is that of a fenced one. Kafka
+    takes that for a repeated request, too, and answers with the other producer's epoch.
     """
     has_rotated = (
         metadata.previous_producer_id == producer_id

@@ -449,7 +449,8 @@ class CoordinatorWorld:
                 return
             if timeout_ms > CONFIG.transaction_max_timeout_ms:
                 raise CoordinatorFault(f"a timeout of {timeout_ms} ms was taken")
-            self._check_newest(client, asked_in) if recovers else None
+            if recovers:
+                self._check_newest(client, asked_in)
             self._own(client, result)
             self._newest[client.transactional_id] = client
             client.began = self.step

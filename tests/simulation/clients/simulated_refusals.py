@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bradbury.groups.classic.group_metadata import GroupMetadata
 from bradbury.groups.coordinator import coordinator as group_coordinator
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
@@ -85,7 +84,7 @@ def _of_no_group(shard: SimulatedShard) -> Iterator[tuple[Ask, ErrorCode]]:
 def _of_groups(shard: SimulatedShard) -> Iterator[tuple[Ask, ErrorCode]]:
     for group_id, group in sorted(shard.coordinator.groups.items()):
         metadata = group.metadata
-        yield _commit_of_stranger(shard, metadata), ErrorCode.UNKNOWN_MEMBER_ID
+        yield _commit(shard, group_id, "stranger"), ErrorCode.UNKNOWN_MEMBER_ID
         if not len(metadata.members):
             continue
         other = {"group_id": group_id, "protocol_type": "another"}
@@ -142,10 +141,6 @@ def _commit(shard: SimulatedShard, group_id: str, member_id: str = "") -> Ask:
         api_version=API_VERSION,
         is_known=lambda topic, partition: True,
     )
-
-
-def _commit_of_stranger(shard: SimulatedShard, metadata: GroupMetadata) -> Ask:
-    return _commit(shard, metadata.group_id, "stranger")
 
 
 def _commit_in_transaction(shard: SimulatedShard, group_id: str) -> Ask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bradbury.coordinators.rules_effects import Append
+from bradbury.coordinators.rules_effects import Append, Respond
 from bradbury.transactions import end_decision, transaction_metadata, transaction_records
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_metadata import MAX_EPOCH, TransactionMetadata
@@ -56,8 +56,6 @@ def who_has_waited_for_too_long_is_told_that_it_is_done(patch: Patch) -> None:
     """The record may never be committed."""
 
     def on_late(coordinator: Any, append: Append, *, now_ms: int) -> tuple[list[Any], Append]:
-        from bradbury.coordinators.rules_effects import Respond
-
         written = append.completion
         if written is None or written.request_id is None:
             return [], append
