@@ -16,12 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 from uuid import UUID
 
 from ...protocol.security.scram import ScramCredential
+from ..quotas.quota_entity import QuotaEntity
+from .client_quotas import apply_client_quota, client_quota_records
 from .metadata_image import NO_LEADER, MetadataImage
 from .metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     DrainRecord,
@@ -31,9 +35,11 @@ from .metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterNodeRecord,
+    RemoveAccessControlEntryRecord,
     RemoveNodeRecord,
     RemoveTopicRecord,
     TopicRecord,
+    VotersRecord,
 )
 from .user_records import (
     DelegationTokenRecord,
@@ -85,6 +91,8 @@ class KnownMetadata:
     draining: set[str] = field(default_factory=set)
     scram: dict[str, Mapping[str, ScramCredential]] = field(default_factory=dict)
     tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
+    acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
+    client_quotas: dict[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_node_id: int = 1
     next_producer_id: int = 0
     cluster_id: str = ""
@@ -102,10 +110,8 @@ class KnownMetadata:
                 self.topics[UUID(record.topic_id)] = record.name
             case RemoveTopicRecord():
                 self._remove(UUID(record.topic_id))
-            case ConfigRecord(value=None):
-                self.configs.get((record.resource, record.name), {}).pop(record.key, None)
-            case ConfigRecord(value=str() as value):
-                self.configs.setdefault((record.resource, record.name), {})[record.key] = value
+            case ConfigRecord():
+                self._apply_config(record)
             case RegisterNodeRecord():
                 self.nodes[record.node_id] = record
                 self.next_node_id = max(self.next_node_id, record.node_id + 1)
@@ -118,12 +124,29 @@ class KnownMetadata:
                 apply_scram(self.scram, record)
             case DelegationTokenRecord() | RemoveDelegationTokenRecord():
                 apply_token(self.tokens, record)
+            case AccessControlEntryRecord():
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self.acls.pop(record.id, None)
+            case ClientQuotaRecord():
+                apply_client_quota(self.client_quotas, record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
             case EpochRecord():
                 self.epoch = max(self.epoch, record.epoch)
             case ClusterRecord():
                 self.cluster_id = record.cluster_id
+            case FenceNodeRecord() | VotersRecord():
+                pass  # all nodes are fenced, and who votes is decided anew
+            case _:
+                assert_never(record)  # a kind that is forgotten here would be lost
+
+    def _apply_config(self, record: ConfigRecord) -> None:
+        configs = self.configs.setdefault((record.resource, record.name), {})
+        if record.value is None:
+            configs.pop(record.key, None)
+        else:
+            configs[record.key] = record.value
 
     def _remove(self, topic_id: UUID) -> None:
         name = self.topics.pop(topic_id, None)
@@ -187,7 +210,10 @@ def recover_metadata(
         *recovery.other_configs(),
         *scram_records(known.scram),
         *known.tokens.values(),
+        *known.acls.values(),
+        *client_quota_records(known.client_quotas),
     ]
+    recovery.note_access()
     image = MetadataImage().apply(records, offset=new.offset)
     return RecoveredMetadata(image, recovery.notes)
 
@@ -361,6 +387,20 @@ class _Recovery:
             f"the settings of topic {name} are not known: it keeps everything until they are set"
         )
         return {**KEPT, **configs}
+
+    def note_access(self) -> None:
+        """A rule that denied, or the end of a user's credential, may be among what is lost."""
+        known = self._known
+        nothing_is_known = known.epoch < 0
+        if self._is_whole or not (known.acls or known.scram or known.tokens or nothing_is_known):
+            return
+        self.notes.append(
+            "rules of access, users' credentials and tokens are lost, if there were any; set them "
+            "before clients come back"
+            if nothing_is_known
+            else "rules of access, users' credentials and tokens may not be the latest: look at "
+            "`bradbury acls list` and `bradbury users list` before clients come back"
+        )
 
     def other_configs(self) -> list[MetadataRecord]:
         return [

@@ -7,10 +7,14 @@ from uuid import UUID
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
 from bradbury.cluster.metadata.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    EpochRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterNodeRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -22,6 +26,8 @@ from bradbury.cluster.metadata.metadata_recovery import (
     RecoveredMetadata,
     recover_metadata,
 )
+from bradbury.cluster.metadata.user_records import DelegationTokenRecord
+from bradbury.protocol.security.acl_binding import AclBinding
 
 FLIGHTS, GATES = UUID(int=1), UUID(int=2)
 NEW = NewLog(cluster_id="c", voters=("v",), epoch=9, offset=5_000)
@@ -172,3 +178,33 @@ def test_a_topic_that_was_removed_leaves_nothing_to_the_next_one_of_its_name() -
     assert known.topics == {GATES: "flights"}
     assert list(known.partitions) == [(GATES, 0)]
     assert not known.configs.get(("topic", "flights"))
+
+
+def test_rules_of_access_credentials_tokens_and_quotas_stay_and_are_to_be_looked_through() -> None:
+    rule = AccessControlEntryRecord.of("a1", AclBinding.of_numbers(2, "t", 3, "User:a", "*", 3, 2))
+    quota = ClientQuotaRecord(entity=("user", "a"), key="producer_byte_rate", value=1e6)
+    records = [
+        EpochRecord(epoch=1, owner="c"),
+        rule,
+        replace(rule, id="a2", principal="User:b"),
+        RemoveAccessControlEntryRecord(id="a2"),
+        quota,
+        replace(quota, key="consumer_byte_rate"),
+        replace(quota, key="consumer_byte_rate", value=None),
+        DelegationTokenRecord(
+            token_id="t", owner="User:a", requester="User:a", renewers=(), issue_timestamp=1,
+            max_timestamp=2, expiry_timestamp=2,
+        ),
+    ]  # fmt: skip
+    expected = MetadataImage().apply(records, offset=0)
+    for is_whole in (True, False):
+        image, notes = recover(records, [], is_whole=is_whole)
+        assert image.acls == expected.acls
+        assert image.client_quotas == expected.client_quotas
+        assert image.delegation_tokens == expected.delegation_tokens
+        said = [each for each in notes if "may not be the latest" in each]
+        assert bool(said) is not is_whole
+    _, notes = recover([], [])
+    assert [each for each in notes if "are lost, if there were any" in each]
+    _, notes = recover([EpochRecord(epoch=1, owner="c")], [])
+    assert not [each for each in notes if "rules of access" in each]
