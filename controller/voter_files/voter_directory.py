@@ -23,9 +23,7 @@ import uuid
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...cluster.quorum.metadata_snapshot import decode_snapshot
-from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
-from ...cluster.quorum.voter_history import voters_in
+from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate
 from ...cluster.topic_name import METADATA_TOPIC
 from ...storage.directories.directory_checkpoints import CHECKPOINT_FILES
 from ...storage.directories.directory_identity import (
@@ -42,16 +40,15 @@ from ...storage.disk.storage_failure import (
 )
 from ...storage.log_config import LogConfig
 from .acknowledged_offset import FILE_NAME as MARK_FILE, AcknowledgedOffset
-from .metadata_log_check import MetadataLogCheck, check_metadata_log
 from .quorum_state_file import (
     COPY_NAME as STATE_COPY,
     FILE_NAME as STATE_FILE,
-    FoundQuorumState,
     QuorumStateOnDisk,
     read_quorum_state,
     write_quorum_state,
 )
-from .replicated_log import FoundSnapshot, ReplicatedLog, find_snapshot
+from .replicated_log import ReplicatedLog
+from .voter_condition import VoterFiles, log_path_in, read_voter_files
 
 logger = logging.getLogger(__name__)
 
@@ -81,33 +78,6 @@ class StoredVoter(NamedTuple):
     log: ReplicatedLog | None
     catches_up: bool = False
     """It has lost what it had acknowledged, and must not vote before it has that again."""
-
-
-class _Files(NamedTuple):
-    """What was found, before any of it was changed."""
-
-    state: FoundQuorumState
-    check: MetadataLogCheck
-    snapshot: FoundSnapshot
-    mark: LogEnd | None
-
-    @property
-    def voters(self) -> tuple[str, ...]:
-        """Who votes by the newest word of it that can be read, damage before it or not."""
-        for run in reversed(self.check.runs):
-            named = list(voters_in(run.batches))
-            if named and named[-1][0] >= self.snapshot.end.offset:
-                return named[-1][1]
-        if self.snapshot.data:
-            return decode_snapshot(self.snapshot.data).voters
-        return self.state.state.voters if self.state.state else ()
-
-    @property
-    def had_log(self) -> bool:
-        """There was one, whatever is left. A vote or voters alone do not say so: a node may be
-        asked for a vote before it has a log, and a crash may come between its voters and its log.
-        """
-        return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
 
 
 class VoterDirectory:
@@ -146,7 +116,7 @@ class VoterDirectory:
         directory_id = self._own_id(found_state.state) or directory_id
         directory = LogDirectory.open(self._file_system, self.path, directory_id=directory_id)
         self._directory = directory
-        files = self._read(found_state)
+        files = read_voter_files(self._file_system, self.path, found_state)
         state = self._state_of(files, directory.identity.directory_id)
         if files.had_log:
             state = self._mend(files, state, now_ms)
@@ -170,7 +140,7 @@ class VoterDirectory:
 
     @property
     def _log_path(self) -> str:
-        return f"{self.path}/{directory_name(METADATA_TOPIC, 0)}"
+        return log_path_in(self.path)
 
     @property
     def _remedy(self) -> str:
@@ -178,14 +148,6 @@ class VoterDirectory:
         return f"run `bradbury metadata recover {data_dir}` (with --dry-run it changes nothing)"
 
     # --- what a start finds ----------------------------------------------------------------------
-
-    def _read(self, state: FoundQuorumState) -> _Files:
-        return _Files(
-            state,
-            check_metadata_log(self._file_system, self._log_path),
-            find_snapshot(self._file_system, self._log_path),
-            self._mark.read(),
-        )
 
     def _own_id(self, state: QuorumStateOnDisk | None) -> str:
         """The id of a directory whose meta.properties is lost, and its copy, too; "": it is new.
@@ -209,7 +171,7 @@ class VoterDirectory:
             f"{self._remedy}"
         )
 
-    def _state_of(self, files: _Files, directory_id: str) -> QuorumStateOnDisk:
+    def _state_of(self, files: VoterFiles, directory_id: str) -> QuorumStateOnDisk:
         """The vote. If none of its files can be read, as much as the log says of it."""
         found, flaws, is_new = files.state
         if found is not None:
@@ -237,52 +199,26 @@ class VoterDirectory:
 
     # --- damage ----------------------------------------------------------------------------------
 
-    def _mend(self, files: _Files, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
+    def _mend(self, files: VoterFiles, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
         """See the module. Raises DirectoryUnusable: what was acknowledged is nowhere else."""
-        check, snapshot, mark = files.check, files.snapshot, files.mark
-        others = set(files.voters) - {state.directory_id}
-        acknowledged = max(snapshot.end.offset, 0 if mark is None else mark.offset)
-        if mark is None or not others:
-            # One voter appends batch by batch, each fsynced: what is behind a flaw was too late to
-            # be written if the flaw had been there.
-            acknowledged = max(acknowledged, check.end_offset)
-        whole_to = check.whole_to(snapshot.end.offset)
-        reason = self._damage(files, acknowledged, whole_to)
-        if reason is None:
-            if check.obstacles or check.flaw_from(0) != check.flaw_from(snapshot.end.offset):
+        check, snapshot_end = files.check, files.snapshot.end.offset
+        acknowledged, whole_to, damage = files.condition(state.directory_id)
+        if damage is None:
+            if check.obstacles or check.flaw_from(0) != check.flaw_from(snapshot_end):
                 self._rewrite(files, whole_to, now_ms)
             return state
-        if not others:
+        if not set(files.voters) - {state.directory_id}:
             raise DirectoryUnusable(
-                f"{reason}; everything before offset {acknowledged} was committed, and no other "
+                f"{damage}; everything before offset {acknowledged} was committed, and no other "
                 f"voter has it: restore the file, or {self._remedy}"
             )
-        logger.error("%s; it is set aside, and taken from the other voters", reason)
+        logger.error("%s; it is set aside, and taken from the other voters", damage)
         state = replace(state, catches_up=True)
         self._store(state)
         self._set_log_aside(now_ms)
         return state
 
-    def _damage(self, files: _Files, acknowledged: int, whole_to: int) -> str | None:
-        """What is wrong with what was acknowledged; None: all of it is there."""
-        check, snapshot = files.check, files.snapshot
-        if not check.segments and (not snapshot.end.offset or acknowledged > snapshot.end.offset):
-            return f"{self._log_path} is gone, or there is no log in it"
-        begins_at = min((run.base_offset for run in check.runs), default=0)
-        if begins_at > snapshot.end.offset and check.flaw_from(0) is None:
-            lost = "; ".join(snapshot.flaws) or "it is missing"
-            return (
-                f"the log in {self._log_path} begins at {begins_at}, and the snapshot that stands "
-                f"for what was before cannot be read: {lost}"
-            )
-        if whole_to >= acknowledged:
-            return None
-        flaw = check.flaw_from(snapshot.end.offset)
-        if flaw is not None:
-            return str(flaw)
-        return f"{self._log_path} ends at offset {whole_to}, and {acknowledged} was acknowledged"
-
-    def _rewrite(self, files: _Files, end: int, now_ms: int) -> None:
+    def _rewrite(self, files: VoterFiles, end: int, now_ms: int) -> None:
         """The log again from what of it is sound: the snapshot, and the batches behind it."""
         flaw = files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)}: no files"
         logger.warning("%s: %s; it is written again without that", self._log_path, flaw)

@@ -1,0 +1,103 @@
+"""What is in the directory of a voter, read before it is changed, and whether that is fit to vote.
+
+Not here: what is done about damage (voter_directory; metadata_rebuild, where no majority is fit).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...cluster.quorum.metadata_snapshot import decode_snapshot
+from ...cluster.quorum.voter import LogEnd
+from ...cluster.quorum.voter_history import voters_in
+from ...cluster.topic_name import METADATA_TOPIC
+from ...storage.directories.partition_directory import directory_name
+from ...storage.disk.file_system import FileSystem
+from .acknowledged_offset import AcknowledgedOffset
+from .metadata_log_check import MetadataLogCheck, check_metadata_log
+from .quorum_state_file import FoundQuorumState
+from .replicated_log import FoundSnapshot, find_snapshot
+
+
+class LogCondition(NamedTuple):
+    """acknowledged: the offset up to which the voter has promised to have the log; whole_to: up to
+    which it has it. damage: what is wrong with what was promised; None: all of it is there.
+    """
+
+    acknowledged: int
+    whole_to: int
+    damage: str | None
+
+
+class VoterFiles(NamedTuple):
+    """What was found in `log_path` and next to it."""
+
+    log_path: str
+    state: FoundQuorumState
+    check: MetadataLogCheck
+    snapshot: FoundSnapshot
+    mark: LogEnd | None
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Who votes by the newest word of it that can be read, damage before it or not."""
+        for run in reversed(self.check.runs):
+            named = list(voters_in(run.batches))
+            if named and named[-1][0] >= self.snapshot.end.offset:
+                return named[-1][1]
+        if self.snapshot.data:
+            return decode_snapshot(self.snapshot.data).voters
+        return self.state.state.voters if self.state.state else ()
+
+    @property
+    def had_log(self) -> bool:
+        """There was one, whatever is left. A vote or voters alone do not say so: a node may be
+        asked for a vote before it has a log, and a crash may come between its voters and its log.
+        """
+        return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
+
+    def condition(self, directory_id: str) -> LogCondition:
+        """Of the log of the voter `directory_id`, if there was one."""
+        check, snapshot, mark = self.check, self.snapshot, self.mark
+        acknowledged = max(snapshot.end.offset, 0 if mark is None else mark.offset)
+        if mark is None or not set(self.voters) - {directory_id}:
+            # One voter appends batch by batch, each fsynced: what is behind a flaw was too late to
+            # be written if the flaw had been there.
+            acknowledged = max(acknowledged, check.end_offset)
+        whole_to = check.whole_to(snapshot.end.offset)
+        return LogCondition(acknowledged, whole_to, self._damage(acknowledged, whole_to))
+
+    def _damage(self, acknowledged: int, whole_to: int) -> str | None:
+        check, snapshot = self.check, self.snapshot
+        if not check.segments and (not snapshot.end.offset or acknowledged > snapshot.end.offset):
+            return f"{self.log_path} is gone, or there is no log in it"
+        begins_at = min((run.base_offset for run in check.runs), default=0)
+        if begins_at > snapshot.end.offset and check.flaw_from(0) is None:
+            lost = "; ".join(snapshot.flaws) or "it is missing"
+            return (
+                f"the log in {self.log_path} begins at {begins_at}, and the snapshot that stands "
+                f"for what was before cannot be read: {lost}"
+            )
+        if whole_to >= acknowledged:
+            return None
+        flaw = check.flaw_from(snapshot.end.offset)
+        if flaw is not None:
+            return str(flaw)
+        return f"{self.log_path} ends at offset {whole_to}, and {acknowledged} was acknowledged"
+
+
+def log_path_in(path: str) -> str:
+    """Where the log is in a voter's directory, `<data dir>/metadata`."""
+    return f"{path}/{directory_name(METADATA_TOPIC, 0)}"
+
+
+def read_voter_files(file_system: FileSystem, path: str, state: FoundQuorumState) -> VoterFiles:
+    """In a voter's directory, `<data dir>/metadata`, which may be absent. Raises OSError."""
+    log_path = log_path_in(path)
+    return VoterFiles(
+        log_path,
+        state,
+        check_metadata_log(file_system, log_path),
+        find_snapshot(file_system, log_path),
+        AcknowledgedOffset(file_system, path).read(),
+    )
