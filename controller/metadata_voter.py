@@ -182,7 +182,8 @@ class MetadataVoter:
                 # What it had promised to keep is gone; with its vote an older log could win.
                 raise KafkaStorageError(
                     f"the metadata log of {self._name} was damaged; it does not vote until it has "
-                    "taken from the other voters what was lost"
+                    "taken from the other voters what was lost (where no majority of them can "
+                    "vote: `bradbury metadata recover`, with the data directories of all)"
                 )
             case VoteRequest():
                 yield from self._keep(grant_vote(self._vote, request.candidate))

@@ -43,6 +43,14 @@ def recover(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be made; change nothing.")
     ] = False,
+    other_voters_are_lost: Annotated[
+        bool,
+        typer.Option(
+            "--other-voters-are-lost",
+            help="Voters that are in none of these directories are gone for good. Never say it of "
+            "one that may come back: there would be two clusters.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a damaged or lost metadata log again: from what of it can be read, and from what the
@@ -69,7 +77,7 @@ def recover(
                 )
             rebuild.finish()
             note("an earlier recovery was interrupted, and is finished now")
-        plan = rebuild.plan()
+        plan = rebuild.plan(others_are_lost=other_voters_are_lost)
         aside = [] if dry_run else rebuild.carry_out(plan)
     if as_json:
         print_json(_described(plan, dry_run=dry_run, aside=aside))
@@ -90,6 +98,7 @@ def _described(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> dict[s
     return {
         "is_whole": image is None,
         "flaws": plan.metadata.flaws,
+        "unfit_voters": list(plan.unfit),
         "identities": {path: each.node_id for path, each in plan.identities.items()},
         "cluster_id": None if image is None else image.cluster_id,
         "nodes": [] if image is None else sorted(image.nodes),
@@ -122,6 +131,13 @@ def _show(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> None:
     for path, identity in plan.identities.items():
         verb = "would be" if dry_run else "is"
         typer.echo(f"{path}/meta.properties {verb} written again: node {identity.node_id}")
+    if plan.recovered is None and plan.unfit:
+        typer.echo(
+            f"nothing to do: {len(plan.metadata.voting) - len(plan.unfit)} of "
+            f"{len(plan.metadata.voting)} voters have the metadata; start the nodes, and "
+            f"{', '.join(plan.unfit)} takes it from them"
+        )
+        return
     if plan.recovered is None:
         typer.echo("the metadata log is whole, and the partitions are of its nodes: nothing to do")
         return

@@ -96,6 +96,7 @@ class KnownMetadata:
     next_node_id: int = 1
     next_producer_id: int = 0
     cluster_id: str = ""
+    voters: tuple[str, ...] = ()
     epoch: int = -1
 
     def apply(self, records: Iterable[MetadataRecord]) -> None:
@@ -135,9 +136,11 @@ class KnownMetadata:
             case EpochRecord():
                 self.epoch = max(self.epoch, record.epoch)
             case ClusterRecord():
-                self.cluster_id = record.cluster_id
-            case FenceNodeRecord() | VotersRecord():
-                pass  # all nodes are fenced, and who votes is decided anew
+                self.cluster_id, self.voters = record.cluster_id, record.voters
+            case VotersRecord():
+                self.voters = record.voters
+            case FenceNodeRecord():
+                pass  # all nodes are fenced until they register
             case _:
                 assert_never(record)  # a kind that is forgotten here would be lost
 

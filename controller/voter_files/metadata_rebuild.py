@@ -1,13 +1,14 @@
 """`bradbury metadata recover`: a damaged or lost metadata log made again, while nothing runs.
 
-    look     the metadata directory, read as far as it can be; every partition's directory
+    look     the metadata directories, read as far as they can be; every partition's directory
     decide   cluster/metadata/metadata_recovery
     write    a metadata directory with a snapshot of that, next to the old one; the old one gets
              the name metadata.damaged-<time>, the new one its name
 
 What always holds: nothing is removed, and nothing is written where a broker runs (its locks are
-taken). A recovery that was killed is begun again; if both directories were being renamed, that is
-finished.
+taken). While a majority of the voters is fit, or may be, nothing is made: two logs would be one
+cluster's. A recovery that was killed is begun again; if both directories were being renamed, that
+is finished.
 
 Blocking: for a command, not for a broker.
 """
@@ -32,9 +33,7 @@ from ...cluster.metadata.metadata_recovery import (
 )
 from ...cluster.quorum.metadata_snapshot import decode_snapshot, encode_snapshot, end_of
 from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
-from ...cluster.topic_name import METADATA_TOPIC
 from ...protocol.errors import CorruptMessage
-from ...protocol.records.record_batch import walk_batches
 from ...protocol.records.records import iterate_records
 from ...storage.directories.directory_identity import (
     COPY_NAME as IDENTITY_COPY,
@@ -45,7 +44,6 @@ from ...storage.directories.directory_identity import (
 )
 from ...storage.directories.log_directory import CLEAN_FILE, LOCK_FILE
 from ...storage.directories.partition_directory import (
-    directory_name,
     parse_directory_name,
     read_topic_id,
 )
@@ -54,10 +52,9 @@ from ...storage.disk.storage_failure import DataDirectoryError
 from ...storage.log.leader_epoch_cache import LeaderEpochCache
 from ...storage.segments.batch_scan import walk_headers
 from ...storage.segments.segment_files import LOG_SUFFIX
-from .acknowledged_offset import AcknowledgedOffset
-from .metadata_log_check import LogFlaw, check_metadata_log
+from .metadata_copies import MetadataCopy, UnitedLog, copies_set_aside, copy_in_place, unite
 from .quorum_state_file import read_quorum_state
-from .replicated_log import find_snapshot
+from .voter_condition import read_voter_files
 from .voter_directory import VoterDirectory
 
 METADATA = "metadata"
@@ -67,13 +64,37 @@ MORE_OFFSETS = 1_000
 
 
 @dataclass(slots=True)
-class FoundMetadata:
-    """What a metadata directory still says."""
+class FoundVoter:
+    """What one data directory has of the metadata. Its first copy is the log in place.
 
+    directory_id: "" if nothing says it. is_fit: it votes when it is started.
+    """
+
+    directory_id: str = ""
+    copies: list[MetadataCopy] = field(default_factory=list)
+    voters: tuple[str, ...] = ()
+    vote_epoch: int = -1
+    flaws: list[str] = field(default_factory=list)
+    is_fit: bool = False
+
+
+@dataclass(slots=True)
+class FoundMetadata:
+    """What the metadata directories say together. flaws: of all of them, and what none has."""
+
+    voters: list[FoundVoter]
     known: KnownMetadata = field(default_factory=KnownMetadata)
-    identity: DirectoryIdentity | None = None
     end: LogEnd = NO_SNAPSHOT
     flaws: list[str] = field(default_factory=list)
+    is_whole: bool = False
+    """No record is missing, however damaged single copies are."""
+
+    @property
+    def voting(self) -> tuple[str, ...]:
+        """Who votes, by the newest word of it."""
+        if self.known.voters:
+            return self.known.voters
+        return next((each.voters for each in self.voters if each.voters), ())
 
 
 @dataclass(slots=True)
@@ -98,6 +119,8 @@ class RecoveryPlan(NamedTuple):
     """meta.properties to be written again, by directory."""
     new: NewLog | None
     recovered: RecoveredMetadata | None
+    unfit: tuple[str, ...]
+    """Voters among the directories that do not vote when they are started."""
 
 
 class MetadataRebuild:
@@ -185,83 +208,122 @@ class MetadataRebuild:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def plan(self) -> RecoveryPlan:
+    def plan(self, *, others_are_lost: bool = False) -> RecoveryPlan:
         """What there is, and what is to be made of it. Changes nothing.
 
-        Raises DataDirectoryError: the directories are of two clusters.
+        others_are_lost: the voters that are not among these directories will never be back.
+
+        Raises DataDirectoryError: the directories are of two clusters; or voters are missing.
         """
-        found = [self._read_metadata(f"{each}/{METADATA}") for each in self._data_dirs]
         directories = self._read_directories()
-        best = max(found, key=lambda each: (_is_of(each, directories.cluster_ids), each.end))
         if len(directories.cluster_ids) > 1:
             clusters = " and ".join(sorted(directories.cluster_ids))
             raise DataDirectoryError(
                 f"name the data directories of one cluster; these belong to {clusters}"
             )
-        identities = self._identities(best, directories)
-        is_other = not _is_of(best, directories.cluster_ids)
-        known = KnownMetadata() if is_other else best.known
-        is_whole = not best.flaws and not is_other
-        if is_whole and set(directories.nodes) <= set(known.nodes):
-            return RecoveryPlan(best, directories, identities, None, None)
-        own = found[0].identity
+        found = self._read_metadata(directories.cluster_ids)
+        identities = self._identities(found, directories)
+        known = found.known
+        unfit, absent = _lost_voters(found)
+        lost = len(unfit) + (len(absent) if others_are_lost else 0)
+        can_vote = len(found.voting) - lost > len(found.voting) // 2
+        if can_vote and found.is_whole and set(directories.nodes) <= set(known.nodes):
+            return RecoveryPlan(found, directories, identities, None, None, unfit)
+        if absent and not others_are_lost:
+            raise DataDirectoryError(
+                f"{len(absent)} of {len(found.voting)} voters ({', '.join(absent)}) are not in "
+                "these directories; if their nodes can start, start all: a damaged log is taken "
+                "from them; else name their data directories, too, or say "
+                "--other-voters-are-lost if those are gone for good"
+            )
         new = NewLog(
             cluster_id=next(iter(directories.cluster_ids), known.cluster_id),
-            voters=(own.directory_id if own is not None and own.directory_id else self._new_id(),),
-            epoch=max(each.end.epoch for each in found) + 1,
-            offset=max(each.end.offset for each in found) + MORE_OFFSETS,
+            voters=(found.voters[0].directory_id or self._new_id(),),
+            epoch=max(found.end.epoch, *(each.vote_epoch for each in found.voters)) + 1,
+            offset=found.end.offset + MORE_OFFSETS,
         )
         recovered = recover_metadata(
             known,
             directories.partitions,
             [FoundNode(node, tuple(ids)) for node, ids in sorted(directories.nodes.items())],
             new,
-            is_whole=is_whole,
+            is_whole=found.is_whole,
             highest_producer_id=directories.highest_producer_id,
             internal_configs=self._internal_configs,
         )
-        return RecoveryPlan(best, directories, identities, new, recovered)
+        return RecoveryPlan(found, directories, identities, new, recovered, unfit)
 
-    def _read_metadata(self, path: str) -> FoundMetadata:
-        found = FoundMetadata()
-        log_path = f"{path}/{directory_name(METADATA_TOPIC, 0)}"
+    def _read_metadata(self, cluster_ids: set[str]) -> FoundMetadata:
+        found = FoundMetadata([self._read_voter(f"{each}/{METADATA}") for each in self._data_dirs])
+        copies = [copy for voter in found.voters for copy in voter.copies]
+        for voter in found.voters:
+            found.flaws += voter.flaws
+        ours = [each for each in copies if not cluster_ids or each.cluster_id in ("", *cluster_ids)]
+        for voter in found.voters:
+            if voter.copies and voter.copies[0] not in ours:
+                voter.voters, voter.is_fit = (), False
+        ends = [each.end for each in copies]
+        found.end = LogEnd(
+            max((end.epoch for end in ends), default=-1),
+            max((end.offset for end in ends), default=0),
+        )
+        if ours:
+            self._unite(ours, found)
+        if not found.is_whole and not found.flaws:
+            found.flaws.append(f"{', '.join(self._data_dirs)}: there is no metadata log")
+        return found
+
+    def _unite(self, copies: Sequence[MetadataCopy], found: FoundMetadata) -> None:
+        united = unite(copies)
+        if united.snapshot.data:
+            found.known.apply(decode_snapshot(united.snapshot.data).to_records())
+        records, unread = _records(united)
+        found.known.apply(records)
+        for first, end in united.gaps:
+            found.flaws.append(f"offsets {first} to {end - 1} of the metadata are nowhere")
+        found.flaws += unread
+        found.is_whole = bool(united.end.offset) and not united.gaps and not unread
+        found.end = LogEnd(max(found.end.epoch, found.known.epoch), found.end.offset)
+
+    def _read_voter(self, path: str) -> FoundVoter:
+        found = FoundVoter()
         if not self._file_system.is_directory(path):
             found.flaws.append(f"{path} is missing")
             return found
-        with contextlib.suppress(DataDirectoryError):
-            found.identity = read_identity(self._file_system, path).identity
-        state = read_quorum_state(self._file_system, path).state
-        check = check_metadata_log(self._file_system, log_path)
-        snapshot = find_snapshot(self._file_system, log_path)
-        mark = AcknowledgedOffset(self._file_system, path).read() or NO_SNAPSHOT
-        start = snapshot.end.offset
-        if snapshot.data:
-            found.known.apply(decode_snapshot(snapshot.data).to_records())
-        for run in check.runs:
-            if run.next_offset > start:
-                found.known.apply(self._records(run.batches, start, found))
-        found.flaws += snapshot.flaws
-        found.flaws += [str(flaw) for flaw in check.flaws if flaw.offset >= start]
-        acknowledged = max(mark.offset, start, check.end_offset)
-        if not found.flaws and (check.whole_to(start) < acknowledged or not acknowledged):
-            reason = f"the log ends at {check.whole_to(start)}, {acknowledged} was acknowledged"
-            found.flaws.append(str(LogFlaw(log_path, 0, check.whole_to(start), reason)))
-        epoch = max(check.last_epoch, snapshot.end.epoch, mark.epoch, found.known.epoch)
-        found.end = LogEnd(max(epoch, state.vote.epoch if state else -1), acknowledged)
+        state = read_quorum_state(self._file_system, path)
+        files = read_voter_files(self._file_system, path, state)
+        has_identity = True
+        try:
+            identity = read_identity(self._file_system, path).identity
+            found.directory_id = identity.directory_id if identity is not None else ""
+        except DataDirectoryError as error:
+            has_identity = False
+            found.flaws.append(str(error))
+        if state.state is not None:
+            found.directory_id = found.directory_id or state.state.directory_id
+            found.vote_epoch = state.state.vote.epoch
+        found.voters = files.voters
+        knows_vote = state.state is not None or not set(found.voters) - {found.directory_id}
+        found.copies = [
+            copy_in_place(files),
+            *copies_set_aside(self._file_system, path),
+        ]
+        found.flaws += found.copies[0].flaws
+        damage = files.condition(found.directory_id).damage if files.had_log else None
+        if damage is not None and damage not in found.flaws:
+            found.flaws.append(damage)
+        catches_up = state.state is not None and state.state.catches_up
+        if catches_up:
+            found.flaws.append(f"{files.log_path} was set aside; it is taken from other voters")
+        found.is_fit = (
+            files.had_log
+            and damage is None
+            and not catches_up
+            and has_identity
+            and found.directory_id != ""
+            and knows_vote
+        )
         return found
-
-    def _records(self, batches: bytes, start: int, found: FoundMetadata) -> list[MetadataRecord]:
-        records = []
-        view = memoryview(batches)
-        for position, header in walk_batches(view):
-            for record in iterate_records(view[position : position + header.size]):
-                if record.offset < start:
-                    continue
-                try:
-                    records.append(decode_metadata_record(record.value or b""))
-                except CorruptMessage as error:
-                    found.flaws.append(f"offset {record.offset}: {error}")
-        return records
 
     def _read_directories(self) -> FoundDirectories:
         found = FoundDirectories()
@@ -370,8 +432,7 @@ class MetadataRebuild:
         files = VoterDirectory(beside, self._file_system)
         [directory_id] = new.voters
         files.open(directory_id=directory_id, now_ms=self._now_ms)
-        own = plan.metadata.identity
-        node_id = own.node_id if own is not None and own.directory_id == directory_id else None
+        node_id = self._own_node_id(directory_id)
         files.store(Candidate(epoch=new.epoch, owner="recovery"), new.voters)
         files.directory.assign_identity(cluster_id=new.cluster_id, node_id=node_id)
         log = files.create_log(new.voters, now_ms=self._now_ms)
@@ -379,6 +440,14 @@ class MetadataRebuild:
         log.install(end_of(image), data, keeps_log=False, now_ms=self._now_ms)
         log.flush()
         files.close()
+
+    def _own_node_id(self, directory_id: str) -> int | None:
+        """Of the metadata directory that is replaced, if it says so."""
+        with contextlib.suppress(DataDirectoryError):
+            own = read_identity(self._file_system, f"{self._data_dirs[0]}/{METADATA}").identity
+            if own is not None and own.directory_id == directory_id:
+                return own.node_id
+        return None
 
     def _discard(self, path: str) -> None:
         """What an earlier recovery has left that was killed: nobody has ever used it."""
@@ -393,6 +462,27 @@ class MetadataRebuild:
         self._file_system.remove_directory(path)
 
 
-def _is_of(metadata: FoundMetadata, cluster_ids: set[str]) -> bool:
-    """Whether it is the metadata of the cluster whose partitions these are, if they say."""
-    return not cluster_ids or metadata.known.cluster_id in ("", *cluster_ids)
+def _lost_voters(found: FoundMetadata) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(those that are here and not fit, those that are not here)"""
+    here = {each.directory_id for each in found.voters}
+    fit = {each.directory_id for each in found.voters if each.is_fit}
+    unfit = [each for each in found.voting if each in here - fit]
+    absent = [each for each in found.voting if each not in here]
+    # A directory that has lost its identity, or everything, may be the one of any of them.
+    nameless = sum(not each.directory_id for each in found.voters)
+    return (*unfit, *absent[:nameless]), tuple(absent[nameless:])
+
+
+def _records(united: UnitedLog) -> tuple[list[MetadataRecord], list[str]]:
+    """(what can be read, flaws)"""
+    records: list[MetadataRecord] = []
+    flaws = []
+    for batch in united.batches:
+        for record in iterate_records(memoryview(batch.data)):
+            if record.offset < united.snapshot.end.offset:
+                continue
+            try:
+                records.append(decode_metadata_record(record.value or b""))
+            except CorruptMessage as error:
+                flaws.append(f"offset {record.offset}: {error}")
+    return records, flaws

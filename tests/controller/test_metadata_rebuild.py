@@ -59,40 +59,6 @@ def test_each_partition_is_found_with_its_node_and_a_directory_without_a_node_is
     assert (partition.leader_epoch, partition.end_offset) == (4, 2)
 
 
-def test_a_log_with_a_flaw_is_made_again_even_if_no_node_is_unknown_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = OsFileSystem()
-    filled(tmp_path / "partitions-0", "d-0", "mine", 2)
-    identity = DirectoryIdentity(directory_id="d-0", cluster_id="cluster", node_id=5)
-    write_identity(disk, str(tmp_path / "partitions-0"), identity)
-    (tmp_path / "metadata").mkdir()
-    ids = iter(("new-voter",))
-    rebuild = MetadataRebuild(
-        [str(tmp_path)],
-        disk,
-        new_id=lambda: next(ids),
-        internal_configs=lambda topic: None,
-        now_ms=0,
-    )
-    read = rebuild._read_metadata
-
-    def with_the_node(path: str) -> FoundMetadata:
-        found = read(path)
-        node = RegisterNodeRecord(
-            node_id=5, directory_id="d-0", incarnation="i", roles=("partition",), host="h", port=1,
-            rack=None, epoch=1,
-        )  # fmt: skip
-        return replace(found, known=replace(found.known, nodes={5: node}))
-
-    monkeypatch.setattr(rebuild, "_read_metadata", with_the_node)
-    plan = rebuild.plan()
-    assert plan.metadata.flaws
-    assert plan.new is not None
-    assert plan.new.voters == ("new-voter",)
-    assert plan.recovered is not None
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
     """Of the first batch, too, before which there is no snapshot."""
@@ -116,7 +82,8 @@ def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
     log.write_bytes(content)
     found = MetadataRebuild(
         [str(tmp_path)], OsFileSystem(), new_id=str, internal_configs=lambda topic: None, now_ms=0
-    )._read_metadata(str(tmp_path / "metadata"))
-    assert len(found.flaws) == 1
+    )._read_metadata(set())
+    assert not found.is_whole
+    assert not found.voters[0].is_fit
     assert str(log) in found.flaws[0]
     assert ("at byte 0 " in found.flaws[0]) == is_first

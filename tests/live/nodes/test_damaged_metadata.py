@@ -30,6 +30,7 @@ from bradbury.tests.support.storage.damaged_files import (
     RECORDS,
     TOPICS,
     LeftBehind,
+    flip,
     make_unreadable,
 )
 
@@ -441,6 +442,80 @@ def test_of_three_voters_two_damaged_ones_are_waited_for_and_named(
     assert "\n" not in str(caught.value)
     whole = (three["killed"].path / THREE[2] / SEGMENT).read_bytes()
     assert (data_dir / THREE[2] / SEGMENT).read_bytes().startswith(whole)
+
+
+def test_of_three_voters_two_damaged_ones_and_one_that_is_gone_are_made_one_again(
+    three: dict[str, LeftBehind], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one has lost another one has; so nothing is lost."""
+    data_dir = three["killed"].copy(tmp_path / "data")
+    first, second, third = (data_dir / name for name in THREE)
+    flip(first / SEGMENT, 0.4)
+    flip(second / SEGMENT, 0.6)
+    DAMAGES["deleted"](third / "metadata")
+    done = recover(capsys, str(first), str(second), str(third))
+    assert any("is damaged at byte" in flaw for flaw in done["flaws"])
+    assert not any("are nowhere" in flaw for flaw in done["flaws"])
+    assert done["notes"] == []
+    assert len(done["set_aside"]) == 2
+    with bradbury.local(str(data_dir), nodes=3) as cluster:
+        assert read_all(cluster) == ALL
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("after", 1, 3)])["after"].result(30)
+
+
+def test_a_recovery_takes_a_log_that_a_start_has_set_aside(
+    three: dict[str, LeftBehind],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two damaged voters and one that is gone: who starts the nodes first loses nothing."""
+    data_dir = three["killed"].copy(tmp_path / "data")
+    nodes = [str(data_dir / name) for name in THREE]
+    flip(data_dir / THREE[0] / SEGMENT, 0.4)
+    flip(data_dir / THREE[1] / SEGMENT, 0.6)
+    DAMAGES["deleted"](data_dir / THREE[2] / "metadata")
+    with monkeypatch.context() as patched:
+        patched.setattr(local_module, "START_SECONDS", 3)
+        with pytest.raises(TimeoutError, match="`bradbury metadata recover`"):
+            bradbury.local(str(data_dir), nodes=3)
+    assert len(list(data_dir.glob("node-*/metadata/__cluster_metadata-0.*-damaged"))) == 2
+    # The third has a new directory since, which is no voter's.
+    assert run(["metadata", "recover", *nodes]) == 1
+    assert "1 of 3 voters (" in capsys.readouterr().err
+    done = recover(capsys, *nodes, "--other-voters-are-lost")
+    assert not any("are nowhere" in flaw for flaw in done["flaws"])
+    assert done["notes"] == []
+    with bradbury.local(str(data_dir), nodes=3) as cluster:
+        assert read_all(cluster) == ALL
+
+
+def test_a_recovery_makes_no_second_cluster_beside_voters_that_may_come_back(
+    three: dict[str, LeftBehind], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = three["killed"].copy(tmp_path / "data")
+    first, second, third = (data_dir / name for name in THREE)
+    flip(first / SEGMENT, 0.5)
+    before = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert run(["metadata", "recover", str(first)]) == 1
+    said = capsys.readouterr().err
+    assert "2 of 3 voters (" in said
+    assert "--other-voters-are-lost if those are gone for good" in said
+    assert said.count("\n") == 1
+    assert run(["metadata", "recover", str(first), str(second)]) == 0
+    assert "nothing to do: 2 of 3 voters have the metadata" in capsys.readouterr().out
+    alone = recover(capsys, str(third), "--dry-run", "--other-voters-are-lost")
+    assert {each["name"] for each in alone["topics"]} >= set(TOPICS)
+    files = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file()}
+    assert {path: data for path, data in files.items() if path.name != ".lock"} == {
+        path: data for path, data in before.items() if path.name != ".lock"
+    }
+    assert run(["metadata", "recover", *map(str, (first, second, third))]) == 0
+    assert "nothing to do: 2 of 3 voters have the metadata" in capsys.readouterr().out
+    with bradbury.local(str(data_dir), nodes=3) as cluster:
+        assert read_all(cluster) == ALL
 
 
 def caught_up(path: Path) -> bool:
