@@ -133,9 +133,8 @@ def _show(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> None:
         typer.echo(f"{path}/meta.properties {verb} written again: node {identity.node_id}")
     if plan.recovered is None and plan.unfit:
         typer.echo(
-            f"nothing to do: {len(plan.metadata.voting) - len(plan.unfit)} of "
-            f"{len(plan.metadata.voting)} voters have the metadata; start the nodes, and "
-            f"{', '.join(plan.unfit)} takes it from them"
+            f"nothing to do: a majority of the {len(plan.metadata.voting)} voters has the "
+            f"metadata; start the nodes, and {', '.join(plan.unfit)} takes it from them"
         )
         return
     if plan.recovered is None:

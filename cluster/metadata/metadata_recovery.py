@@ -108,6 +108,10 @@ class KnownMetadata:
             case PartitionRecord():
                 self.partitions[UUID(record.topic_id), record.partition] = record
             case TopicRecord():
+                # Two never have one name: the record that removed a former one is lost.
+                for former in [each for each, name in self.topics.items() if name == record.name]:
+                    self._remove(former)
+                self.configs.pop(("topic", record.name), None)
                 self.topics[UUID(record.topic_id)] = record.name
             case RemoveTopicRecord():
                 self._remove(UUID(record.topic_id))
@@ -203,9 +207,8 @@ def recover_metadata(
         ClusterRecord(cluster_id=new.cluster_id, voters=new.voters),
         EpochRecord(epoch=new.epoch, owner=""),
         ProducerIdsRecord(
-            next_producer_id=known.next_producer_id
-            if is_whole
-            else max(known.next_producer_id, highest_producer_id + 1) + MORE_PRODUCER_IDS
+            next_producer_id=max(known.next_producer_id, highest_producer_id + 1)
+            + (0 if is_whole else MORE_PRODUCER_IDS)
         ),
         *recovery.node_records(),
         *(DrainRecord(machine=each, is_draining=True) for each in sorted(known.draining)),
@@ -302,7 +305,10 @@ class _Recovery:
         return found
 
     def _names(self, found: Mapping[UUID, Mapping[int, list[FoundPartition]]]) -> dict[UUID, str]:
-        """One topic of each name: the one that is known and there, or else that has most."""
+        """One topic of each name: the one that is known and there, or else that has most.
+
+        Where no record is missing a topic that is not known was deleted, whatever is there of it.
+        """
         candidates: dict[str, list[UUID]] = defaultdict(list)
         for topic_id, name in self._known.topics.items():
             candidates[name].append(topic_id)
@@ -315,6 +321,7 @@ class _Recovery:
             best = max(
                 ids,
                 key=lambda each: (
+                    self._is_whole and each in self._known.topics,
                     each in found,
                     each in self._known.topics,
                     sum(one.end_offset for some in found.get(each, {}).values() for one in some),
@@ -380,16 +387,16 @@ class _Recovery:
         name: str,
         internal_configs: Callable[[str], Mapping[str, str] | None],
     ) -> Mapping[str, str]:
-        configs = self._known.configs.get(("topic", name), {})
         if topic_id in self._known.topics:
-            return configs
+            return self._known.configs.get(("topic", name), {})
+        # Settings are kept by name: what is known of them may be of a former topic.
         internal = internal_configs(name)
         if internal is not None:
-            return {**internal, **configs}
+            return internal
         self.notes.append(
             f"the settings of topic {name} are not known: it keeps everything until they are set"
         )
-        return {**KEPT, **configs}
+        return KEPT
 
     def note_access(self) -> None:
         """A rule that denied, or the end of a user's credential, may be among what is lost."""

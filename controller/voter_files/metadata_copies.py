@@ -16,18 +16,19 @@ nothing here; its records count.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...cluster.metadata.metadata_records import ClusterRecord, decode_metadata_record
 from ...cluster.quorum.metadata_snapshot import decode_snapshot
-from ...cluster.quorum.voter import LogEnd
+from ...cluster.quorum.voter import NO_SNAPSHOT, LogEnd
 from ...cluster.topic_name import METADATA_TOPIC
 from ...protocol.records.record_batch import walk_batches
 from ...protocol.records.records import iterate_records
 from ...storage.disk.file_system import FileSystem
-from .metadata_log_check import MetadataLogCheck, check_metadata_log
+from .acknowledged_offset import AcknowledgedOffset
+from .metadata_log_check import MetadataLogCheck, begins_epoch, check_metadata_log
 from .replicated_log import FoundSnapshot, find_snapshot
 from .voter_condition import VoterFiles
 
@@ -48,23 +49,35 @@ class SoundBatch(NamedTuple):
 
 @dataclass(slots=True)
 class MetadataCopy:
-    """batches: ascending. end: how far the log had come. flaws: in words."""
+    """batches: ascending. mark: see acknowledged_offset. end_offset: how far the log had come,
+    whether or not its last entries are still there. flaws: in words.
+    """
 
     log_path: str
     snapshot: FoundSnapshot
     batches: list[SoundBatch]
-    end: LogEnd
+    mark: LogEnd
+    end_offset: int
     flaws: list[str] = field(default_factory=list)
+
+    @property
+    def end(self) -> LogEnd:
+        """With the last epoch that is known."""
+        return LogEnd(max(self.last_of_epochs, default=-1), self.end_offset)
 
     @property
     def last_of_epochs(self) -> dict[int, int]:
         """By epoch: behind the last entry of it that the log is known to have, or to have had."""
         last: dict[int, int] = {}
         ends = [LogEnd(each.epoch, each.next_offset) for each in self.batches]
-        for epoch, offset in (*ends, self.snapshot.end, self.end):
+        for epoch, offset in (*ends, self.snapshot.end, self.mark):
             if epoch >= 0:
                 last[epoch] = max(last.get(epoch, 0), offset)
         return last
+
+    @property
+    def has_known_end(self) -> bool:
+        return self.end_offset in self.last_of_epochs.values()
 
     @property
     def cluster_id(self) -> str:
@@ -81,14 +94,16 @@ class MetadataCopy:
 class UnitedLog(NamedTuple):
     """What all copies have together: the snapshot, and batches behind it.
 
-    end: how far the leading copy had come. gaps: offsets [from, to) behind the snapshot that none
-    of them has.
+    end: how far the leading copy had come, or one whose last entries are gone. gaps: offsets
+    [from, to) behind the snapshot that none of them has. doubtful: those that only a copy has of
+    which it is not known whether it was equal there.
     """
 
     snapshot: FoundSnapshot
     batches: list[SoundBatch]
     end: LogEnd
     gaps: list[tuple[int, int]]
+    doubtful: list[tuple[int, int]]
 
 
 def copy_in_place(files: VoterFiles) -> MetadataCopy:
@@ -105,8 +120,10 @@ def copies_set_aside(file_system: FileSystem, path: str) -> list[MetadataCopy]:
         log_path = f"{path}/{name}"
         is_aside = name.startswith(ASIDE_PREFIX) and name.endswith(ASIDE_SUFFIX)
         if is_aside and file_system.is_directory(log_path):
-            check = check_metadata_log(file_system, log_path)
-            found.append(_copy(log_path, check, find_snapshot(file_system, log_path), None))
+            snapshot = find_snapshot(file_system, log_path)
+            check = check_metadata_log(file_system, log_path, snapshot.end)
+            mark = AcknowledgedOffset(file_system, log_path).read()
+            found.append(_copy(log_path, check, snapshot, mark))
     return found
 
 
@@ -123,16 +140,29 @@ def _copy(
         for run in check.runs
         for position, header in walk_batches(memoryview(run.batches))
     ]
-    batches = _with_fitting_epochs(batches)
-    last = max(
-        (LogEnd(each.epoch, each.next_offset) for each in batches if each.epoch >= 0),
-        default=snapshot.end,
-    )
-    end = max(last, snapshot.end, mark or snapshot.end)
-    # An epoch that is known goes with an end that is: a batch without one may be the last.
-    end = LogEnd(end.epoch, max(end.offset, check.end_offset, mark.offset if mark else 0))
+    mark = mark or NO_SNAPSHOT
+    end_offset = max(snapshot.end.offset, mark.offset, check.end_offset)
     flaws = [*snapshot.flaws, *(str(flaw) for flaw in check.flaws)]
-    return MetadataCopy(log_path, snapshot, batches, end, flaws)
+    batches = _with_fitting_epochs(batches)
+    return MetadataCopy(log_path, snapshot, batches, mark, end_offset, flaws)
+
+
+def confirm_epochs(copies: Sequence[MetadataCopy]) -> list[MetadataCopy]:
+    """The copies with those epochs alone that something else says, too, here or in another copy."""
+    alone = [_confirmed(each, {each.snapshot.end.epoch, each.mark.epoch}) for each in copies]
+    return [_confirmed(each, {e for copy in alone for e in copy.last_of_epochs}) for each in copies]
+
+
+def _confirmed(copy: MetadataCopy, said: set[int]) -> MetadataCopy:
+    """By a neighbour that has the epoch, too, the record that begins it, or `said`."""
+    epochs = [UNKNOWN_EPOCH, *(each.epoch for each in copy.batches), UNKNOWN_EPOCH]
+    batches = [
+        each
+        if each.epoch in said | {before, after} or begins_epoch(each.data, each.epoch)
+        else each._replace(epoch=UNKNOWN_EPOCH)
+        for each, before, after in zip(copy.batches, epochs, epochs[2:], strict=False)
+    ]
+    return replace(copy, batches=batches)
 
 
 def _with_fitting_epochs(batches: Sequence[SoundBatch]) -> list[SoundBatch]:
@@ -156,31 +186,69 @@ def _with_fitting_epochs(batches: Sequence[SoundBatch]) -> list[SoundBatch]:
 
 
 def unite(copies: Sequence[MetadataCopy]) -> UnitedLog:
-    """See the module; at least one copy, all of one cluster."""
-    leading = max(copies, key=lambda each: (each.end, not each.flaws))
+    """See the module; at least one copy, all of one cluster, with confirmed epochs."""
+    leading = max(copies, key=lambda each: (each.end, len(each.batches)))
     snapshot = max((each.snapshot for each in copies), key=lambda each: each.end.offset)
     start = snapshot.end.offset
-    batches = {each.base_offset: each for each in leading.batches}
-    for copy in copies:
-        equal_to = equal_up_to(copy, leading)
-        for each in copy.batches:
-            if each.next_offset <= equal_to:
-                batches.setdefault(each.base_offset, each)
-    taken = [batches[at] for at in sorted(batches) if batches[at].next_offset > start]
-    return UnitedLog(snapshot, taken, leading.end, _gaps(taken, start, leading.end.offset))
+    batches: dict[int, SoundBatch] = {}
+    last_of_epochs = leading.last_of_epochs
+    equal_to = dict.fromkeys(range(len(copies)), -1)
+    grows = True
+    while grows:  # what one copy has may show that another one is equal, too
+        grows = False
+        for number, copy in enumerate(copies):
+            end = copy.end_offset if copy is leading else equal_up_to(copy, last_of_epochs)
+            if end > equal_to[number]:
+                equal_to[number], grows = end, True
+                for each in copy.batches:
+                    if each.next_offset <= end:
+                        batches.setdefault(each.base_offset, each)
+                        last = last_of_epochs.get(each.epoch, 0)
+                        last_of_epochs[each.epoch] = max(last, each.next_offset)
+    offset = max(each.end_offset for each in copies if each is leading or not each.has_known_end)
+    certain = [batches[at] for at in sorted(batches) if batches[at].next_offset > start]
+    doubtful = [
+        batch
+        for gap in _gaps(certain, start, offset)
+        for batch in _fitting(gap, certain, (each for copy in copies for each in copy.batches))
+    ]
+    taken = sorted([*certain, *doubtful])
+    return UnitedLog(
+        snapshot,
+        taken,
+        LogEnd(leading.end.epoch, offset),
+        _gaps(taken, start, offset),
+        [(each.base_offset, each.next_offset) for each in doubtful],
+    )
 
 
-def equal_up_to(copy: MetadataCopy, other: MetadataCopy) -> int:
-    """The offset up to which both logs have, or had, the same entries, as far as that is known."""
-    others = other.last_of_epochs
+def equal_up_to(copy: MetadataCopy, last_of_epochs: Mapping[int, int]) -> int:
+    """Up to which offset a log that has these has, or had, the entries of `copy`; 0: not known."""
     return max(
         (
-            min(offset, others[epoch])
+            min(offset, last_of_epochs[epoch])
             for epoch, offset in copy.last_of_epochs.items()
-            if epoch in others
+            if epoch in last_of_epochs
         ),
         default=0,
     )
+
+
+def _fitting(
+    gap: tuple[int, int], certain: Sequence[SoundBatch], others: Iterable[SoundBatch]
+) -> list[SoundBatch]:
+    """Of the others those that may have been in the gap, by their offsets and epochs."""
+    start, end = gap
+    lowest = max((each.epoch for each in certain if each.next_offset <= start), default=0)
+    later = (each.epoch for each in certain if each.base_offset >= end and each.epoch >= 0)
+    highest = next(later, None)
+    found: list[SoundBatch] = []
+    for each in sorted(others, key=lambda each: (each.base_offset, -each.epoch)):
+        is_inside = start <= each.base_offset and each.next_offset <= end
+        if is_inside and lowest <= each.epoch and (highest is None or each.epoch <= highest):
+            found.append(each)
+            start, lowest = each.next_offset, each.epoch
+    return found
 
 
 def _gaps(batches: Iterable[SoundBatch], start: int, end: int) -> list[tuple[int, int]]:

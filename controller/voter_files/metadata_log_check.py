@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ...cluster.metadata.metadata_records import EpochRecord
+from ...cluster.quorum.voter import NO_SNAPSHOT, LogEnd
 from ...protocol.records.record_batch import (
     CRC_START,
     HEADER_SIZE,
@@ -61,11 +63,19 @@ class MetadataLogCheck:
     segments: int = 0
     obstacles: list[str] = field(default_factory=list)
     """Directories where there should be files."""
+    last_segment: int = 0
+    """Base offset of the last one. Before it is made, all before it is fsynced: a segment of this
+    log is closed by a snapshot, never by its size.
+    """
+    is_out_of_order: bool = False
+    """A segment does not begin where the one before it ends, or a leader epoch does not follow from
+    the one before it. Who opens the log sees neither.
+    """
 
     @property
     def end_offset(self) -> int:
-        """Behind the last sound batch, wherever that is."""
-        return max((run.next_offset for run in self.runs), default=0)
+        """Behind the last sound batch, wherever that is, and the last segment's beginning."""
+        return max((self.last_segment, *(run.next_offset for run in self.runs)))
 
     @property
     def last_epoch(self) -> int:
@@ -85,19 +95,25 @@ class MetadataLogCheck:
         return next((flaw for flaw in self.flaws if flaw.offset >= start), None)
 
 
-def check_metadata_log(file_system: FileSystem, directory: str) -> MetadataLogCheck:
-    """Read all segments in `directory`, which may be absent. Raises OSError."""
+def check_metadata_log(
+    file_system: FileSystem, directory: str, before: LogEnd = NO_SNAPSHOT
+) -> MetadataLogCheck:
+    """Read all segments in `directory`, which may be absent. Raises OSError.
+
+    before: where the snapshot ends, if there is one; there its epoch goes on.
+    """
     check = MetadataLogCheck()
     if not file_system.is_directory(directory):
         return check
     names = sorted(file_system.list_directory(directory))
     check.obstacles = [name for name in names if file_system.is_directory(f"{directory}/{name}")]
-    reader = _Reader(check)
+    reader = _Reader(check, before)
     for name in names:
         stem = name.removesuffix(LOG_SUFFIX)
         if name == stem or not stem.isdigit():
             continue
         check.segments += 1
+        check.last_segment = int(stem)
         path = f"{directory}/{name}"
         if name in check.obstacles:
             check.flaws.append(LogFlaw(path, 0, int(stem), "it is a directory"))
@@ -109,19 +125,23 @@ def check_metadata_log(file_system: FileSystem, directory: str) -> MetadataLogCh
 class _Reader:
     """Walks the segments in order; expects each batch to go on where the last one has ended."""
 
-    def __init__(self, check: MetadataLogCheck) -> None:
+    def __init__(self, check: MetadataLogCheck, before: LogEnd) -> None:
         self._check = check
+        self._before = before
         self._expected: int | None = None
         self._epoch = -1
 
     def read(self, path: str, base_offset: int, data: bytes) -> None:
         expected = base_offset if self._expected is None else self._expected
         if expected != base_offset:
+            self._check.is_out_of_order = True
             self._flaw(path, 0, expected, f"the segment begins at offset {base_offset}")
             expected = max(expected, base_offset)
         position = begin = 0
         base = expected
         while position < len(data):
+            if 0 < self._before.offset == expected:
+                self._epoch, self._before = self._before.epoch, NO_SNAPSHOT
             header, reason = self._look(data, position, expected)
             if header is not None and not reason:
                 position += header.size
@@ -130,6 +150,7 @@ class _Reader:
             self._add(data, begin, position, base, expected)
             self._flaw(path, position, expected, reason)
             # The epoch is not in the CRC: a batch of an earlier one than before goes on here.
+            self._check.is_out_of_order |= header is not None
             begin = position if header is not None else _resume(data, position + 1, expected)
             if begin < 0:
                 break
@@ -147,8 +168,12 @@ class _Reader:
             return None, reason
         if header.base_offset != expected:
             return None, f"base offset {header.base_offset} where {expected} was expected"
-        if header.leader_epoch < self._epoch:
-            return header, f"leader epoch {header.leader_epoch} after {self._epoch}"
+        epoch, last = header.leader_epoch, self._epoch
+        if epoch < last:
+            return header, f"leader epoch {epoch} after {last}"
+        batch = data[position : position + header.size]
+        if epoch > last >= 0 and not begins_epoch(batch, epoch):
+            return header, f"leader epoch {epoch} after {last}, without the record that begins it"
         return header, ""
 
     def _add(self, data: bytes, begin: int, end: int, base: int, expected: int) -> None:
@@ -157,6 +182,11 @@ class _Reader:
 
     def _flaw(self, path: str, position: int, offset: int, reason: str) -> None:
         self._check.flaws.append(LogFlaw(path, position, offset, reason))
+
+
+def begins_epoch(batch: bytes, epoch: int) -> bool:
+    """Every epoch begins with its own record, and that is in the CRC."""
+    return f'"type":"{EpochRecord.__name__}","epoch":{epoch},'.encode() in batch
 
 
 def sound_batch(data: bytes, position: int) -> tuple[RecordBatchHeader | None, str]:

@@ -52,7 +52,14 @@ from ...storage.disk.storage_failure import DataDirectoryError
 from ...storage.log.leader_epoch_cache import LeaderEpochCache
 from ...storage.segments.batch_scan import walk_headers
 from ...storage.segments.segment_files import LOG_SUFFIX
-from .metadata_copies import MetadataCopy, UnitedLog, copies_set_aside, copy_in_place, unite
+from .metadata_copies import (
+    MetadataCopy,
+    UnitedLog,
+    confirm_epochs,
+    copies_set_aside,
+    copy_in_place,
+    unite,
+)
 from .quorum_state_file import read_quorum_state
 from .voter_condition import read_voter_files
 from .voter_directory import VoterDirectory
@@ -225,8 +232,8 @@ class MetadataRebuild:
         identities = self._identities(found, directories)
         known = found.known
         unfit, absent = _lost_voters(found)
-        lost = len(unfit) + (len(absent) if others_are_lost else 0)
-        can_vote = len(found.voting) - lost > len(found.voting) // 2
+        fit = len(found.voting) - len(unfit) - len(absent)
+        can_vote = fit > len(found.voting) // 2
         if can_vote and found.is_whole and set(directories.nodes) <= set(known.nodes):
             return RecoveryPlan(found, directories, identities, None, None, unfit)
         if absent and not others_are_lost:
@@ -255,12 +262,13 @@ class MetadataRebuild:
 
     def _read_metadata(self, cluster_ids: set[str]) -> FoundMetadata:
         found = FoundMetadata([self._read_voter(f"{each}/{METADATA}") for each in self._data_dirs])
-        copies = [copy for voter in found.voters for copy in voter.copies]
+        copies = confirm_epochs([copy for voter in found.voters for copy in voter.copies])
         for voter in found.voters:
             found.flaws += voter.flaws
         ours = [each for each in copies if not cluster_ids or each.cluster_id in ("", *cluster_ids)]
+        paths = {each.log_path for each in ours}
         for voter in found.voters:
-            if voter.copies and voter.copies[0] not in ours:
+            if voter.copies and voter.copies[0].log_path not in paths:
                 voter.voters, voter.is_fit = (), False
         ends = [each.end for each in copies]
         found.end = LogEnd(
@@ -281,8 +289,14 @@ class MetadataRebuild:
         found.known.apply(records)
         for first, end in united.gaps:
             found.flaws.append(f"offsets {first} to {end - 1} of the metadata are nowhere")
+        for first, end in united.doubtful:
+            found.flaws.append(
+                f"offsets {first} to {end - 1} of the metadata are taken from a copy that is not "
+                "known to have been equal to the others"
+            )
         found.flaws += unread
-        found.is_whole = bool(united.end.offset) and not united.gaps and not unread
+        is_complete = not (united.gaps or united.doubtful or unread)
+        found.is_whole = bool(united.end.offset) and is_complete
         found.end = LogEnd(max(found.end.epoch, found.known.epoch), found.end.offset)
 
     def _read_voter(self, path: str) -> FoundVoter:

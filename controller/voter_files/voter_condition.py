@@ -11,8 +11,11 @@ from ...cluster.quorum.metadata_snapshot import decode_snapshot
 from ...cluster.quorum.voter import LogEnd
 from ...cluster.quorum.voter_history import voters_in
 from ...cluster.topic_name import METADATA_TOPIC
+from ...storage.directories.directory_checkpoints import LOG_STARTS, RECOVERY_POINTS
 from ...storage.directories.partition_directory import directory_name
+from ...storage.disk.checkpoint_file import read_offsets
 from ...storage.disk.file_system import FileSystem
+from ...storage.segments.segment_files import LOG_SUFFIX
 from .acknowledged_offset import AcknowledgedOffset
 from .metadata_log_check import MetadataLogCheck, check_metadata_log
 from .quorum_state_file import FoundQuorumState
@@ -37,6 +40,10 @@ class VoterFiles(NamedTuple):
     check: MetadataLogCheck
     snapshot: FoundSnapshot
     mark: LogEnd | None
+    log_start: int
+    """Where the log begins, as was noted when it was last dropped up to a snapshot; 0: nothing."""
+    recovery_point: int
+    """Up to where it is fsynced, as was noted; 0: nothing."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -56,6 +63,26 @@ class VoterFiles(NamedTuple):
         """
         return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
 
+    def is_misread(self, *, was_clean: bool) -> bool:
+        """Whether a log without damage is another one to who opens it: that reads the last segment
+        from the recovery point on, after a clean stop nothing, and cuts it where a batch is torn.
+        """
+        check, start = self.check, self.snapshot.end.offset
+        flaw = check.flaw_from(start)
+        is_cut = flaw is None or (
+            not was_clean
+            and flaw.offset >= self.recovery_point
+            and flaw.path.endswith(f"/{check.last_segment:020d}{LOG_SUFFIX}")
+        )
+        return (
+            not is_cut
+            or bool(check.obstacles)
+            or check.is_out_of_order
+            or check.flaw_from(0) != flaw
+            # A snapshot is gone, and what it stood for is not yet.
+            or self.log_start > start
+        )
+
     def condition(self, directory_id: str) -> LogCondition:
         """Of the log of the voter `directory_id`, if there was one."""
         check, snapshot, mark = self.check, self.snapshot, self.mark
@@ -72,7 +99,8 @@ class VoterFiles(NamedTuple):
         if not check.segments and (not snapshot.end.offset or acknowledged > snapshot.end.offset):
             return f"{self.log_path} is gone, or there is no log in it"
         begins_at = min((run.base_offset for run in check.runs), default=0)
-        if begins_at > snapshot.end.offset and check.flaw_from(0) is None:
+        flaw = check.flaw_from(snapshot.end.offset)
+        if begins_at > snapshot.end.offset and (flaw is None or flaw.offset >= begins_at):
             lost = "; ".join(snapshot.flaws) or "it is missing"
             return (
                 f"the log in {self.log_path} begins at {begins_at}, and the snapshot that stands "
@@ -80,7 +108,6 @@ class VoterFiles(NamedTuple):
             )
         if whole_to >= acknowledged:
             return None
-        flaw = check.flaw_from(snapshot.end.offset)
         if flaw is not None:
             return str(flaw)
         return f"{self.log_path} ends at offset {whole_to}, and {acknowledged} was acknowledged"
@@ -94,10 +121,20 @@ def log_path_in(path: str) -> str:
 def read_voter_files(file_system: FileSystem, path: str, state: FoundQuorumState) -> VoterFiles:
     """In a voter's directory, `<data dir>/metadata`, which may be absent. Raises OSError."""
     log_path = log_path_in(path)
+
+    def noted(name: str) -> int:
+        checkpoint = f"{path}/{name}"
+        if not file_system.exists(checkpoint) or file_system.is_directory(checkpoint):
+            return 0
+        return (read_offsets(file_system, checkpoint) or {}).get((METADATA_TOPIC, 0), 0)
+
+    snapshot = find_snapshot(file_system, log_path)
     return VoterFiles(
         log_path,
         state,
-        check_metadata_log(file_system, log_path),
-        find_snapshot(file_system, log_path),
+        check_metadata_log(file_system, log_path, snapshot.end),
+        snapshot,
         AcknowledgedOffset(file_system, path).read(),
+        noted(LOG_STARTS),
+        noted(RECOVERY_POINTS),
     )

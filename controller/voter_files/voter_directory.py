@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate
 from ...cluster.topic_name import METADATA_TOPIC
-from ...storage.directories.directory_checkpoints import CHECKPOINT_FILES
+from ...protocol.records.record_batch import walk_batches
+from ...storage.directories.directory_checkpoints import CHECKPOINT_FILES, LOG_STARTS
 from ...storage.directories.directory_identity import (
     COPY_NAME as IDENTITY_COPY,
     FILE_NAME as IDENTITY_FILE,
@@ -38,6 +39,7 @@ from ...storage.disk.storage_failure import (
     StorageFailure,
     refused_or_failed,
 )
+from ...storage.log.leader_epoch_cache import LeaderEpochCache
 from ...storage.log_config import LogConfig
 from .acknowledged_offset import FILE_NAME as MARK_FILE, AcknowledgedOffset
 from .quorum_state_file import (
@@ -113,8 +115,13 @@ class VoterDirectory:
         if self._file_system.is_directory(self.path):
             self._set_directories_aside(now_ms)
         found_state = read_quorum_state(self._file_system, self.path)
-        directory_id = self._own_id(found_state.state) or directory_id
-        directory = LogDirectory.open(self._file_system, self.path, directory_id=directory_id)
+        own_id = self._own_id(found_state.state)
+        directory = LogDirectory.open(
+            self._file_system,
+            self.path,
+            directory_id=own_id or directory_id,
+            is_known=bool(own_id),
+        )
         self._directory = directory
         files = read_voter_files(self._file_system, self.path, found_state)
         state = self._state_of(files, directory.identity.directory_id)
@@ -201,11 +208,12 @@ class VoterDirectory:
 
     def _mend(self, files: VoterFiles, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
         """See the module. Raises DirectoryUnusable: what was acknowledged is nowhere else."""
-        check, snapshot_end = files.check, files.snapshot.end.offset
         acknowledged, whole_to, damage = files.condition(state.directory_id)
         if damage is None:
-            if check.obstacles or check.flaw_from(0) != check.flaw_from(snapshot_end):
+            if files.is_misread(was_clean=self.directory.was_clean):
                 self._rewrite(files, whole_to, now_ms)
+            else:
+                self._check_epochs(files)
             return state
         if not set(files.voters) - {state.directory_id}:
             raise DirectoryUnusable(
@@ -218,9 +226,25 @@ class VoterDirectory:
         self._set_log_aside(now_ms)
         return state
 
+    def _check_epochs(self, files: VoterFiles) -> None:
+        """The file of leader epochs has no checksum; what contradicts the log is made again."""
+        cache = LeaderEpochCache(self._file_system, self._log_path)
+        start = max(files.snapshot.end.offset, files.log_start)  # epochs before are forgotten
+        if not cache.entries or all(  # absent or damaged: who opens the log sees it
+            cache.epoch_at(header.base_offset) == header.leader_epoch
+            for run in files.check.runs
+            for _, header in walk_batches(memoryview(run.batches))
+            if start <= header.base_offset < files.recovery_point  # above it all is read again
+        ):
+            return
+        logger.warning("%s contradicts the log: it is made again", cache.path)
+        self._file_system.unlink(cache.path)
+
     def _rewrite(self, files: VoterFiles, end: int, now_ms: int) -> None:
         """The log again from what of it is sound: the snapshot, and the batches behind it."""
-        flaw = files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)}: no files"
+        flaw: object = files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)}: no files"
+        if files.log_start > files.snapshot.end.offset:
+            flaw = "; ".join(files.snapshot.flaws) or "its snapshot is missing"
         logger.warning("%s: %s; it is written again without that", self._log_path, flaw)
         place = f"{self.path}/rewritten"
         _remove_tree(self._file_system, place)
@@ -241,11 +265,22 @@ class VoterDirectory:
         made = f"{beside.path}/{directory_name(METADATA_TOPIC, 0)}"
         self._set_log_aside(now_ms, keeps_mark=True)
         self._file_system.rename(made, self._log_path)
+        if files.log_start > files.snapshot.end.offset:
+            self._file_system.unlink(f"{self.path}/{LOG_STARTS}")
         sync_directory(self._file_system, self.path)
         _remove_tree(self._file_system, place)
 
     def _set_log_aside(self, now_ms: int, *, keeps_mark: bool = False) -> None:
+        """`keeps_mark`: another log takes its place; else nothing is promised any more here, and
+        what was goes aside, too: it is not known otherwise if no other voter has it.
+        """
         if not keeps_mark:
+            mark = self._mark.read()
+            if mark is not None:
+                self._file_system.make_directory(self._log_path)
+                aside = AcknowledgedOffset(self._file_system, self._log_path)
+                aside.set_durably(mark)
+                aside.close()
             self._mark.set_durably(NO_SNAPSHOT)
         if self._file_system.exists(self._log_path):
             name = retired_directory_name(

@@ -117,6 +117,7 @@ class LogDirectory:
         directory_id: str,
         cluster_id: str | None = None,
         node_id: int | None = None,
+        is_known: bool = False,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         make_lock: MakeLock = nullcontext,
     ) -> LogDirectory:
@@ -128,6 +129,7 @@ class LogDirectory:
             directory_id: its identity if it is new; an old one keeps its own.
             cluster_id: the cluster it must belong to; None takes any, or none yet.
             node_id: the node it must belong to; None takes any, or none yet.
+            is_known: it has this id, whether or not its files still say so.
             producer_id_expiration_ms: producer.id.expiration.ms of the broker.
             make_lock: threading.Lock, if CheckpointWork.run() is called in several threads.
 
@@ -151,7 +153,7 @@ class LogDirectory:
                 directory_id=directory_id, cluster_id=cluster_id, node_id=node_id
             )
             stored, flaw = read_identity(file_system, path)
-            if stored is None:
+            if stored is None and not is_known:
                 _check_new(file_system, path)
             identity = given if stored is None else merge_identities(path, stored, given)
             if identity != stored or not has_copy(file_system, path):

@@ -4,7 +4,6 @@ The whole recovery, with brokers, is in tests/live/nodes.
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -12,9 +11,8 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
-from bradbury.cluster.metadata.metadata_records import RegisterNodeRecord
 from bradbury.controller.controller_calls import AllocateProducerIds
-from bradbury.controller.voter_files.metadata_rebuild import FoundMetadata, MetadataRebuild
+from bradbury.controller.voter_files.metadata_rebuild import MetadataRebuild
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directories import LogDirectories

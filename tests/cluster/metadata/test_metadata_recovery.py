@@ -180,6 +180,35 @@ def test_a_topic_that_was_removed_leaves_nothing_to_the_next_one_of_its_name() -
     assert not known.configs.get(("topic", "flights"))
 
 
+def test_settings_of_a_topic_are_never_those_of_another_one_of_its_name() -> None:
+    """Of a former one, whose end is in what is lost; retention would delete by them."""
+    old = [
+        TopicRecord(topic_id=str(FLIGHTS), name="flights"),
+        partition(FLIGHTS, 0, (1,)),
+        ConfigRecord(resource="topic", name="flights", key="retention.ms", value="1"),
+    ]
+    image, _ = recover(old, [found("flights", 0, GATES)])
+    assert image.topics["flights"].topic_id == GATES
+    assert image.topics["flights"].configs == {"retention.ms": "-1", "retention.bytes": "-1"}
+    new = [TopicRecord(topic_id=str(GATES), name="flights"), partition(GATES, 0, (1,))]
+    image, _ = recover([*old, *new], [found("flights", 0, GATES), found("flights", 1, FLIGHTS)])
+    assert image.topics["flights"].topic_id == GATES
+    assert image.topics["flights"].configs == {}
+
+
+def test_of_two_topics_of_one_name_the_known_one_stays_where_nothing_is_lost() -> None:
+    """The other one was deleted while its node was away."""
+    records = [TopicRecord(topic_id=str(FLIGHTS), name="t"), partition(FLIGHTS, 0, (1,))]
+    image, notes = recover(records, [found("t", 0, GATES)], is_whole=True)
+    assert image.topics["t"].topic_id == FLIGHTS
+    assert [each for each in notes if f"{GATES} is left out" in each]
+
+
+def test_producer_ids_that_a_log_has_are_not_given_out_again() -> None:
+    image, _ = recover([], [], is_whole=True)
+    assert image.next_producer_id == 78
+
+
 def test_rules_of_access_credentials_tokens_and_quotas_stay_and_are_to_be_looked_through() -> None:
     rule = AccessControlEntryRecord.of("a1", AclBinding.of_numbers(2, "t", 3, "User:a", "*", 3, 2))
     quota = ClientQuotaRecord(entity=("user", "a"), key="producer_byte_rate", value=1e6)

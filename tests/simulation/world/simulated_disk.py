@@ -139,7 +139,17 @@ class SimulatedDisk(MemoryFileSystem):
         for path, inode in names.items():
             after.names[path] = None if inode is None else _torn(inode, random)
             after.synced_names[path] = after.names[path]
+        for path, inode in self.names.items():
+            # Those at the top are made, and synced, by whoever sets up the machine.
+            if inode is None and path not in after.names and path.rpartition("/")[0]:
+                after._drop(path)
         return after
+
+    def _drop(self, directory: str) -> None:
+        """What is in a directory whose own name was never synced cannot be reached any more."""
+        for path in [path for path in self.names if path.startswith(f"{directory}/")]:
+            del self.names[path]
+            self.synced_names.pop(path, None)
 
     def after_death(self) -> "SimulatedDisk":
         """The same disk when the process that used it has died: its locks are free."""

@@ -119,6 +119,8 @@ class MemoryFileSystem:
 
     def _inode(self, path: str) -> Inode:
         inode = self.names.get(path)
+        if self.is_directory(path):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return inode
