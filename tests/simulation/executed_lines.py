@@ -32,8 +32,10 @@ FOLDERS = (
 )
 OF_THE_QUORUM = 75
 OF_COORDINATORS = 60
+OF_RECOVERY = 40
 EVENTS = 800
 STEPS = 1_000
+ROUNDS = 8
 JOBS = 2
 
 
@@ -49,6 +51,7 @@ def execute(number: int, seeds: range, folder: str) -> None:
     measured.start()
     from bradbury.tests.simulation.coordinator_world import CoordinatorWorld
     from bradbury.tests.simulation.quorum_world import QuorumWorld
+    from bradbury.tests.simulation.recovery_world import RecoveryWorld
     from bradbury.tests.simulation.world.simulated_runs import run_seed
 
     for seed in seeds:
@@ -59,6 +62,9 @@ def execute(number: int, seeds: range, folder: str) -> None:
     for seed in range(number, OF_COORDINATORS, JOBS):
         for version in (0, 1, 2):
             CoordinatorWorld(seed, version=version).run(STEPS)
+    for seed in range(number, OF_RECOVERY, JOBS):
+        for voters in (1, 3):
+            RecoveryWorld(seed, voters=voters).run(ROUNDS)
     measured.stop()
     measured.save()
 

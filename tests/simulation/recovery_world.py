@@ -288,8 +288,10 @@ class RecoveryWorld:
     def _start(self) -> None:
         self._now_ms += 1
         fit, catching_up, others = [], [], []
-        for voter in self.voters:
-            stored = self._open(voter)
+        opened = [(voter, self._open(voter)) for voter in self.voters]
+        whole = [each for each, at in opened if at is not None and at.log and not at.catches_up]
+        self._follow_voters(whole)
+        for voter, stored in opened:
             if stored is None or stored.log is None:
                 others.append(voter)
             elif voter.voter_id not in self.members:
@@ -311,6 +313,12 @@ class RecoveryWorld:
             if voter in catching_up:
                 voter.log = log
         self._rejoin(catching_up, others)
+
+    def _follow_voters(self, voters: list[Voter]) -> None:
+        """Who votes is what the log says that is furthest: a change of it may be lost, too."""
+        furthest = max(voters, key=lambda each: each.last, default=None)
+        if furthest is not None and furthest.entries:
+            self.members = furthest.entries[-1].image.voters or self.members
 
     def _rejoin(self, catching_up: list[Voter], others: list[Voter]) -> None:
         up_again = {id(each): each.log for each in catching_up}
@@ -367,7 +375,7 @@ class RecoveryWorld:
                 raise RecoveryFault(f"D1: {voter.metadata} is new after {voter.damages}")
             return stored
         if stored.catches_up:
-            if not voter.damages or len(self.members) == 1:
+            if not voter.damages or self.members == (voter.voter_id,):
                 raise RecoveryFault(f"D2: {voter.metadata} catches up after {voter.damages}")
         else:
             self._check_log(voter, stored.log)
