@@ -4,7 +4,7 @@ Opening a log cuts it at the first flaw, and cannot know what is behind that; he
 changed. A log is short (a snapshot stands for its beginning), so it is read at every start, also
 after a clean stop, which by itself says nothing about bits.
 
-Not here: what is done about a flaw (voter_directory), the records (metadata_salvage).
+Not here: what is done about a flaw (voter_directory), the records (metadata_rebuild).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def one_copy_counts_the_first_of_the_furthest(patch: Patch) -> None:
     patch(metadata_rebuild, "unite", unite)
 
 
-@fault(RECOVERY_FAULTS)
+@fault(RECOVERY_FAULTS, first_seed=110)
 def what_another_copy_has_in_a_gap_is_taken_unseen(patch: Patch) -> None:
     """It may have been written by a controller that had lost already."""
     patch(metadata_copies, "equal_up_to", lambda copy, last_of_epochs: copy.end.offset)
@@ -113,19 +113,6 @@ def leader_epochs_begin_where_the_records_say(patch: Patch) -> None:
         return original(recovery, topic_id, name, lower)
 
     patch(metadata_recovery._Recovery, "_partition_records", records)
-
-
-@fault(RECOVERY_FAULTS)
-def settings_of_a_former_topic_are_those_of_the_next_one(patch: Patch) -> None:
-    """As once in shipped code, where the record of the next one is lost."""
-
-    def configs(recovery: Any, topic_id: Any, name: str, internal: Any) -> Any:
-        known = recovery._known.configs.get(("topic", name), {})
-        if topic_id in recovery._known.topics:
-            return known
-        return {**(internal(name) or metadata_recovery.KEPT), **known}
-
-    patch(metadata_recovery._Recovery, "_configs", configs)
 
 
 @fault(RECOVERY_FAULTS)
