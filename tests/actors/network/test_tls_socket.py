@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-from bradbury.actors.network.tls_socket import TlsSocket
+from bradbury.actors.network.tls_socket import RecordBoundaries, TlsSocket
 from bradbury.tests.support.certificates import CertificateAuthority
 
 
@@ -121,3 +122,31 @@ def test_the_end_of_the_peer_is_an_empty_read(pair: tuple[TlsSocket, Peer]) -> N
     peer.leave()
     assert received(served, 1_000) == b"last"
     assert received(served, 1_000) == b""
+
+
+@given(st.lists(st.integers(0, 40), max_size=8), st.lists(st.integers(1, 30)))
+def test_the_bytes_of_a_record_that_is_not_whole_are_counted_however_they_come(
+    sizes: list[int], pieces: list[int]
+) -> None:
+    stream, whole_to = b"", [0]
+    for size in sizes:
+        stream += b"\x17\x03\x03" + size.to_bytes(2) + bytes(size)
+        whole_to.append(len(stream))
+    boundaries, at = RecordBoundaries(), 0
+    for piece in [*pieces, len(stream)]:
+        received = stream[at : at + piece]
+        at += len(received)
+        boundaries.follow(received)
+        assert boundaries.begun == at - max(end for end in whole_to if end <= at)
+
+
+def test_openssl_is_not_asked_for_a_record_that_is_not_whole(pair: tuple[TlsSocket, Peer]) -> None:
+    served, peer = pair
+    first, second = peer.record(b"first"), peer.record(b"second")
+    peer.send(first + second[:9])
+    assert received(served, 100) == b"first"
+    assert not served.has_received, "or the loop would try again and again"
+    with pytest.raises(BlockingIOError):
+        received(served, 100)
+    peer.send(second[9:])
+    assert received(served, 100) == b"second"
