@@ -6,8 +6,9 @@
               of the voters has a copy among these, it had everything that was committed
 
 What always holds: a batch of another copy takes a place of the leading one's only if both logs are
-equal up to there. Two logs that have an entry of one epoch are equal up to the lesser of the last
-ones that they have of it (cluster/quorum/voter), so it is enough to know some of their entries.
+equal up to there, or if nobody has anything else for that place; then it is said. Two logs that
+have an entry of one epoch are equal up to the lesser of the last ones that they have of it
+(cluster/quorum/voter), so it is enough to know some of their entries.
 
 The epoch of a batch is not in its CRC. One that does not fit between those of its neighbours says
 nothing here; its records count.
@@ -201,8 +202,10 @@ def unite(copies: Sequence[MetadataCopy]) -> UnitedLog:
             if end > equal_to[number]:
                 equal_to[number], grows = end, True
                 for each in copy.batches:
-                    if each.next_offset <= end:
-                        batches.setdefault(each.base_offset, each)
+                    if each.next_offset > end:
+                        continue
+                    batches.setdefault(each.base_offset, each)
+                    if each.epoch != UNKNOWN_EPOCH:
                         last = last_of_epochs.get(each.epoch, 0)
                         last_of_epochs[each.epoch] = max(last, each.next_offset)
     offset = max(each.end_offset for each in copies if each is leading or not each.has_known_end)
