@@ -1,6 +1,6 @@
 """How much of the shipped core the suite's seeds execute, by folder; for docs/simulation.md.
 
-    pip install coverage
+    pip install coverage          (in the environment of the tests)
     COVERAGE_CORE=sysmon python -m bradbury.tests.simulation.executed_lines [--seeds 600] [--missing]
 
 Some minutes with Python 3.12 and its sys.monitoring; ten times as long without. Code that numba has
