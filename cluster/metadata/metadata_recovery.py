@@ -85,6 +85,7 @@ class KnownMetadata:
     """What records say, however many of them are missing."""
 
     topics: dict[UUID, str] = field(default_factory=dict)
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
     partitions: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
     nodes: dict[int, RegisterNodeRecord] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -109,10 +110,11 @@ class KnownMetadata:
                 self.partitions[UUID(record.topic_id), record.partition] = record
             case TopicRecord():
                 # Two never have one name: the record that removed a former one is lost.
-                for former in [each for each, name in self.topics.items() if name == record.name]:
+                if (former := self.topic_ids.get(record.name)) is not None:
                     self._remove(former)
                 self.configs.pop(("topic", record.name), None)
-                self.topics[UUID(record.topic_id)] = record.name
+                topic_id = UUID(record.topic_id)
+                self.topics[topic_id], self.topic_ids[record.name] = record.name, topic_id
             case RemoveTopicRecord():
                 self._remove(UUID(record.topic_id))
             case ConfigRecord():
@@ -158,6 +160,7 @@ class KnownMetadata:
     def _remove(self, topic_id: UUID) -> None:
         name = self.topics.pop(topic_id, None)
         if name is not None:
+            self.topic_ids.pop(name, None)
             self.configs.pop(("topic", name), None)
         for key in [key for key in self.partitions if key[0] == topic_id]:
             del self.partitions[key]

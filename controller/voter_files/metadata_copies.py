@@ -31,12 +31,11 @@ from ...storage.disk.file_system import FileSystem
 from .acknowledged_offset import AcknowledgedOffset
 from .metadata_log_check import MetadataLogCheck, begins_epoch, check_metadata_log
 from .replicated_log import FoundSnapshot, find_snapshot
-from .voter_condition import VoterFiles
+from .voter_condition import DAMAGED_SUFFIX, VoterFiles
 
 UNKNOWN_EPOCH = -2
 _CLUSTER_MARK = f'"type":"{ClusterRecord.__name__}"'.encode()
 ASIDE_PREFIX = f"{METADATA_TOPIC}-0."
-ASIDE_SUFFIX = "-damaged"
 
 
 class SoundBatch(NamedTuple):
@@ -119,7 +118,7 @@ def copies_set_aside(file_system: FileSystem, path: str) -> list[MetadataCopy]:
     found = []
     for name in sorted(file_system.list_directory(path)):
         log_path = f"{path}/{name}"
-        is_aside = name.startswith(ASIDE_PREFIX) and name.endswith(ASIDE_SUFFIX)
+        is_aside = name.startswith(ASIDE_PREFIX) and name.endswith(DAMAGED_SUFFIX)
         if is_aside and file_system.is_directory(log_path):
             snapshot = find_snapshot(file_system, log_path)
             check = check_metadata_log(file_system, log_path, snapshot.end)

@@ -118,7 +118,9 @@ class FoundDirectories:
 
 
 class RecoveryPlan(NamedTuple):
-    """What is to be done; recovered: None if the metadata log is whole and fits the directories."""
+    """What is to be done; recovered: None if the metadata log is whole and fits the directories,
+    and a majority of the voters can vote.
+    """
 
     metadata: FoundMetadata
     directories: FoundDirectories

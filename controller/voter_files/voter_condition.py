@@ -21,6 +21,9 @@ from .metadata_log_check import MetadataLogCheck, check_metadata_log
 from .quorum_state_file import FoundQuorumState
 from .replicated_log import FoundSnapshot, find_snapshot
 
+DAMAGED_SUFFIX = "-damaged"
+"""Of the directory of a log that was set aside."""
+
 
 class LogCondition(NamedTuple):
     """acknowledged: the offset up to which the voter has promised to have the log; whole_to: up to

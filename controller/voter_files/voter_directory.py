@@ -50,7 +50,7 @@ from .quorum_state_file import (
     write_quorum_state,
 )
 from .replicated_log import ReplicatedLog
-from .voter_condition import VoterFiles, log_path_in, read_voter_files
+from .voter_condition import DAMAGED_SUFFIX, VoterFiles, log_path_in, read_voter_files
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,6 @@ METADATA_LOG_CONFIG = LogConfig(
     retention_ms=-1, flush_messages=1, max_message_bytes=64 * 1024**2, file_delete_delay_ms=0
 )
 METADATA_TOPIC_ID = uuid.UUID(int=1)
-DAMAGED_SUFFIX = "-damaged"
 REPLACEABLE = (
     *CHECKPOINT_FILES,
     CLEAN_FILE,
