@@ -2,6 +2,7 @@
 
 simulation   some seeds of the simulated cluster
 histories    known histories, and the small world of the metadata quorum
+recovery     damaged voters, and their recovery: of what reads and makes voters' files, and first
 own tests    those of the mutant's folder, and of what drives its steps
 test-fast    the rest of make test-fast
 """
@@ -9,6 +10,7 @@ test-fast    the rest of make test-fast
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import signal
 import subprocess
@@ -58,7 +60,11 @@ IN_SEEDS: Mapping[str, tuple[str, ...]] = {
 }
 """What the seeds of the simulation have in them, so that a folder's modules run in each."""
 HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
+RECOVERY = ("tests/simulation/test_recovery.py::test_a_recovery_makes_what_was_committed",)
+RECOVERED = ("controller/voter_files/*", "cluster/metadata/metadata_recovery.py")
+"""Patterns of the modules that only that world runs as a whole."""
 IS_FAST = "not slow and not ray and not spark and not java"
+JUDGES = ("recovery", "simulation", "histories", "own tests", "test-fast")
 PATIENCE = 10
 """Times what the unchanged tree takes; a mutant that takes longer is stuck."""
 LEAST_SECONDS = 120.0
@@ -98,12 +104,14 @@ def judges_of(path: str, seeds: int) -> list[Judge]:
         Judge("own tests", _pytest(own)),
         Judge("test-fast", _pytest(rest)),
     ]
+    if any(fnmatch.fnmatch(path, pattern) for pattern in RECOVERED):
+        return [Judge("recovery", _pytest(RECOVERY, "slow")), *judges]
     # The histories have no coordinators.
     return [each for each in judges if not contents or each.name != "histories"]
 
 
-def _pytest(paths: tuple[str, ...]) -> tuple[str, ...]:
-    options = ("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", IS_FAST)
+def _pytest(paths: tuple[str, ...], marked: str = IS_FAST) -> tuple[str, ...]:
+    options = ("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-m", marked)
     return (sys.executable, "-m", "pytest", *options, *paths)
 
 
@@ -161,15 +169,15 @@ def _last_words(output: str) -> str:
     return (named or lines or ["it ended without a word"])[-1][:200]
 
 
-def patience_of(tree: ShadowTree, folders: set[str], seeds: int) -> dict[str, float]:
-    """The time limit of each judge, from its time for the unchanged tree.
+def patience_of(tree: ShadowTree, paths: set[str], seeds: int) -> dict[str, float]:
+    """The time limit of each judge of these modules, from its time for the unchanged tree.
 
     Raises RuntimeError: something is wrong without any mutant.
     """
     found: dict[str, float] = {}
     done: set[tuple[str, ...]] = set()
-    for folder in sorted(folders):
-        for each in judges_of(f"{folder}/", seeds):
+    for path in sorted(paths):
+        for each in judges_of(path, seeds):
             if each.command in done:
                 continue
             done.add(each.command)

@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from .judges import Verdict, end_all, judge, judges_of, patience_of, tree_for
+from .judges import JUDGES, Verdict, end_all, judge, judges_of, patience_of, tree_for
 from .mutations import Mutation, mutations_of
 from .shadow import ROOT, ShadowTree
 
@@ -150,7 +150,7 @@ def run_all(
             trees.put(tree_for(Path(folder) / str(number)))
         task = shown.add_task("the tree as it is", total=len(mutations))
         first = trees.get()
-        patience = patience_of(first, {each.path.partition("/")[0] for each in mutations}, seeds)
+        patience = patience_of(first, {each.path for each in mutations}, seeds)
         trees.put(first)
 
         def try_one(mutation: Mutation) -> tuple[Mutation, Verdict, str]:
@@ -195,8 +195,8 @@ def table_of(
 ) -> Table:
     """The table of which judge noticed, by folder and by kind."""
     table = Table(
-        "mutants", "made", "simulation", "histories", "own tests", "test-fast", "explained",
-        "survived", title="what notices a wrong line", title_justify="left",
+        "mutants", "made", *JUDGES, "explained", "survived",
+        title="what notices a wrong line", title_justify="left",
     )  # fmt: skip
     rows: dict[str, Counter[str]] = {}
     for mutation in mutations:
@@ -206,7 +206,7 @@ def table_of(
         for row in (f"{mutation.path.partition('/')[0]}/", mutation.kind, "all"):
             rows.setdefault(row, Counter())[by] += 1
     for row in sorted(rows, key=lambda row: (row == "all", not row.endswith("/"), row)):
-        names = ("simulation", "histories", "own tests", "test-fast", "explained", "survived")
+        names = (*JUDGES, "explained", "survived")
         counts = rows[row]
         table.add_row(row, str(counts.total()), *(str(counts[name]) for name in names))
     return table

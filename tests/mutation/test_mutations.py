@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bradbury.tests.mutation.judges import IN_SEEDS, OWN, judges_of, tree_for
+from bradbury.tests.mutation.judges import (
+    IN_SEEDS,
+    JUDGES,
+    OWN,
+    RECOVERED,
+    judges_of,
+    tree_for,
+)
 from bradbury.tests.mutation.mutations import Mutation, mutations_of
 from bradbury.tests.mutation.run import CORE, all_mutations, patch_of, read_explained, sample
 from bradbury.tests.mutation.seeds import swarm_of
@@ -111,11 +118,17 @@ def test_a_sample_is_the_same_each_time_and_half_of_it_are_steps() -> None:
 def test_the_tests_that_judge_are_there() -> None:
     for pattern in itertools.chain.from_iterable(OWN.values()):
         assert list(ROOT.glob(pattern)), pattern
-    for folder in {pattern.partition("/")[0] for pattern in CORE}:
-        for judge in judges_of(f"{folder}/x.py", 1):
+    for pattern in RECOVERED:
+        assert list(ROOT.glob(pattern)), pattern
+    modules = {f"{pattern.partition('/')[0]}/x.py" for pattern in CORE}
+    for module in modules | {pattern.replace("*", "x.py") for pattern in RECOVERED}:
+        judges = judges_of(module, 1)
+        assert (module in modules) is (judges[0].name == "simulation")
+        for judge in judges:
             named = [part for part in judge.command if part.startswith("tests/")]
-            assert all((ROOT / each).exists() for each in named)
+            assert all((ROOT / each.partition("::")[0]).exists() for each in named)
             assert named or judge.name == "simulation"
+            assert judge.name in JUDGES
 
 
 @pytest.mark.parametrize("folder", sorted(IN_SEEDS))
