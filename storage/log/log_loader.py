@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..disk.file_system import FileSystem, sync_directory
-from ..disk.storage_failure import SET_ASIDE_SUFFIX
 from ..log_config import LogConfig
 from ..producers.producer_recovery import (
     LoadedProducers,
@@ -25,31 +24,24 @@ from ..producers.producer_recovery import (
     remove_snapshots,
     snapshot_offsets,
 )
-from ..segments.batch_scan import BatchScan, walk_headers
+from ..segments.batch_scan import BatchScan
 from ..segments.closed_segments import ClosedSegments
 from ..segments.log_segment import LogSegment
-from ..segments.offset_index import ENTRY as OFFSET_ENTRY
-from ..segments.segment_files import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    SWAP_SUFFIX,
+from ..segments.lost_segments import (
+    INDEX_SUFFIXES,
+    ListedSegments,
+    is_lost,
+    mark_lost_durably,
+    offset_of,
 )
+from ..segments.offset_index import ENTRY as OFFSET_ENTRY
+from ..segments.segment_files import LOG_SUFFIX
 from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY
 from .leader_epoch_cache import LeaderEpochCache, begins_before, epochs_in
-from .lost_segments import (
-    INDEX_SUFFIXES,
-    ListedSegments,
-    deleted_between,
-    first_segment,
-    is_lost,
-    mark_lost,
-    missing_segments,
-    offset_of,
-)
+from .log_leftovers import LogLeftovers
 
 LAST_OFFSET = 2**63 - 1
 
@@ -108,8 +100,10 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._clean = clean
         self._now_ms = now_ms
+        self._known_start = log_start_offset
         self._log_start_offset = log_start_offset or 0
-        self._is_start_known = log_start_offset is not None
+        self._safe_end = LAST_OFFSET if clean else recovery_point
+        """What is below was on the disk for certain."""
         self._may_have_gaps = may_have_gaps
         self._keeps_places = keeps_places
         self._reasons: list[str] = []
@@ -126,17 +120,25 @@ class LogLoader:
         self._transaction_index_sizes: dict[int, int] = {}
         """In bytes, of those that there are, by base offset."""
         self._lost: set[LogSegment] = set()
-        self._waiting: list[str] = []
-        """Deleted files that say why the log begins where it does: see lost_segments."""
 
     def load(self) -> LoadedLog:
         self._listed = ListedSegments(
             self._file_system,
             self._directory,
             counts=self._keeps_places,
-            safe_end=LAST_OFFSET if self._clean else self._recovery_point,
+            safe_end=self._safe_end,
         )
-        self._remove_leftovers()
+        leftovers = LogLeftovers(
+            self._file_system,
+            self._directory,
+            self._listed,
+            safe_end=self._safe_end,
+            log_start_offset=self._known_start,
+            keeps_places=self._keeps_places,
+        )
+        leftovers.remove()
+        self._reasons += leftovers.reasons
+        self._is_damaged = leftovers.is_damaged
         epochs = LeaderEpochCache(self._file_system, self._directory)
         segments, unsound = self._open_segments()
         found_epochs: list[tuple[int, int]] = []
@@ -156,7 +158,7 @@ class LogLoader:
         if self._keeps_places and self._clean:
             self._keep_end(segments)
         log = SegmentList(self._file_system, segments)
-        log.unlink_later([self._path(name) for name in self._waiting])
+        log.unlink_later([self._path(name) for name in leftovers.waiting])
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         log_end_offset = log.active.next_offset
         self._load_epochs(epochs, found_epochs, log, log_start_offset)
@@ -189,105 +191,8 @@ class LogLoader:
     def _note(self, reason: str) -> None:
         self._reasons.append(reason)
 
-    def _names(self) -> list[str]:
-        return sorted(self._file_system.list_directory(self._directory))
-
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
-
-    def _unlink(self, name: str) -> None:
-        self._file_system.unlink(self._path(name))
-
-    def _remove_leftovers(self) -> None:
-        """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
-        if self._keeps_places:
-            self._set_unreadable_aside()
-        self._unlink_indexes_of_deleted(self._names())
-        if self._keeps_places:
-            self._keep_places(self._names())
-        names = self._names()
-        self._listed.forget_leftovers(names)
-        cleaned = [offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
-        swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-        # While there is a .cleaned, the .swap next to it is an index without its log (see
-        # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
-        keep = [name for name in swaps if not cleaned or offset_of(name) < min(cleaned)]
-        for name in sorted(set(swaps) - set(keep)):
-            self._unlink(name)
-        for name in names:
-            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) and (
-                name not in self._waiting
-            ):
-                self._unlink(name)
-        for name in keep:
-            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-                self._finish_swap(name)
-        for name in keep:
-            self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
-        names = self._names()
-        for name in names:
-            stem, dot, suffix = name.partition(".")
-            if dot + suffix in INDEX_SUFFIXES and stem + LOG_SUFFIX not in names:
-                self._unlink(name)
-
-    def _set_unreadable_aside(self) -> None:
-        """A directory where a file should be, and what the disk does not even tell the size of:
-        what it hides is missing.
-        """
-        for name in self._names():
-            if name.endswith(SET_ASIDE_SUFFIX) or self._is_file(self._path(name)):
-                continue
-            target = name + SET_ASIDE_SUFFIX
-            while self._file_system.exists(self._path(target)):
-                target += SET_ASIDE_SUFFIX
-            self._file_system.rename(self._path(name), self._path(target))
-            self._note(f"{self._path(name)} is no readable file, and is called {target} now")
-            self._is_damaged = self._is_damaged or name.endswith(LOG_SUFFIX)
-
-    def _is_file(self, path: str) -> bool:
-        try:
-            return self._file_system.size(path) >= 0 and not self._file_system.is_directory(path)
-        except OSError:
-            return False
-
-    def _unlink_indexes_of_deleted(self, names: list[str]) -> None:
-        """Before the deleted log goes: alone they would say that it was lost."""
-        for name in names:
-            log = name.partition(".")[0] + LOG_SUFFIX
-            if name.endswith(INDEX_SUFFIXES) and log not in names and log + DELETED_SUFFIX in names:
-                self._unlink(name)
-
-    def _keep_places(self, names: list[str]) -> None:
-        """Marks in the place of log files that are gone: see lost_segments."""
-        for base_offset in missing_segments(self._file_system, self._directory, names):
-            if self._clean or base_offset < self._recovery_point:
-                self._mark_lost(base_offset)
-            else:  # not flushed: a crash may take it, and the scan cuts the log here
-                self._note(f"{self._path(f'{base_offset:020d}{LOG_SUFFIX}')} is missing")
-                self._file_system.open(
-                    self._path(f"{base_offset:020d}{LOG_SUFFIX}"), create=True
-                ).close()
-            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
-        for base_offset in self._listed.missing(names, self._log_start_offset):
-            self._mark_lost(base_offset)
-            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
-        first, start = first_segment(names), self._log_start_offset
-        if first is None or first <= start or not self._is_start_known:
-            return
-        self._waiting = deleted_between(self._file_system, self._directory, names, start, first)
-        if self._waiting:
-            return
-        if first <= self._recovery_point:
-            self._mark_lost(start)
-        else:  # what was not flushed may be gone with the machine's memory
-            self._note(f"{self._directory} begins at {first}, and had records from {start} on")
-            self._is_damaged = True
-
-    def _mark_lost(self, base_offset: int) -> None:
-        path = self._path(f"{base_offset:020d}{LOG_SUFFIX}")
-        self._note(f"{path} is missing: its records are lost here")
-        mark_lost(self._file_system, path)
-        sync_directory(self._file_system, self._directory)
 
     def _keep_end(self, segments: list[LogSegment]) -> None:
         """After a clean stop the log ends at its recovery point: a segment begins there, if what
@@ -304,28 +209,13 @@ class LogLoader:
         if last.size:
             last.close_indexes()
         else:
-            self._mark_lost(last.base_offset)
+            mark_lost_durably(self._file_system, last.files.path)
             last.size = self._file_system.size(last.files.path)
         segments.append(self._create_segment(self._recovery_point))
 
-    def _finish_swap(self, name: str) -> None:
-        """Delete the segments whose records are in the swap file `name`."""
-        file = self._file_system.open(self._path(name))
-        base_offset = next_offset = offset_of(name)
-        for _, header in walk_headers(file, 0, file.size()):
-            next_offset = header.next_offset
-        file.close()
-        # Logs last: what is left of a segment after another crash is not taken for a lost one.
-        for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
-            stem, _, suffix = other.partition(".")
-            if not stem.isdigit() or suffix.endswith("swap") or suffix == "snapshot":
-                continue
-            if base_offset <= int(stem) < max(next_offset, base_offset + 1):
-                self._unlink(other)
-
     def _open_segments(self) -> tuple[list[LogSegment], list[LogSegment]]:
         """(all segments ascending, those of them whose indexes are absent or ill-sized)."""
-        names = set(self._names())
+        names = set(self._file_system.list_directory(self._directory))
         bases = sorted(offset_of(name) for name in names if name.endswith(LOG_SUFFIX))
         segments: list[LogSegment] = []
         unsound: list[LogSegment] = []

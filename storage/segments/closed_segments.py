@@ -17,7 +17,7 @@ file that waits for its unlinking, another segment in the midst of its offsets.
 
 Unlike Kafka: it has no such file, and goes on without what is missing.
 
-Not here: what is made of a missing file (storage/log/lost_segments, log_loader).
+Not here: what is made of a missing file (lost_segments, storage/log/log_loader).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 import bradbury
 from bradbury.clients.consumer.consumer import Consumer
 from bradbury.protocol.errors import KafkaError as OurKafkaError
-from bradbury.storage.log.lost_segments import LOST
+from bradbury.storage.segments.lost_segments import LOST
 
 RECORDS = 60
 SECONDS = 25.0

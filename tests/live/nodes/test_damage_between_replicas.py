@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.launch.local import LocalCluster
-from bradbury.storage.log.lost_segments import LOST
+from bradbury.storage.segments.lost_segments import LOST
 
 RECORDS = 60
 SMALL = {"segment.bytes": "4000", "index.interval.bytes": "200", "retention.ms": "-1"}

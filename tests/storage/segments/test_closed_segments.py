@@ -11,11 +11,11 @@ import pytest
 
 from bradbury.protocol.config_key import LONG_MAX
 from bradbury.storage.log.log_damage import doubtful_ends
-from bradbury.storage.log.lost_segments import LOST
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS, read_closed_segments
+from bradbury.storage.segments.lost_segments import LOST
 from tests.storage.cleaner.test_cleaner_crash import CRASHES, Death, Died
 from tests.support.storage.keyed_logs import append, clean, keyed_batch
 from tests.support.storage.logs import open_log

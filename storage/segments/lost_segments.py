@@ -17,7 +17,7 @@ How it is known that a file was there:
 Above the recovery point, after a crash, a file that is gone is no news: the log is cut there, as at
 any other flaw.
 
-Not here: when this is asked (log_loader), who is told (log_damage).
+Not here: when this is asked (storage/log/log_leftovers, log_loader), who is told (log_damage).
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from itertools import pairwise
+from os.path import dirname
 
 from crc32c import crc32c
 
-from ..disk.file_system import FileSystem
-from ..segments.batch_scan import walk_headers
-from ..segments.closed_segments import (
+from ..disk.file_system import FileSystem, sync_directory
+from .batch_scan import walk_headers
+from .closed_segments import (
     CLOSED_SEGMENTS,
     ClosedSegment,
     ClosedSegments,
@@ -39,8 +40,8 @@ from ..segments.closed_segments import (
     read_transactions,
     remove_list,
 )
-from ..segments.log_segment import LogSegment
-from ..segments.segment_files import (
+from .log_segment import LogSegment
+from .segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -48,7 +49,7 @@ from ..segments.segment_files import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
 )
-from ..segments.transaction_index import TRANSACTION_INDEX_SUFFIX
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
 LOST = b"lost records\n"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -62,6 +63,12 @@ def mark_lost(file_system: FileSystem, path: str) -> None:
     file.write_at(LOST, 0)
     file.sync()
     file.close()
+
+
+def mark_lost_durably(file_system: FileSystem, path: str) -> None:
+    """As mark_lost, with its name. Raises OSError."""
+    mark_lost(file_system, path)
+    sync_directory(file_system, dirname(path))
 
 
 def is_lost(file_system: FileSystem, path: str) -> bool:

@@ -15,12 +15,12 @@ from bradbury.storage.directories.directory_identity import DirectoryIdentity, w
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem, sync_directory
 from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
-from bradbury.storage.log.lost_segments import LOST, is_lost, mark_lost
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.batch_scan import walk_headers
 from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS
+from bradbury.storage.segments.lost_segments import LOST, is_lost, mark_lost
 from bradbury.tests.storage.log.test_log_damage import heal
 from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem

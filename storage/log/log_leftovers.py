@@ -1,0 +1,174 @@
+"""What interrupted work has left in a log's directory, finished before the log is opened.
+
+    .deleted, .cleaned, .tmp    go
+    .swap                       takes the place of what it was made of, if it is whole
+    a directory for a file      is set aside, as is a file that cannot be read
+    a log file that is gone     leaves a mark in its place, see segments/lost_segments
+
+Every step may be repeated: a start that dies here is followed by another one.
+
+Not here: what is made of the files that are there then (log_loader).
+"""
+
+from __future__ import annotations
+
+from ..disk.file_system import FileSystem
+from ..disk.storage_failure import SET_ASIDE_SUFFIX
+from ..segments.batch_scan import walk_headers
+from ..segments.lost_segments import (
+    INDEX_SUFFIXES,
+    ListedSegments,
+    deleted_between,
+    first_segment,
+    mark_lost_durably,
+    missing_segments,
+    offset_of,
+)
+from ..segments.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+
+
+class LogLeftovers:
+    """Of one directory. One use: call remove(). It raises OSError."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        listed: ListedSegments,
+        *,
+        safe_end: int,
+        log_start_offset: int | None,
+        keeps_places: bool,
+    ) -> None:
+        """`safe_end`: what is below was on the disk for certain. `log_start_offset`,
+        `keeps_places`: see LogLoader.
+        """
+        self._file_system = file_system
+        self._directory = directory
+        self._listed = listed
+        self._safe_end = safe_end
+        self._log_start_offset = log_start_offset
+        self._keeps_places = keeps_places
+        self.reasons: list[str] = []
+        """One sentence per thing that was not as it should be."""
+        self.is_damaged = False
+        """See RecoveryReport."""
+        self.waiting: list[str] = []
+        """Deleted files that say why the log begins where it does: see lost_segments."""
+
+    def remove(self) -> None:
+        """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
+        if self._keeps_places:
+            self._set_unreadable_aside()
+        self._unlink_indexes_of_deleted(self._names())
+        if self._keeps_places:
+            self._keep_places(self._names())
+        names = self._names()
+        self._listed.forget_leftovers(names)
+        cleaned = [offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
+        swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+        # While there is a .cleaned, the .swap next to it is an index without its log (see
+        # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
+        keep = [name for name in swaps if not cleaned or offset_of(name) < min(cleaned)]
+        for name in sorted(set(swaps) - set(keep)):
+            self._unlink(name)
+        for name in names:
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) and (
+                name not in self.waiting
+            ):
+                self._unlink(name)
+        for name in keep:
+            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+                self._finish_swap(name)
+        for name in keep:
+            self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
+        names = self._names()
+        for name in names:
+            stem, dot, suffix = name.partition(".")
+            if dot + suffix in INDEX_SUFFIXES and stem + LOG_SUFFIX not in names:
+                self._unlink(name)
+
+    def _set_unreadable_aside(self) -> None:
+        """A directory where a file should be, and what the disk does not even tell the size of:
+        what it hides is missing.
+        """
+        for name in self._names():
+            if name.endswith(SET_ASIDE_SUFFIX) or self._is_file(self._path(name)):
+                continue
+            target = name + SET_ASIDE_SUFFIX
+            while self._file_system.exists(self._path(target)):
+                target += SET_ASIDE_SUFFIX
+            self._file_system.rename(self._path(name), self._path(target))
+            self._note(f"{self._path(name)} is no readable file, and is called {target} now")
+            self.is_damaged = self.is_damaged or name.endswith(LOG_SUFFIX)
+
+    def _is_file(self, path: str) -> bool:
+        try:
+            return self._file_system.size(path) >= 0 and not self._file_system.is_directory(path)
+        except OSError:
+            return False
+
+    def _unlink_indexes_of_deleted(self, names: list[str]) -> None:
+        """Before the deleted log goes: alone they would say that it was lost."""
+        for name in names:
+            log = name.partition(".")[0] + LOG_SUFFIX
+            if name.endswith(INDEX_SUFFIXES) and log not in names and log + DELETED_SUFFIX in names:
+                self._unlink(name)
+
+    def _keep_places(self, names: list[str]) -> None:
+        """Marks in the place of log files that are gone: see lost_segments."""
+        for base_offset in missing_segments(self._file_system, self._directory, names):
+            if base_offset < self._safe_end:
+                self._mark_lost(base_offset)
+            else:  # not flushed: a crash may take it, and the scan cuts the log here
+                self._note(f"{self._path(f'{base_offset:020d}{LOG_SUFFIX}')} is missing")
+                self._file_system.open(
+                    self._path(f"{base_offset:020d}{LOG_SUFFIX}"), create=True
+                ).close()
+            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
+        for base_offset in self._listed.missing(names, self._log_start_offset or 0):
+            self._mark_lost(base_offset)
+            names.append(f"{base_offset:020d}{LOG_SUFFIX}")
+        first, start = first_segment(names), self._log_start_offset
+        if first is None or start is None or first <= start:
+            return
+        self.waiting = deleted_between(self._file_system, self._directory, names, start, first)
+        if self.waiting:
+            return
+        if first <= self._safe_end:
+            self._mark_lost(start)
+        else:  # what was not flushed may be gone with the machine's memory
+            self._note(f"{self._directory} begins at {first}, and had records from {start} on")
+            self.is_damaged = True
+
+    def _mark_lost(self, base_offset: int) -> None:
+        path = self._path(f"{base_offset:020d}{LOG_SUFFIX}")
+        self._note(f"{path} is missing: its records are lost here")
+        mark_lost_durably(self._file_system, path)
+
+    def _finish_swap(self, name: str) -> None:
+        """Delete the segments whose records are in the swap file `name`."""
+        file = self._file_system.open(self._path(name))
+        base_offset = next_offset = offset_of(name)
+        for _, header in walk_headers(file, 0, file.size()):
+            next_offset = header.next_offset
+        file.close()
+        # Logs last: what is left of a segment after another crash is not taken for a lost one.
+        for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
+            stem, _, suffix = other.partition(".")
+            if not stem.isdigit() or suffix.endswith("swap") or suffix == "snapshot":
+                continue
+            if base_offset <= int(stem) < max(next_offset, base_offset + 1):
+                self._unlink(other)
+
+    def _note(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def _names(self) -> list[str]:
+        return sorted(self._file_system.list_directory(self._directory))
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _unlink(self, name: str) -> None:
+        self._file_system.unlink(self._path(name))
