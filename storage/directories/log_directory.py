@@ -284,6 +284,11 @@ class LogDirectory:
                 on_damaged()
         self._is_loaded = True
         self.checkpoints.follow(self.logs)
+        if any(
+            log.flushing.recovery_point < recovery_points.get(key, 0)
+            for key, log in self.logs.items()
+        ):  # as in truncate_log: records are missing that were flushed, and others will come
+            self._lower_recovery_points()
         return dict(self.logs)
 
     def _leave_out(self, key: TopicPartition, directory: str, error: StorageFailure) -> None:
@@ -505,19 +510,26 @@ class LogDirectory:
         """Truncate a log and lower its recovery point on the disk; returns the bytes dropped.
 
         If the checkpoint still said the old one when new records have taken the place of the old,
-        a crash would leave the new ones unscanned. Raises StorageFailure.
+        a crash would leave the new ones unscanned. It is lowered first: one beyond the log's end
+        would say that flushed records are lost. Raises StorageFailure.
         """
-        dropped = self.logs[topic, partition].truncate_to(offset)
-        if dropped:
-            try:
-                self.checkpoints.bring_up_to_date()
-            except (
-                KafkaStorageError
-            ) as error:  # a full disk, too: here the old file is no longer true
-                raise self.health.fail(
-                    f"checkpoint in {self.path}", OSError(errno.ENOSPC, str(error))
-                ) from error
+        log = self.logs[topic, partition]
+        if offset < log.log_end_offset:
+            log.flushing.on_truncation(offset)
+            self._lower_recovery_points()
+        dropped = log.truncate_to(offset)
+        if log.log_end_offset < offset:  # a batch that held it went as a whole
+            self._lower_recovery_points()
         return dropped
+
+    def _lower_recovery_points(self) -> None:
+        """Raises StorageFailure: on a full disk, too, as the old file is true no longer."""
+        try:
+            self.checkpoints.bring_up_to_date()
+        except KafkaStorageError as error:
+            raise self.health.fail(
+                f"checkpoint in {self.path}", OSError(errno.ENOSPC, str(error))
+            ) from error
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs and unlock the directory.

@@ -12,16 +12,17 @@ Source: apache/kafka storage/.../internals/epoch/LeaderEpochFileCache.java.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import InvalidRecord
-from ...protocol.records.record_batch import walk_batches
+from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
-from ..segments.batch_scan import walk_headers
 from ..segments.log_segment import LogSegment
+from ..segments.segment_runs import walk_sound
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
@@ -63,6 +64,10 @@ class LeaderEpochCache:
         An entry that contradicts the cache wins: what has a later epoch or start is dropped.
         """
         before = self.entries
+        self._assign(entries)
+        self._store_if_changed(before)
+
+    def _assign(self, entries: list[tuple[int, int]]) -> None:
         for epoch, start_offset in entries:
             if epoch < 0 or epoch == (self._epochs[-1] if self._epochs else UNDEFINED_EPOCH):
                 continue
@@ -71,7 +76,18 @@ class LeaderEpochCache:
                 self._starts.pop()
             self._epochs.append(epoch)
             self._starts.append(start_offset)
+
+    def replace_all(self, entries: list[tuple[int, int]]) -> None:
+        """Nothing but these (epoch, start offset) is true; one write."""
+        before = self.entries
+        self._epochs, self._starts = [], []
+        self._assign(entries)
         self._store_if_changed(before)
+
+    def insert(self, entries: list[tuple[int, int]]) -> None:
+        """These (epoch, start offset), ascending, were not known, or known to begin later."""
+        if entries:
+            self.replace_all(sorted([*self.entries, *entries], key=itemgetter(1, 0)))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch <= `epoch`, as OffsetForLeaderEpoch answers.
@@ -119,22 +135,6 @@ class LeaderEpochCache:
             self._epochs.pop()
         self._store_if_changed(before)
 
-    def forget_contradicted(self, last_offsets: list[tuple[int, int]]) -> None:
-        """Forget epochs that would have begun before a record of a former epoch.
-
-        One began without a record and was given up for records of the former one; a power loss
-        has brought back the file of before. `last_offsets`: (epoch, offset of its last record).
-        """
-        before = self.entries
-        kept = [
-            (epoch, start)
-            for epoch, start in before
-            if not any(other < epoch and last >= start for other, last in last_offsets)
-        ]
-        self._epochs = [epoch for epoch, _ in kept]
-        self._starts = [start for _, start in kept]
-        self._store_if_changed(before)
-
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one that holds it begins there.
 
@@ -180,22 +180,34 @@ class LeaderEpochCache:
         return False
 
 
-def begins_before(segments: Iterable[LogSegment], start: int, offset: int) -> bool:
+def begins_before(segments: Sequence[LogSegment], start: int, offset: int) -> bool:
     """Whether the first record from `start` on comes before `offset`, and has a leader epoch."""
     if start >= offset:
         return False
-    for segment in segments:
-        for _, header in walk_headers(segment.file, 0, segment.size):
-            if header.next_offset > start:
-                return header.base_offset < offset and header.leader_epoch >= 0
+    for header in _sound_headers(segments):
+        if header.next_offset > start:
+            return header.base_offset < offset and header.leader_epoch >= 0
     return False
 
 
-def epochs_in(segments: Iterable[LogSegment]) -> list[tuple[int, int]]:
+def epochs_in(segments: Sequence[LogSegment]) -> list[tuple[int, int]]:
     """(epoch, start offset) of every epoch in the log, from all headers."""
     found: list[tuple[int, int]] = []
-    for segment in segments:
-        for _, header in walk_headers(segment.file, 0, segment.size):
-            if not found or header.leader_epoch != found[-1][0]:
-                found.append((header.leader_epoch, header.base_offset))
+    for header in _sound_headers(segments):
+        if not found or header.leader_epoch != found[-1][0]:
+            found.append((header.leader_epoch, header.base_offset))
     return found
+
+
+def _sound_headers(segments: Sequence[LogSegment]) -> Iterator[RecordBatchHeader]:
+    """Those behind damage, too."""
+    for segment, following in zip(segments, (*segments[1:], None), strict=True):
+        for _, header in walk_sound(
+            segment.file,
+            segment.size,
+            position=0,
+            base_offset=segment.base_offset,
+            end_offset=segment.next_offset if following is None else following.base_offset,
+            checks=False,
+        ):
+            yield header

@@ -129,7 +129,14 @@ class SegmentExamination:
                 has_gaps=self._has_gaps,
                 progress=progress,
             )
-            self.runs = find_runs(reader, self._base_offset)
+            self.runs = find_runs(reader, self._base_offset, self._start_offset)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file is one run from its beginning to its end."""
+        if not self.runs:
+            return not self._size
+        return self.runs[0].position == 0 and self.runs[0].size == self._size
 
     def damage(self) -> list[DamagedRange]:
         """What is missing between the runs, before and behind them."""
@@ -209,9 +216,10 @@ class LogDamage:
         """Ascending."""
         self.suspects: dict[LogSegment, str] = {}
         """Segments to be examined, with the reason."""
-        self._runs: dict[str, list[SegmentRun]] = {}
-        """What is sound of damaged segments, by path."""
-        self._resume: dict[int, int] = {}
+        self.runs: dict[str, list[SegmentRun]] = {}
+        """What is sound of damaged segments, by path; of those, too, of which nothing is missed."""
+        self._resume: dict[tuple[str, int], int] = {}
+        """Where in a damaged segment's file those go on who have read up to an offset."""
         self._sent: dict[int, tuple[int, int]] = {}
         """By follower: the offset that it was given last, and how often."""
         self.may_heal = False
@@ -292,7 +300,7 @@ class LogDamage:
         Cost: for who goes on where a slice ended, its headers; else all from the run's beginning.
         """
         segment = self._local.segments.from_offset(offset)[0]
-        runs = self._runs.get(segment.files.path)
+        runs = self.runs.get(segment.files.path)
         if runs is None:
             return None
         if (known := self._at(offset)) is not None:
@@ -301,7 +309,8 @@ class LogDamage:
         if run is None:
             return None
         end = run.position + run.size
-        position = self._resume.get(offset, run.position)
+        path = segment.files.path
+        position = self._resume.get((path, offset), run.position)
         if not run.position <= position < end:
             position = run.position
         start, size, following, is_limited = -1, 0, offset, False
@@ -319,7 +328,7 @@ class LogDamage:
             return None, SegmentSlice(0, 0, -1, is_limited)
         if len(self._resume) >= MOST_REMEMBERED:
             self._resume.clear()
-        self._resume[following] = start + size
+        self._resume[path, following] = start + size
         return segment.file, SegmentSlice(start, size, following, is_limited)
 
     def on_read_error(
@@ -425,9 +434,11 @@ class LogDamage:
         self.ended += not found and len(others) < len(self.ranges)  # its file was put back
         self.ranges = tuple(sorted((*others, *found)))
         self._resume.clear()
-        self._runs.pop(examination.path, None)
+        self.runs.pop(examination.path, None)
+        if not examination.is_whole:
+            # Also where it is only in deleted records: a header there may say that it has others.
+            self.runs[examination.path] = examination.runs
         if found:
-            self._runs[examination.path] = examination.runs
             nothing = (NO_TIMESTAMP, segment.base_offset)
             largest = (run.largest for run in examination.runs)
             segment.largest = max(largest, default=nothing, key=itemgetter(0))
@@ -449,13 +460,26 @@ class LogDamage:
         self.start_offset = min(self.start_offset, offset)
         if self.ranges:
             self._keep(lambda each: each.start < offset)
-            self._runs.clear()  # readers find out again what is sound
+            self.ranges = tuple(each._replace(end=min(each.end, offset)) for each in self.ranges)
+        if self.runs:
+            active = self._local.segments.active
+            left = {each.files.path: each for each in self._local.segments}
+            self.runs = {path: runs for path, runs in self.runs.items() if path in left}
+            if active.files.path in self.runs:
+                self.runs[active.files.path] = [
+                    run._replace(
+                        size=min(run.size, active.size - run.position),
+                        next_offset=min(run.next_offset, offset),
+                    )
+                    for run in self.runs[active.files.path]
+                    if run.position < active.size
+                ]
             self._resume.clear()
 
     def on_healed(self, path: str) -> None:
         """The segment of this name is whole again."""
         self._keep(lambda each: each.path != path)
-        self._runs.pop(path, None)
+        self.runs.pop(path, None)
         self._resume.clear()
 
     def _keep(self, is_left: Callable[[DamagedRange], bool]) -> None:

@@ -26,6 +26,11 @@ from ..segments.lost_segments import (
 )
 from ..segments.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 
+MOST_RECORDS = 2**30
+"""Of a batch, and more. Where the log begins in the midst of one, that is healed as a whole: the
+mark stands for offsets from before it.
+"""
+
 
 class LogLeftovers:
     """Of one directory. One use: call remove(). It raises OSError."""
@@ -136,7 +141,7 @@ class LogLeftovers:
         if self.waiting:
             return
         if first <= self._safe_end:
-            self._mark_lost(start)
+            self._mark_lost(max(0, start - MOST_RECORDS))
         else:  # what was not flushed may be gone with the machine's memory
             self._note(f"{self._directory} begins at {first}, and had records from {start} on")
             self.is_damaged = True
@@ -156,7 +161,9 @@ class LogLeftovers:
         # Logs last: what is left of a segment after another crash is not taken for a lost one.
         for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
             stem, _, suffix = other.partition(".")
-            if not stem.isdigit() or suffix.endswith("swap") or suffix == "snapshot":
+            if not stem.isdigit() or suffix == "snapshot":
+                continue
+            if suffix.endswith((SWAP_SUFFIX.removeprefix("."), SET_ASIDE_SUFFIX)):
                 continue
             if base_offset <= int(stem) < max(next_offset, base_offset + 1):
                 self._unlink(other)

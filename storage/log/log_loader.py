@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...protocol.records.record_batch import RecordBatchHeader
 from ..disk.file_system import FileSystem, sync_directory
 from ..log_config import LogConfig
 from ..producers.producer_recovery import (
@@ -24,7 +25,7 @@ from ..producers.producer_recovery import (
     remove_snapshots,
     snapshot_offsets,
 )
-from ..segments.batch_scan import BatchScan
+from ..segments.batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from ..segments.closed_segments import ClosedSegments
 from ..segments.log_segment import LogSegment
 from ..segments.lost_segments import (
@@ -41,7 +42,7 @@ from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY
 from .leader_epoch_cache import LeaderEpochCache, begins_before, epochs_in
-from .log_leftovers import LogLeftovers
+from .log_leftovers import MOST_RECORDS, LogLeftovers
 
 LAST_OFFSET = 2**63 - 1
 
@@ -104,11 +105,13 @@ class LogLoader:
         self._log_start_offset = log_start_offset or 0
         self._safe_end = LAST_OFFSET if clean else recovery_point
         """What is below was on the disk for certain."""
+        self._kept_end = max(recovery_point, self._log_start_offset) if keeps_places else 0
+        """A crash cuts nothing off for a flaw below: it is damage, and has not to do with it."""
         self._may_have_gaps = may_have_gaps
         self._keeps_places = keeps_places
         self._reasons: list[str] = []
-        self._last_scanned: list[tuple[int, int]] = []
-        """(epoch, offset of its last record), for each epoch in what was scanned."""
+        self._scanned_from: int | None = None
+        """Where the first scanned segment begins; None: none was."""
         self._segments_scanned = 0
         self._bytes_scanned = 0
         self._bytes_truncated = 0
@@ -120,6 +123,8 @@ class LogLoader:
         self._transaction_index_sizes: dict[int, int] = {}
         """In bytes, of those that there are, by base offset."""
         self._lost: set[LogSegment] = set()
+        self._holed: set[LogSegment] = set()
+        """They have sound batches behind damaged ones."""
 
     def load(self) -> LoadedLog:
         self._listed = ListedSegments(
@@ -154,7 +159,20 @@ class LogLoader:
             self._delete(segments, 0)
             segments = []
         if not segments:
-            segments = [self._create_segment(self._log_start_offset)]
+            # Of those whose records are gone nothing is known any more, as in Kafka.
+            remove_snapshots(
+                self._file_system,
+                self._directory,
+                set(snapshot_offsets(self._file_system, self._directory)),
+            )
+            sync_directory(self._file_system, self._directory)
+            segments = [self._create_segment(self._first_offset())]
+        end = segments[-1].next_offset
+        if self._keeps_places and not self._clean and end < self._recovery_point:
+            self._note(
+                f"{self._directory} ends at {end}, and was flushed to {self._recovery_point}"
+            )
+            self._is_damaged = True
         if self._keeps_places and self._clean:
             self._keep_end(segments)
         log = SegmentList(self._file_system, segments)
@@ -193,6 +211,15 @@ class LogLoader:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
+
+    def _first_offset(self) -> int:
+        """Of a log that has no file any more. What a clean stop has left behind is lost, and may
+        begin in the midst of a batch.
+        """
+        start = self._log_start_offset
+        if self._keeps_places and self._clean and start < self._recovery_point:
+            return max(0, start - MOST_RECORDS)
+        return start
 
     def _keep_end(self, segments: list[LogSegment]) -> None:
         """After a clean stop the log ends at its recovery point: a segment begins there, if what
@@ -325,7 +352,9 @@ class LogLoader:
         epochs: LeaderEpochCache,
         found_epochs: list[tuple[int, int]],
     ) -> list[LogSegment]:
-        """After a crash: scan from the segment with the recovery point, cut at the first flaw."""
+        """After a crash: scan from the segment with the recovery point, cut at the first flaw that
+        is not below what was safe.
+        """
         first = max(
             (
                 number
@@ -346,7 +375,7 @@ class LogLoader:
             segment = segments[number]
             # Without compaction offsets have no gaps: one between two files means that the end of
             # the first, which was not fsynced, did not survive.
-            gap = segment.base_offset > expected and not self._may_have_gaps
+            gap = segment.base_offset > max(expected, self._kept_end) and not self._may_have_gaps
             if segment.base_offset < expected or gap:
                 self._note(f"{segment.files.path} begins where {expected} was expected")
                 self._is_damaged = True
@@ -354,24 +383,45 @@ class LogLoader:
             if number < len(segments) - 1 and segment in self._lost:
                 expected = segments[number + 1].base_offset
                 continue
-            epoch, whole = self._scan(segment, epoch, found_epochs)
+            following = segments[number + 1].base_offset if number < len(segments) - 1 else None
+            epoch, whole = self._scan(segment, epoch, found_epochs, following)
             if not whole:
-                return self._delete(segments, number + 1)
+                segments = self._delete(segments, number + 1)
+                break
             expected = segment.next_offset
             if number < len(segments) - 1:
                 segment.close_indexes()
                 segment.files.release()
+        if (
+            last := segments[-1]
+        ) in self._holed:  # as after a clean stop: appends go to another one
+            last.close_indexes()
+            segments = [*segments, self._create_segment(last.next_offset)]
         return segments
 
     def _scan(
-        self, segment: LogSegment, epoch: int, found_epochs: list[tuple[int, int]]
+        self,
+        segment: LogSegment,
+        epoch: int,
+        found_epochs: list[tuple[int, int]],
+        following: int | None = None,
     ) -> tuple[int, bool]:
-        """Recover one segment. Returns the last leader epoch, and whether nothing was cut."""
+        """Recover one segment; `following`: where the next one begins. Returns the last leader
+        epoch, and whether nothing was cut off.
+        """
+        if self._scanned_from is None:
+            self._scanned_from = segment.base_offset
         size = segment.size
         has_markers = len(segment.transaction_index) > 0
+        base_offset = segment.base_offset
+        for _, header in walk_headers(segment.file, 0, size):
+            # One that was healed has no deleted records any more.
+            if base_offset < header.base_offset <= self._log_start_offset:
+                base_offset = header.base_offset
+            break
         scan = BatchScan(
             segment.file,
-            base_offset=segment.base_offset,
+            base_offset=base_offset,
             leader_epoch=epoch,
             allow_gaps=self._may_have_gaps,
         )
@@ -380,20 +430,68 @@ class LogLoader:
             if header.leader_epoch != epoch:
                 epoch = header.leader_epoch
                 found_epochs.append((epoch, header.base_offset))
-            if self._last_scanned and self._last_scanned[-1][0] == epoch:
-                self._last_scanned.pop()
-            self._last_scanned.append((epoch, header.last_offset))
             has_markers |= header.is_control
+        if scan.reason is not None:
+            for header in self._keep_behind(segment, size, epoch, following):
+                if header.leader_epoch != epoch:
+                    epoch = header.leader_epoch
+                    found_epochs.append((epoch, header.base_offset))
+                has_markers |= header.is_control
+            if segment.size < size:
+                segment.file.truncate(segment.size)
         if has_markers and segment not in self._without_index:
             self._forget_transactions(segment)
         self._segments_scanned += 1
         self._bytes_scanned += size
         if scan.reason is None:
-            return scan.leader_epoch, True
+            return epoch, True
         self._bytes_truncated += size - segment.size
-        self._is_damaged = self._is_damaged or not scan.is_cut
-        self._note(f"{segment.files.path} cut from {size} to {segment.size} bytes: {scan.reason}")
-        return scan.leader_epoch, False
+        self._is_damaged = self._is_damaged or not scan.is_cut or segment in self._holed
+        if segment in self._holed:
+            self._note(
+                f"{segment.files.path} is damaged at byte {scan.position}: {scan.reason}; it is "
+                "below what was flushed, and what is sound behind it stays"
+            )
+        if segment.size < size:
+            path = segment.files.path
+            self._note(f"{path} cut from {size} to {segment.size} bytes: {scan.reason}")
+        return epoch, segment.size == size
+
+    def _keep_behind(
+        self, segment: LogSegment, size: int, epoch: int, following: int | None
+    ) -> list[RecordBatchHeader]:
+        """Below what was safe, and in records that are deleted, a flaw takes nothing with it: what
+        is sound behind it stays in `segment`, and so does a segment that begins below. Returns the
+        headers of what stays.
+
+        Not so above: what was not flushed is whole up to some batch, and what a disk shows behind
+        that may be of any time.
+        """
+        known = segment.next_offset
+        if known >= self._kept_end:
+            return []
+        end = segment.base_offset + MAX_RELATIVE_OFFSET if following is None else following
+        reader = SegmentReader(segment.file, size, end_offset=end, has_gaps=self._may_have_gaps)
+        kept: list[RecordBatchHeader] = []
+        position, expected = segment.size, known
+        for run in find_runs(reader, segment.base_offset, self._log_start_offset):
+            if run.first_offset > max(expected, self._kept_end):
+                break
+            for at, header in walk_headers(segment.file, run.position, run.position + run.size):
+                if header.base_offset < known:
+                    continue
+                if header.leader_epoch < epoch and header.base_offset >= self._kept_end:
+                    break  # as in BatchScan
+                kept.append(header)
+                position, expected = at + header.size, header.next_offset
+                epoch = header.leader_epoch
+        if following is not None and following <= self._kept_end:
+            position, expected = size, following  # what is missing is seen by who reads it
+        if position > segment.size:
+            segment.size, segment.next_offset = position, expected
+            self._index_again(segment)
+            self._holed.add(segment)
+        return kept
 
     def _index_again(self, segment: LogSegment) -> None:
         next_offset = segment.next_offset
@@ -443,14 +541,19 @@ class LogLoader:
     ) -> None:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
             self._note(f"{epochs.path} was absent or damaged and is made again from the log")
-            found_epochs = epochs_in(log.segments)
+            epochs.replace_all(epochs_in(log.segments))
         elif epochs.entries and begins_before(log.segments, log_start_offset, epochs.entries[0][1]):
             # Deleted records are back, as the log start was not on the disk when the process died;
             # the epochs that go with them may be missing, or begin too late.
             self._note(f"{epochs.path} begins after the log and is made again from it")
-            found_epochs = epochs_in(log.segments)
-        epochs.forget_contradicted(self._last_scanned)
-        epochs.assign_all(found_epochs)
+            epochs.replace_all(epochs_in(log.segments))
+        elif self._scanned_from is None or self._holed:
+            epochs.assign_all(found_epochs)
+        else:
+            # A power loss may have brought back an older file. What was scanned says when its
+            # epochs began, and those before were on the disk with their records.
+            known = [each for each in epochs.entries if each[1] < self._scanned_from]
+            epochs.replace_all([*known, *found_epochs])
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)
 
@@ -459,13 +562,19 @@ class LogLoader:
         # Only of segments that are in the log still; of one that was rebuilt, but not scanned, too.
         without_index = [segment for segment in self._without_index if segment in log.segments]
         loaded = load_producer_state(
-            self._file_system, self._directory, log, offsets, without_index=without_index
+            self._file_system,
+            self._directory,
+            log,
+            offsets,
+            without_index=without_index,
+            damaged=self._holed,
         )
-        closed = [segment for segment in without_index if segment is not log.active]
-        for segment in closed:
-            # The file that was there goes only now: a crash before this finds it damaged again.
+        for segment in without_index:
+            # The file that was there goes only now: a crash before this finds it damaged again. Of
+            # the active segment, too: what it says of records that were cut off would be believed
+            # once the segment is closed.
             segment.transaction_index.replace_file()
-        if closed:
+        if without_index:
             sync_directory(self._file_system, self._directory)
         # Snapshots live and die with the segment that begins at their offset. Others are left from
         # earlier stops; the newest of all is the one to start from next time.

@@ -340,9 +340,7 @@ class PartitionLog:
         """Append what the leader's log holds from our end on, byte for byte.
 
         A cut batch at the end is omitted: a fetch may end anywhere. An empty log whose start lies
-        inside the first batch begins at that batch.
-
-        Raises:
+        inside the first batch begins at that batch. Raises:
             CorruptMessage, InvalidRecord: a batch is not sound, or of an earlier epoch than the
                 log. Nothing was appended.
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
@@ -350,8 +348,7 @@ class PartitionLog:
             KafkaStorageError, StorageFailure: as append_as_leader; batches before it may be in.
         """
         self.health.check()
-        view = memoryview(batches)
-        headers, markers = split_batches(view)
+        headers, markers = split_batches(view := memoryview(batches))
         if not headers:
             return
         first = headers[0]
@@ -475,7 +472,7 @@ class PartitionLog:
         min_one_batch: bool,
     ) -> LogSlice | int:
         """As read; or the offset behind damage, to go on at."""
-        if self.damage.ranges:
+        if self.damage.runs:
             known = self.damage.read_damaged(offset, max_bytes, up_to, min_one_batch)
             if known is not None:
                 goes_on = not known[1].size and known[1].next_offset >= 0
@@ -519,10 +516,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> int:
         """Drop all records from `offset` on, as a follower whose leader never had them.
 
-        A batch that holds `offset` goes as a whole. The caller then writes the recovery point
-        checkpoint, before anything is appended: see LogDirectory.truncate_log.
-
-        Returns the bytes dropped. Raises StorageFailure.
+        A batch that holds `offset` goes as a whole. The recovery point in its file is the caller's:
+        see LogDirectory.truncate_log. Returns the bytes dropped. Raises StorageFailure.
         """
         local, segments = self.local, self.segments
         local.health.check()
@@ -537,12 +532,16 @@ class PartitionLog:
         local.truncations += 1
         removed = segments.remove_after(offset)
         dropped = sum(segment.size for segment in removed)
+        # Before a file is cut: half done, it would leave a hole, which a compacted log may have.
+        local.mark_deleted(reversed(removed), DUE_AT_ONCE)
         try:
             dropped += segments.active.truncate_to(offset)
+            if self.log_end_offset < self.log_start_offset <= offset:  # what is left is damaged
+                self.truncate_fully_and_start_at(self.log_start_offset)
+                return dropped
             self._forget_from(self.log_end_offset)
         except OSError as error:
             raise local.health.fail(f"truncating {local.directory}", error) from error
-        local.mark_deleted(reversed(removed), DUE_AT_ONCE)
         self._sync_truncation()
         return dropped
 
@@ -568,8 +567,8 @@ class PartitionLog:
         """
         local = self.local
         try:
+            sync_directory(local.file_system, local.directory)  # in the order of truncate_to
             self.segments.active.file.sync()
-            sync_directory(local.file_system, local.directory)
         except OSError as error:
             raise local.health.fail(f"truncating {local.directory}", error) from error
 

@@ -7,7 +7,8 @@
 What always holds: nothing is taken out of the log before what takes its place is whole and on the
 disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
 offsets that are missing, without a gap where the log may have none, and the leader epochs that this
-log knows of: then it is, byte for byte, what was here, as only committed records are sent.
+log knows of, or at least none out of order, where what it knows was made again from a log with this
+hole: then it is, byte for byte, what was here, as only committed records are sent.
 
 Not here: who is asked (replication/logs/segment_healer).
 """
@@ -49,6 +50,8 @@ class SegmentPatch:
         self._runs = list(examination.runs)
         self._missing = [(each.start, each.end) for each in examination.damage()]
         self._producers = HealedProducers(self._missing)
+        self._epochs: list[tuple[int, int]] = []
+        """(leader epoch, first offset) in what was sent, where this log did not know of it."""
         self.fetched_bytes = 0
         base_offset = examination.segment.base_offset
         self._earlier = [each for each in local.segments if each.base_offset < base_offset]
@@ -107,9 +110,10 @@ class SegmentPatch:
                 first = position + header.size
                 continue
             if header.base_offset >= end:
-                expected = end  # where there are gaps by right, this may be one
+                expected = end if self._has_gaps else expected
                 break
             self._check(header, view[position : position + header.size], expected, end)
+            self._check_epoch(header)
             taken.append(header)
             last, expected = position + header.size, header.next_offset
         if taken:
@@ -123,7 +127,6 @@ class SegmentPatch:
             self._copy_runs()
 
     def _check(self, header: RecordBatchHeader, batch: memoryview, expected: int, end: int) -> None:
-        epoch = self._log.epochs.epoch_at(header.base_offset)
         if header.crc != compute_crc(batch):
             raise CorruptMessage(f"it sent a damaged batch at offset {header.base_offset}")
         # Where records were deleted up to the middle of a batch, its first ones come along.
@@ -136,11 +139,20 @@ class SegmentPatch:
             )
         if header.base_offset > expected and not self._has_gaps:
             raise CorruptMessage(f"it has nothing at offset {expected}")
-        if epoch not in (-1, header.leader_epoch):
+
+    def _check_epoch(self, header: RecordBatchHeader) -> None:
+        epochs, offset, sent = self._log.epochs, header.base_offset, header.leader_epoch
+        known = epochs.epoch_at(offset)
+        if known == sent and not self._epochs:
+            return
+        before = self._epochs[-1][0] if self._epochs else epochs.epoch_at(self._missing[0][0] - 1)
+        has_later = self._missing[0][1] < self._log.log_end_offset
+        if sent < before or (has_later and sent > epochs.latest_epoch >= 0):
             raise CorruptMessage(
-                f"its batch at offset {header.base_offset} is of leader epoch "
-                f"{header.leader_epoch}, ours was of epoch {epoch}"
+                f"its batch at offset {offset} is of leader epoch {sent}, ours was of epoch {known}"
             )
+        if sent != before:
+            self._epochs.append((sent, offset))
 
     def _copy_runs(self) -> None:
         """Those before the next gap."""
@@ -211,6 +223,7 @@ class SegmentPatch:
             )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
             local.reload_producers(HealedSegment(self.segment, self._producers, now_ms))
+            log.epochs.insert(self._epochs)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True

@@ -7,7 +7,7 @@ Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp in a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...protocol.records.record_batch import NO_TIMESTAMP, RecordBatchHeader
@@ -54,18 +54,49 @@ class TimestampSearch:
         return None
 
     def first_with_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of all (KIP-734)."""
-        filled = [segment for segment in self._segments if segment.size]
+        """The first record that has the largest timestamp of all (KIP-734).
+
+        Unlike Kafka: deleted records in a segment that is still there do not count.
+        """
+        filled = [(segment, self._largest(segment)) for segment in self._segments if segment.size]
         if not filled:
             return None
-        newest = max(filled, key=lambda segment: segment.largest()[0])
-        timestamp, offset = newest.largest()
+        newest, (timestamp, offset) = max(filled, key=lambda each: each[1][0])
         if timestamp == NO_TIMESTAMP:
             return None
         for position, header in newest.headers_at(offset):
             found = self._search(newest, position, header, timestamp)
             return found if found is not None and found.offset < self._up_to else None
         return None
+
+    def _largest(self, segment: FrozenSegment) -> tuple[int, int]:
+        """As FrozenSegment.largest, of the records from the log start on.
+
+        Cost: as that; where a deleted record is the newest, all headers behind it.
+        """
+        found = segment.largest()
+        if segment.base_offset >= self._start:
+            return found
+        newest = next(segment.headers_at(found[1]), None)
+        if newest is None or newest[1].base_offset >= self._start:
+            return found
+        found = (NO_TIMESTAMP, segment.base_offset)
+        for position, header in segment.headers_at(self._start):
+            timestamp = header.max_timestamp
+            if header.base_offset < self._start:
+                timestamp = max(self._times(segment, position, header), default=NO_TIMESTAMP)
+            if timestamp > found[0]:
+                found = (timestamp, header.last_offset)
+        return found
+
+    def _times(
+        self, segment: FrozenSegment, position: int, header: RecordBatchHeader
+    ) -> Iterator[int]:
+        """Of the records of a batch that are not deleted."""
+        batch = segment.file.read_at(header.size, position)
+        for offset, timestamp in walk_records(batch, limit=self._limit):
+            if offset >= self._start:
+                yield timestamp
 
     def segment_times(self) -> list[tuple[int, int]]:
         """(base offset, largest timestamp) of each segment, oldest first."""

@@ -62,6 +62,7 @@ def load_producer_state(
     offsets: Iterable[int],
     *,
     without_index: Collection[LogSegment] = (),
+    damaged: Collection[LogSegment] = (),
 ) -> LoadedProducers:
     """What the log says of its producers.
 
@@ -70,6 +71,7 @@ def load_producer_state(
         offsets: those of the snapshots.
         without_index: segments whose transaction indexes are forgotten, and are made again in
             memory. The caller replaces their files.
+        damaged: segments in which headers are not to be believed without their checksums.
 
     Of a damaged segment the sound batches are read; from its end on the snapshot there counts, and
     its transaction index keeps what its file knows, which was made when all was there.
@@ -90,8 +92,18 @@ def load_producer_state(
         tail = segments.from_offset(state.end_offset)
         for segment, following in zip(tail, (*tail[1:], None), strict=True):
             end = log_end_offset if following is None else following.base_offset
+            makes_index = segment in without_index
+            # A snapshot from behind damage knows of no transaction that has ended before it.
+            if makes_index and state.end_offset > segment.base_offset:
+                earlier = [each for each in segments if each.base_offset < segment.base_offset]
+                _make_index_apart(file_system, directory, segment, earlier, end)
+                makes_index = False
             count, is_whole = _replay(
-                segment, state, end_offset=end, makes_index=segment in without_index
+                segment,
+                state,
+                end_offset=end,
+                makes_index=makes_index,
+                checks=makes_index or segment in damaged,
             )
             replayed += count
             if is_whole:
@@ -115,7 +127,7 @@ def _first_good(
 
 
 def _replay(
-    segment: LogSegment, state: ProducerState, *, end_offset: int, makes_index: bool
+    segment: LogSegment, state: ProducerState, *, end_offset: int, makes_index: bool, checks: bool
 ) -> tuple[int, bool]:
     """(batches replayed, whether nothing in the segment is damaged)."""
     start, index = state.end_offset, segment.transaction_index
@@ -123,7 +135,7 @@ def _replay(
     if position >= segment.size and start < end_offset:
         position = 0  # it may be behind damage
     replay = _Replay(
-        segment.file, segment.size, position, segment.base_offset, end_offset, checks=makes_index
+        segment.file, segment.size, position, segment.base_offset, end_offset, checks=checks
     )
     for aborted in replay.run(state):
         if makes_index:
@@ -134,6 +146,19 @@ def _replay(
         for aborted in merged(in_file, made, segment.base_offset, end_offset):
             index.add(aborted)
     return replay.batches, replay.is_whole
+
+
+def _make_index_apart(
+    file_system: FileSystem,
+    directory: str,
+    segment: LogSegment,
+    earlier: Sequence[LogSegment],
+    end_offset: int,
+) -> None:
+    index = segment.transaction_index
+    made = aborted_in(file_system, directory, segment, earlier)
+    for aborted in merged(made, index.in_file(), segment.base_offset, end_offset):
+        index.add(aborted)
 
 
 class _Replay:

@@ -387,9 +387,11 @@ class LogSegment:
         return True
 
     def recover(self, scan: BatchScan) -> Iterator[RecordBatchHeader]:
-        """Run `scan` over this segment's file: cut it where the scan ends, rebuild the indexes.
+        """Run `scan` over this segment's file. It ends where the scan does, with its indexes made
+        again.
 
-        Yields the valid headers; has happened when the iterator is exhausted. Raises OSError.
+        Yields the valid headers; has happened when the iterator is exhausted. The file is as long
+        as before: the caller cuts it. Raises OSError.
         """
         self._forget_indexes()
         for position, header in scan:
@@ -397,8 +399,6 @@ class LogSegment:
             self.next_offset = header.next_offset
             self._note(position, header.size, header.last_offset, header.max_timestamp)
             yield header
-        if scan.reason is not None:
-            self.file.truncate(self.size)
 
     def rebuild_indexes(self) -> None:
         """Make both indexes again from the headers of the log. Raises OSError."""
@@ -425,18 +425,17 @@ class LogSegment:
     def truncate_to(self, offset: int) -> int:
         """Drop every batch that holds `offset` or more; returns the bytes dropped.
 
-        Raises OSError. The position is found before the indexes that find it are cut.
+        What is damaged and may hold it goes, too. Raises OSError. The position is found before the
+        indexes that find it are cut.
         """
-        position = self.locate(offset)
-        dropped = self.size - position
-        if dropped == 0:
+        is_unread = self.next_offset == self.base_offset and self.size > 0
+        if offset >= self.next_offset and not is_unread:
             return 0
-        next_offset = offset
-        for _, header in walk_headers(self.file, position, self.size):
-            next_offset = min(offset, header.base_offset)
-            break
+        position, next_offset = self._cut_for(offset)
+        dropped = self.size - position
         self.file.truncate(position)
-        self.size = position
+        self.size, self.noted_size = position, 0
+        self.unproven = min(self.unproven, position)
         self.offset_index.truncate_to(next_offset)
         self.time_index.truncate_to(next_offset)
         self.transaction_index.truncate_to(next_offset)
@@ -448,6 +447,17 @@ class LogSegment:
             self.rebuild_indexes()
         self.next_offset = next_offset
         return dropped
+
+    def _cut_for(self, offset: int) -> tuple[int, int]:
+        """(where the file is cut for truncate_to, where the segment ends then)."""
+        position = self.locate(offset)
+        for _, header in walk_headers(self.file, position, self.size):
+            return position, min(offset, header.base_offset)
+        end, next_offset = 0, self.base_offset
+        for position, header in walk_headers(self.file, 0, self.size):
+            end, next_offset = position + header.size, header.next_offset
+        # If all of it can be read, compaction took what was there.
+        return end, offset if end == self.size > 0 else min(offset, next_offset)
 
     def close_indexes(self) -> None:
         """Write the closing time index entry and all that is buffered. Raises OSError."""

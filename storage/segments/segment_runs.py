@@ -225,11 +225,18 @@ class SegmentReader:
         return b"".join(self._read_at(min(PAGE_BYTES, end - start), start) for start in starts)
 
 
-def find_runs(reader: SegmentReader, base_offset: int) -> list[SegmentRun]:
-    """All that is sound, ascending. One run over the whole file: nothing is damaged in it."""
+def find_runs(
+    reader: SegmentReader, base_offset: int, log_start_offset: int = 0
+) -> list[SegmentRun]:
+    """All that is sound, ascending. One run over the whole file: nothing is damaged in it.
+
+    Deleted records, before `log_start_offset`, may be missing in a segment that was healed.
+    """
     runs: list[SegmentRun] = []
     position, expected = 0, base_offset
-    run = reader.run_at(position, expected, has_gap=False)
+    run = reader.run_at(position, expected, has_gap=base_offset < log_start_offset)
+    if run is not None and run.first_offset > max(base_offset, log_start_offset):
+        run = None
     while True:
         if run is not None:
             runs.append(run)

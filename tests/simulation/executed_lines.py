@@ -33,6 +33,7 @@ FOLDERS = (
 OF_THE_QUORUM = 75
 OF_COORDINATORS = 60
 OF_RECOVERY = 40
+OF_LOGS = 150
 EVENTS = 800
 STEPS = 1_000
 ROUNDS = 8
@@ -50,6 +51,7 @@ def execute(number: int, seeds: range, folder: str) -> None:
     )
     measured.start()
     from bradbury.tests.simulation.coordinator_world import CoordinatorWorld
+    from bradbury.tests.simulation.logs.log_world import LogWorld
     from bradbury.tests.simulation.quorum_world import QuorumWorld
     from bradbury.tests.simulation.recovery_world import RecoveryWorld
     from bradbury.tests.simulation.world.simulated_runs import run_seed
@@ -65,6 +67,9 @@ def execute(number: int, seeds: range, folder: str) -> None:
     for seed in range(number, OF_RECOVERY, JOBS):
         for voters in (1, 3):
             RecoveryWorld(seed, voters=voters).run(ROUNDS)
+    for seed in range(number, OF_LOGS, JOBS):
+        for compacts in (False, True):
+            LogWorld(seed, compacts=compacts).run(ROUNDS)
     measured.stop()
     measured.save()
 

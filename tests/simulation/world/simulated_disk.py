@@ -31,6 +31,7 @@ class SimulatedDisk(MemoryFileSystem):
         return 0 if path in self.full else super().free_bytes(path)
 
     def enter(self, operation: str, path: str) -> None:
+        super().enter(operation, path)
         if operation == "read":
             return
         if self.full and operation == "write" and any(path.startswith(f"{d}/") for d in self.full):
