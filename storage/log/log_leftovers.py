@@ -26,7 +26,7 @@ from ..segments.lost_segments import (
 )
 from ..segments.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 
-MOST_RECORDS = 2**30
+MOST_RECORDS = 2**24
 """Of a batch, and more. Where the log begins in the midst of one, that is healed as a whole: the
 mark stands for offsets from before it.
 """

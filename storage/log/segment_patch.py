@@ -147,7 +147,8 @@ class SegmentPatch:
             return
         before = self._epochs[-1][0] if self._epochs else epochs.epoch_at(self._missing[0][0] - 1)
         has_later = self._missing[0][1] < self._log.log_end_offset
-        if sent < before or (has_later and sent > epochs.latest_epoch >= 0):
+        # One that is not known to begin in a hole seems to begin behind it, and none too early.
+        if sent < max(before, known) or (has_later and sent > epochs.latest_epoch >= 0):
             raise CorruptMessage(
                 f"its batch at offset {offset} is of leader epoch {sent}, ours was of epoch {known}"
             )
@@ -218,12 +219,12 @@ class SegmentPatch:
             raise SegmentChanged(f"{damaged.files.path} has changed meanwhile")
         path = damaged.files.path
         try:
+            log.epochs.insert(self._epochs)  # what was sent is committed, whatever becomes of this
             local.segments.swap_in(
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
             local.reload_producers(HealedSegment(self.segment, self._producers, now_ms))
-            log.epochs.insert(self._epochs)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True
