@@ -21,7 +21,9 @@ from ...protocol.errors import InvalidRecord
 from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
 from ..disk.checkpoint_file import read_checkpoint, write_checkpoint
 from ..disk.file_system import FileSystem
+from ..segments.batch_scan import walk_headers
 from ..segments.log_segment import LogSegment
+from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import walk_sound
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -188,6 +190,33 @@ def begins_before(segments: Sequence[LogSegment], start: int, offset: int) -> bo
         if header.next_offset > start:
             return header.base_offset < offset and header.leader_epoch >= 0
     return False
+
+
+def contradicts(
+    segments: SegmentList, entries: Sequence[tuple[int, int]], log_start_offset: int
+) -> bool:
+    """Whether a batch where an epoch begins, or the one before it, is of another epoch: the file
+    has no checksum, as Kafka has none. Cost: two look-ups an epoch, one for the first.
+    """
+    before = UNDEFINED_EPOCH
+    for epoch, start in entries:
+        expected = {max(start, log_start_offset): epoch}
+        if before != UNDEFINED_EPOCH and start > log_start_offset:
+            expected[start - 1] = before
+        if any(
+            _epoch_of(segments, offset) not in (None, each) for offset, each in expected.items()
+        ):
+            return True
+        before = epoch
+    return False
+
+
+def _epoch_of(segments: SegmentList, offset: int) -> int | None:
+    """That of the batch which holds `offset`; None: there is none, or it cannot be read."""
+    segment = segments.from_offset(offset)[0]
+    for _, header in walk_headers(segment.file, segment.locate(offset), segment.size):
+        return header.leader_epoch if header.base_offset <= offset <= header.last_offset else None
+    return None
 
 
 def epochs_in(segments: Sequence[LogSegment]) -> list[tuple[int, int]]:

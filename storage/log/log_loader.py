@@ -2,7 +2,8 @@
 
 After a clean stop nothing is read but the ends of files. After a crash everything from the segment
 that holds the recovery point on is scanned, byte by byte, up to the first batch that is not sound;
-the log is cut there, and what lies behind is gone. Below the recovery point all was fsynced.
+the log is cut there, and what lies behind is gone. Below the recovery point all was fsynced: what
+is not sound there is damage, and costs nothing but itself.
 
 Order, each step safe to repeat if we die in it: leftovers of interrupted deletions and swaps,
 segments, scan, removal of what is behind the cut (last segment first, so that a half done removal
@@ -41,7 +42,7 @@ from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import SegmentReader, find_runs
 from ..segments.time_index import ENTRY as TIME_ENTRY
 from ..segments.transaction_index import ENTRY as TRANSACTION_ENTRY
-from .leader_epoch_cache import LeaderEpochCache, begins_before, epochs_in
+from .leader_epoch_cache import LeaderEpochCache, begins_before, contradicts, epochs_in
 from .log_leftovers import MOST_RECORDS, LogLeftovers
 
 LAST_OFFSET = 2**63 - 1
@@ -554,6 +555,9 @@ class LogLoader:
             # epochs began, and those before were on the disk with their records.
             known = [each for each in epochs.entries if each[1] < self._scanned_from]
             epochs.replace_all([*known, *found_epochs])
+        if self._keeps_places and contradicts(log, epochs.entries, log_start_offset):
+            self._note(f"{epochs.path} contradicts the log and is made again from it")
+            epochs.replace_all(epochs_in(log.segments))
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)
 

@@ -31,7 +31,7 @@ class LogChecks:
     def check_end(self, found: FilesFound, before: int) -> None:
         log, model = self._world.log, self._world.model
         end = log.log_end_offset
-        if self._world.damages:
+        if self._has_lost_more_than_epochs():
             model.once_lost.add(-1)
         if end > model.end:
             known = {each.base: each for each in self._world.maybe}
@@ -198,9 +198,12 @@ class LogChecks:
                     if record.offset not in records and not is_damaged(record.offset):
                         raise LogFault(f"P8: {record.offset} was never compacted, and is gone")
 
+    def _has_lost_more_than_epochs(self) -> bool:
+        return any("leader-epoch-checkpoint" not in each for each in self._world.damages)
+
     def check_epochs(self) -> None:
         log = self._world.log
-        if self._world.damages or self._world.model.once_lost or self._world.compacts:
+        if self._has_lost_more_than_epochs() or self._world.model.once_lost or self._world.compacts:
             return
         for each in self._world.model.batches:
             if each.base < log.log_start_offset:

@@ -92,9 +92,7 @@ def damage(disk: SimulatedDisk, random: Random, *, has_gaps: bool) -> str:
         if kind == "directory":
             disk.names[path] = disk.synced_names[path] = None
         return f"{kind} {path}"
-    if path.endswith("leader-epoch-checkpoint"):
-        content = bytearray()  # it has no checksum, as Kafka's has none
-    elif kind == "flip" and content:
+    if kind == "flip" and content:
         position = random.randrange(len(content))
         if path.endswith(".log") and _is_seen_by_nobody(content, position, has_gaps=has_gaps):
             return ""

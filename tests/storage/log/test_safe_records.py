@@ -260,3 +260,30 @@ def test_a_damaged_header_below_the_log_start_fences_nobody(tmp_path: Path) -> N
     log = open_log(tmp_path, config=CONFIG, recovery_point=0, log_start_offset=2, keeps_places=True)
     assert log.local.producers.entries[1].epoch == 0
     log.close(clean=False)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n3\n0 0\n1 7\n2 12\n",
+        "0\n3\n0 0\n1 5\n2 12\n",
+        "0\n3\n0 0\n1 6\n3 12\n",
+        "0\n3\n0 0\n1 6\n2 1\n",
+        "0\n2\n0 0\n2 12\n",
+        "0\n1\n3 0\n",
+    ],
+)
+def test_a_file_of_leader_epochs_that_is_false_is_made_again(
+    tmp_path: Path, text: str, is_clean: bool
+) -> None:
+    log, _ = written(tmp_path)
+    known = log.epochs.entries
+    log.close(clean=is_clean)
+    (tmp_path / "leader-epoch-checkpoint").write_text(text)
+    log = open_log(
+        tmp_path, clean=is_clean, config=CONFIG, recovery_point=BATCHES, keeps_places=True
+    )
+    assert log.epochs.entries == known
+    log.close(clean=False)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 6\n2 12\n"
