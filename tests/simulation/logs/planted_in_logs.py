@@ -40,7 +40,7 @@ def flushed_records_are_missing_and_nobody_says_so(patch: Patch) -> None:
     patch(LogLoader, "load", load)
 
 
-@fault(LOG_FAULTS, first_seed=90)
+@fault(LOG_FAULTS, first_seed=660)
 def a_recovery_point_beyond_the_end_stays_in_its_file(patch: Patch) -> None:
     """As once in shipped code: records that come in the place of lost ones count as flushed."""
     patch(LogDirectory, "_lower_recovery_points", lambda directory: None)
