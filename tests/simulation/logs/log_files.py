@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from bradbury.protocol.records.record_batch import HEADER_SIZE
 from bradbury.storage.disk.checkpoint_file import read_offsets
 
 from ..recovery_voters import delete
@@ -99,12 +100,28 @@ def damage(disk: SimulatedDisk, random: Random, *, has_gaps: bool) -> str:
         content[position] ^= 1 << random.randrange(8)
         kind += f" at {position}"
     elif kind == "cut" and content:
-        del content[random.randrange(len(content)) :]
+        end = random.randrange(len(content))
+        del content[_beyond_header(content, end) if path.endswith(".log") else end :]
         kind += f" to {len(content)}"
     else:
         content = bytearray()
     inode.content, inode.synced = content, bytes(content)
     return f"{kind} {path}"
+
+
+def _beyond_header(content: bytearray, end: int) -> int:
+    """Less than the head of a batch says nothing of what it was, so that the batches before it are
+    not told from what a record may hold: see segment_runs.
+    """
+    start = 0
+    while start + HEADER_SIZE < len(content):
+        following = start + 12 + int.from_bytes(content[start + 8 : start + 12])
+        if start < end < start + HEADER_SIZE:
+            return start + HEADER_SIZE
+        if following > end:
+            break
+        start = following
+    return end
 
 
 def _is_seen_by_nobody(content: bytearray, position: int, *, has_gaps: bool) -> bool:
