@@ -78,14 +78,12 @@ class LogWorld:
         self.model = LogModel()
         self.epoch = 0
         self.safe = 0
-        self.start_offset = 0
-        """Where the log is known to begin; a crash may bring some of what is before it back."""
         self.maybe: list[StoredBatch] = []
         """What was under way when the process died."""
         self.least_end: int | None = None
         """Where a truncation that was under way would have ended."""
         self.cleaned_to = 0
-        self.is_said_damaged = self.has_lost_epochs = self.is_doubtful = False
+        self.is_said_damaged = self.is_doubtful = False
         self.cut_off: list[StoredBatch] = []
         self.damages: list[str] = []
         self.is_refused = self.was_clean = False
@@ -96,7 +94,7 @@ class LogWorld:
         self.deletions = 0
         self.flushing: Any = None
         self.unread = 0
-        self.deaths = self.damaged = self.healed = self.refused = self.cut = 0
+        self.deaths = self.damaged = self.healed = self.cut = 0
         self.reading, self.writing = LogReading(self), LogWriting(self)
         self.upkeep, self.checks = LogUpkeep(self), LogChecks(self)
         self.directory: LogDirectory = self._open()
@@ -257,15 +255,12 @@ class LogWorld:
             self._replace_log()
             return
         self.log = self.directory.logs[KEY]
-        if any("leader-epoch-checkpoint" in each for each in self.log.recovery.reasons):
-            self.has_lost_epochs = True
         self.checks.check_end(found, before)
         self.checks.examine_all()
         self.checks.check_all(found)
         self.checks.check_epochs()
         self.checks.check_producers()
         self.damages = []
-        self.start_offset = self.log.log_start_offset
         if not self.damages and not self.model.lost:
             self.log.high_watermark = self.log.log_end_offset
             self.reading.read_committed()
