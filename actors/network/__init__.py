@@ -6,6 +6,7 @@ shared                             what the connections of one node have in comm
 request_memory                     memory for requests in receipt and in work, and for answers
 refusal_delay                      when a connection with a request that is not served is closed
 page_cache                         whether a slice of a file is in memory, and bringing it there
+kernel_tls                         TLS left to Linux, where it has it
 tls_connection, tls_socket         a client connection behind TLS; TLS on a non-blocking socket
 tls_contexts                       TLS contexts from Kafka's `ssl.*` settings
 sasl_credentials                   the users of one listener

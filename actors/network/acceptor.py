@@ -21,6 +21,7 @@ from typing import Protocol
 from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.principal_mapping import PrincipalMapping
 from ...protocol.errors import InvalidConfig
+from .kernel_tls import OP_ENABLE_KTLS
 from .sasl_credentials import ListenerCredentials
 from .tls_contexts import file_versions, server_context
 
@@ -85,6 +86,8 @@ class Acceptor:
         if self.config.protocol.is_tls:
             self._files = file_versions(self.config.tls)
             self.tls = server_context(self.config.tls)
+            if self.tls.options & OP_ENABLE_KTLS:
+                logger.info("listener %s: the kernel encrypts", self.config.name)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

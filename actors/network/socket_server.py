@@ -171,11 +171,17 @@ class SocketServer:
         session = ClientSession(host, listener=config.name, protocol=config.protocol)
         if acceptor.credentials is not None:
             session.sasl = acceptor.credentials.authentication(session)
-        connection = (
-            ClientConnection(sock, session, peer, self._shared)
-            if acceptor.tls is None
-            else TlsConnection(sock, session, peer, self._shared, acceptor.tls, acceptor.mapping)
-        )
+        try:
+            connection = (
+                ClientConnection(sock, session, peer, self._shared)
+                if acceptor.tls is None
+                else TlsConnection(
+                    sock, session, peer, self._shared, acceptor.tls, acceptor.mapping
+                )
+            )
+        except OSError:  # the kernel's TLS looks at the peer, which may have left
+            sock.close()
+            return
         self._connections.add(connection)
         self._by_address[host] += 1
         self._node_metrics.connections_accepted += 1

@@ -2,7 +2,8 @@
 
 The same frames, slots and bounds as of a plain connection. What is different: a handshake comes
 first, within HANDSHAKE_SECONDS; files are read and encrypted in pieces, not handed to the
-kernel; and bytes may wait decrypted when the socket has nothing more to say.
+kernel, unless that has TLS itself; and bytes may wait decrypted when the socket has nothing more to
+say.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...handlers.ports.client_session import ClientSession
 from ...protocol.principal import Principal
 from ...protocol.records.fetch_response import FileSlice
 from .client_connection import ClientConnection
+from .kernel_tls import OP_ENABLE_KTLS, KernelTlsSocket
 from .page_cache import is_resident
 from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
@@ -36,7 +38,8 @@ class TlsConnection(ClientConnection):
         context: ssl.SSLContext,
         mapping: PrincipalMapping,
     ) -> None:
-        self._tls = TlsSocket(sock, context)
+        in_kernel = context.options & OP_ENABLE_KTLS
+        self._tls = KernelTlsSocket(sock, context) if in_kernel else TlsSocket(sock, context)
         self._mapping = mapping
         super().__init__(self._tls, session, peer, shared)
         self._is_secured = False
@@ -109,6 +112,12 @@ class TlsConnection(ClientConnection):
 
     # --- sending ---------------------------------------------------------------------------------
 
+    def _on_writable(self) -> None:
+        if not self._is_secured:
+            self._shake_hands()
+            return
+        super()._on_writable()
+
     def _write(self) -> None:
         if not self._warming:  # then the head of the queue is a file that is not there yet
             super()._write()
@@ -128,6 +137,8 @@ class TlsConnection(ClientConnection):
                 self._loop.remove_writer(self._fd)
 
     def _write_slice(self, chunk: FileSlice) -> bool:
+        if self._tls.sends_files:
+            return super()._write_slice(chunk)
         assert chunk.file is not None
         if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
             self._warm(chunk)

@@ -16,6 +16,7 @@ from typing import NoReturn
 from ...cluster.security.listener_config import TlsSettings
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.secret_reference import resolve
+from . import kernel_tls
 
 _CLIENT_AUTH = {
     "none": ssl.CERT_NONE,
@@ -34,6 +35,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     _limit(context, settings)
     # Who may begin a new handshake at will makes us do the costly half of it again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
+    if kernel_tls.is_available():
+        context.options |= kernel_tls.OP_ENABLE_KTLS
     _load_key(context, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     _load_trusted(context, settings)

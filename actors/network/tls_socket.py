@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -90,7 +90,10 @@ class TlsSocket:
     """Owns `sock`. Raises BlockingIOError, as a plain socket does, whenever the peer is awaited.
 
     server_name: of a client's side, whose certificate it is to be; None: the server's side.
+    sends_files: whether sendfile works; not without the kernel's TLS.
     """
+
+    sends_files = False
 
     def __init__(
         self, sock: socket.socket, context: ssl.SSLContext, server_name: str | None = None
@@ -106,12 +109,17 @@ class TlsSocket:
         )
         self._encrypted = memoryview(b"")
         self._without_data = 0
+        self._has_ended = False
         self._records = RecordBoundaries()
 
     @property
     def has_received(self) -> bool:
         """Something may be read without the socket becoming readable."""
-        return self._incoming.pending > self._records.begun or self._tls.pending() > 0
+        return (
+            self._incoming.pending > self._records.begun
+            or self._tls.pending() > 0
+            or self._has_ended
+        )
 
     @property
     def has_unsent(self) -> bool:
@@ -120,11 +128,7 @@ class TlsSocket:
     @property
     def subject(self) -> str | None:
         """The subject of the peer's certificate; None: it has shown none."""
-        certificate = self._tls.getpeercert()
-        if not certificate:
-            return None
-        subject: Any = certificate.get("subject", ())
-        return distinguished_name(subject)
+        return subject_of(self._tls.getpeercert())
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -178,14 +182,15 @@ class TlsSocket:
                     return 0
                 continue
             try:
-                count = self._tls.read(len(view) - filled, view[filled:])
+                count = int(self._tls.read(len(view) - filled, view[filled:]))
             except ssl.SSLWantReadError:  # it was a message of TLS's own
                 continue
             except ssl.SSLZeroReturnError:
+                count = 0
+            if not count:  # the peer has said that it ends; that is the next read's answer, too
+                self._has_ended = True
                 break
-            if not count:
-                break
-            filled += int(count)
+            filled += count
         self._without_data = 0
         return filled
 
@@ -247,6 +252,11 @@ class TlsSocket:
             self.flush()
         except OSError:
             pass
+
+
+def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
+    """Of what `getpeercert` gives; None: there is no certificate."""
+    return distinguished_name(certificate.get("subject", ())) if certificate else None
 
 
 def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:

@@ -13,6 +13,18 @@ from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
 
+_MAY_SIGN = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class CertificateAuthority:
     """`certificate` is the path of its own one, in PEM."""
@@ -31,6 +43,7 @@ class CertificateAuthority:
             .not_valid_before(now - DAY)
             .not_valid_after(now + 30 * DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_MAY_SIGN, critical=True)  # Python 3.13 does not do without
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
             )
@@ -71,6 +84,10 @@ class CertificateAuthority:
             .not_valid_before(now - DAY)
             .not_valid_after(now + 30 * DAY)
             .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
             .sign(self._key, hashes.SHA256())
         )
         encryption = (

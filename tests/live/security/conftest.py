@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import bradbury
+from bradbury.actors.network import kernel_tls
 from bradbury.tests.support.certificates import CertificateAuthority
 
 BrokerConfig = Callable[..., dict[str, str]]
@@ -33,13 +34,21 @@ def tls(authority: CertificateAuthority) -> BrokerConfig:
 
 
 @pytest.fixture(scope="module")
-def cluster(tls: BrokerConfig) -> Iterator[bradbury.LocalCluster]:
+def is_in_kernel() -> bool:
+    """Whether TLS is left to the kernel; as on this machine."""
+    return kernel_tls.is_available()
+
+
+@pytest.fixture(scope="module")
+def cluster(is_in_kernel: bool, tls: BrokerConfig) -> Iterator[bradbury.LocalCluster]:
     with bradbury.local(config=tls()) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def mutual(tls: BrokerConfig, authority: CertificateAuthority) -> Iterator[bradbury.LocalCluster]:
+def mutual(
+    is_in_kernel: bool, tls: BrokerConfig, authority: CertificateAuthority
+) -> Iterator[bradbury.LocalCluster]:
     """One that asks clients for a certificate."""
     config = tls(
         ssl_client_auth="required",

@@ -1,4 +1,8 @@
-"""A listener that speaks TLS, asked by clients of others and by peers that mean no good."""
+"""A listener that speaks TLS, asked by clients of others and by peers that mean no good.
+
+Once as where no kernel has TLS, and once as where it has: OpenSSL works on the socket then, and the
+kernel encrypts if this machine's really can.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import socket
 import ssl
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
+from bradbury.actors.network import kernel_tls
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.tests.support.certificates import CertificateAuthority
 
@@ -25,6 +30,14 @@ PATIENCE = 60
 BrokerConfig = Callable[..., dict[str, str]]
 # ApiVersions 0, correlation id 7, no client id.
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+@pytest.fixture(scope="module", params=["without the kernel", "with the kernel"])
+def is_in_kernel(request: pytest.FixtureRequest) -> Iterator[bool]:
+    with pytest.MonkeyPatch.context() as patch:
+        is_in_kernel = request.param == "with the kernel"
+        patch.setattr(kernel_tls, "is_available", lambda: is_in_kernel)
+        yield is_in_kernel
 
 
 def settings(cluster: Any, authority: CertificateAuthority) -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""TLS in the kernel (Linux' CONFIG_TLS, OpenSSL's KTLS), for sockets of a listener.
+
+OpenSSL shakes hands on the socket itself and hands the keys of each direction to the kernel, where
+both know the cipher. What is written then is encrypted behind the socket, so that files go out by
+sendfile as on a plain connection, and what is read is decrypted there, many records at a time.
+OpenSSL 3.0 hands over the keys of reading for TLS 1.2 only, from 3.2 on for TLS 1.3, too; until
+then it reads, record by record. See `SSL_OP_ENABLE_KTLS` in OpenSSL's SSL_CTX_set_options.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+
+from .tls_socket import MAX_ENCRYPTED, subject_of
+
+OP_ENABLE_KTLS = 1 << 3
+"""Python 3.12 has it as `ssl.OP_ENABLE_KTLS`."""
+# linux/tcp.h, linux/tls.h
+_TCP_ULP = 31
+_SOL_TLS = 282
+_TLS_TX = 1
+_TLS_RX = 2
+_CRYPTO_INFO_BYTES = 56
+
+
+def is_available() -> bool:
+    """Whether this kernel has TLS, and this OpenSSL can know of it."""
+    if ssl.OPENSSL_VERSION_INFO < (3, 0):
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as unconnected:
+        try:
+            unconnected.setsockopt(socket.IPPROTO_TCP, _TCP_ULP, b"tls")
+        except OSError as error:
+            return error.errno == errno.ENOTCONN  # it is known, but for connections
+    return True
+
+
+class KernelTlsSocket:
+    """Takes over `sock`; the server's side. Raises BlockingIOError as a plain socket does.
+
+    Where the kernel has not been given the keys, OpenSSL encrypts and decrypts; then what it could
+    not send has to be given to it again, as whoever writes to a socket does in any case.
+
+    sends_files: the kernel encrypts, so that sendfile works. Known after the handshake.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sends_files = False
+        self._decrypts = False
+        self._awaits_room = False
+        self._tls = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    @property
+    def has_received(self) -> bool:
+        """Something may be read without the socket becoming readable."""
+        return not self._decrypts and self._tls.pending() > 0
+
+    @property
+    def has_unsent(self) -> bool:
+        """Of the handshake."""
+        return self._awaits_room
+
+    @property
+    def subject(self) -> str | None:
+        """The subject of the peer's certificate; None: it has shown none."""
+        return subject_of(self._tls.getpeercert())
+
+    def fileno(self) -> int:
+        return self._tls.fileno()
+
+    def close(self) -> None:
+        self._tls.close()
+
+    def shake_hands(self) -> bool:
+        """One step. True: the connection is secured; False: it has to become readable (or
+        writable, see `has_unsent`).
+
+        Raises:
+            ssl.SSLError: the peer does not speak TLS, or not one that we accept.
+            ConnectionResetError: the peer has left.
+        """
+        self._awaits_room = False
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLWantWriteError:
+            self._awaits_room = True
+            return False
+        except ssl.SSLEOFError:
+            raise ConnectionResetError("the peer has left") from None
+        except ssl.SSLError:
+            # A socket that is closed unread is reset, and the peer would not see OpenSSL's alert.
+            with suppress(OSError):
+                socket.socket.recv(self._tls, MAX_ENCRYPTED)
+            raise
+        self.sends_files = self._has_keys(_TLS_TX)
+        # What OpenSSL has decrypted before the kernel did is read from OpenSSL.
+        self._decrypts = self._has_keys(_TLS_RX) and not self._tls.pending()
+        return True
+
+    def flush(self) -> None:
+        """Raises BlockingIOError while the handshake has more to say than the socket takes."""
+        if self._awaits_room:
+            raise BlockingIOError
+
+    def recv_into(self, view: memoryview) -> int:
+        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection."""
+        if self._decrypts:
+            try:
+                return socket.socket.recv_into(self._tls, view)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                # Next is a record that is no data, which OpenSSL understands.
+        filled = 0
+        try:
+            while filled < len(view):
+                count = self._tls.recv_into(view[filled:])
+                if not count:
+                    break
+                filled += count
+        except ssl.SSLWantReadError:
+            if not filled:
+                raise BlockingIOError from None
+        return filled
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        if self.sends_files:
+            return socket.socket.send(self._tls, data)
+        try:
+            return self._tls.send(memoryview(data)[:MAX_ENCRYPTED])
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
+
+    def sendmsg(
+        self,
+        buffers: Iterable[bytes | bytearray | memoryview],
+        ancillary: tuple[()] = (),
+        flags: int = 0,
+    ) -> int:
+        """Small buffers go into one TLS record: each has its own cost."""
+        if self.sends_files:
+            return socket.socket.sendmsg(self._tls, buffers, ancillary, flags)
+        joined = bytearray()
+        for buffer in buffers:
+            joined += memoryview(buffer)[: MAX_ENCRYPTED - len(joined)]
+        return self.send(joined)
+
+    def _has_keys(self, direction: int) -> bool:
+        """Whether the kernel has been given them."""
+        try:
+            self._tls.getsockopt(_SOL_TLS, direction, _CRYPTO_INFO_BYTES)
+        except OSError:
+            return False
+        return True
