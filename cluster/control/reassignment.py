@@ -150,16 +150,16 @@ class ListPartitionReassignments(ControllerRequest[tuple[OngoingReassignment, ..
 
 def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
     """With the replicas `wanted` on their way, and those that are not to go."""
-    if wanted == partition.replicas and not partition.is_reassigned:
-        return partition
     removing = tuple(node for node in partition.replicas if node not in wanted)
     settled = {*partition.replicas} - {*partition.adding}
-    return replace(
+    changed = replace(
         partition,
         replicas=wanted + removing,
         adding=tuple(node for node in wanted if node not in settled),
         removing=removing,
     )
+    # Asked for once more it is under way already; another epoch would refuse the leader's changes.
+    return partition if changed == partition else changed
 
 
 def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:

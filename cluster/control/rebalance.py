@@ -140,6 +140,9 @@ class _Share:
     nodes: Sequence[NodeImage]
     placed: list[_Placed] = field(default_factory=list)
     load: Counter[int] = field(default_factory=Counter)
+    """Replicas of each node, as they will be when what is under way has come to its end."""
+    first: Counter[int] = field(default_factory=Counter)
+    """Partitions whose first replica it is, then."""
 
     def __post_init__(self) -> None:
         self.load.update({node.node_id: 0 for node in self.nodes})
@@ -147,7 +150,10 @@ class _Share:
             if role_for(name) != self.role:
                 continue
             for index, partition in enumerate(topic.partitions):
-                self.load.update(partition.replicas)
+                self.load.update(
+                    node for node in partition.replicas if node not in partition.removing
+                )
+                self.first[partition.replicas[0]] += partition.is_reassigned
                 if not partition.is_reassigned:
                     self.placed.append(
                         _Placed(name, index, partition.replicas, list(partition.replicas))
@@ -185,7 +191,7 @@ class _Share:
                         progress = True
 
     def level_leaders(self) -> None:
-        first = Counter(each.replicas[0] for each in self.placed)
+        first = self.first + Counter(each.replicas[0] for each in self.placed)
         progress = True
         while progress:
             progress = False

@@ -50,9 +50,11 @@ OF_THE_QUORUM = 75
 OF_COORDINATORS = 60
 OF_RECOVERY = 40
 OF_LOGS = 150
+OF_CONTROL = 100
 EVENTS = 800
 STEPS = 1_000
 ROUNDS = 8
+REQUESTS = 150
 JOBS = 2
 
 
@@ -66,6 +68,7 @@ def execute(number: int, seeds: range, folder: str) -> None:
         config_file=False,
     )
     measured.start()
+    from bradbury.tests.simulation.control.control_world import ControlWorld
     from bradbury.tests.simulation.coordinator_world import CoordinatorWorld
     from bradbury.tests.simulation.logs.log_world import LogWorld
     from bradbury.tests.simulation.quorum_world import QuorumWorld
@@ -86,6 +89,8 @@ def execute(number: int, seeds: range, folder: str) -> None:
     for seed in range(number, OF_LOGS, JOBS):
         for compacts in (False, True):
             LogWorld(seed, compacts=compacts).run(ROUNDS)
+    for seed in range(number, OF_CONTROL, JOBS):
+        ControlWorld(seed).run(REQUESTS)
     measured.stop()
     measured.save()
 

@@ -107,6 +107,14 @@ def test_a_move_is_complete_when_the_new_one_is_in_sync(image: MetadataImage) ->
     assert done.leader_epoch == began.leader_epoch + 1, "the one that is gone may not know it"
 
 
+def test_asked_for_once_more_it_changes_nothing(image: MetadataImage) -> None:
+    """Another partition epoch would refuse what the leader is asking for."""
+    image, _ = reassigned(image, (3, 1))
+    again, error = reassigned(image, (3, 1))
+    assert error == ErrorCode.NONE
+    assert partition_of(again) is partition_of(image)
+
+
 def test_when_the_leader_goes_another_one_leads(image: MetadataImage) -> None:
     image, _ = reassigned(image, (3, 4))
     image = with_isr(image, 1, 2, 3)

@@ -52,6 +52,15 @@ def test_a_new_node_gets_its_share_and_nothing_else_moves() -> None:
     assert plan(after) == []
 
 
+def test_while_replicas_move_nothing_else_has_to() -> None:
+    """Where a replica is to go it does not count, and where it comes it does, as first, too."""
+    image = with_topic(cluster("a1", "b1"), [(1, 2), (2, 1)] * 3)
+    image = applied(image, controller_state.register_node(image, registration("c1"))[1])
+    records, moves = decide(image, Rebalance())
+    assert len(moves) == 4
+    assert plan(applied(image, records)) == []
+
+
 def test_what_is_even_stays() -> None:
     assert plan(with_topic(cluster("a1", "b1", "c1"), [(1, 2), (2, 3), (3, 1)])) == []
 

@@ -45,6 +45,7 @@ from .log_model import (
     StoredBatch,
 )
 from .log_reading import LogReading
+from .log_refusals import LogRefusals
 from .log_upkeep import LogUpkeep
 from .log_writing import LogWriting
 
@@ -96,6 +97,7 @@ class LogWorld:
         self.unread = 0
         self.deaths = self.damaged = self.healed = self.cut = 0
         self.reading, self.writing = LogReading(self), LogWriting(self)
+        self.refusals = LogRefusals(self, seed)
         self.upkeep, self.checks = LogUpkeep(self), LogChecks(self)
         self.directory: LogDirectory = self._open()
         self.log: PartitionLog = self.directory.create_log(
@@ -109,6 +111,7 @@ class LogWorld:
             if not self.compacts and self.random.random() < 0.4:
                 self._damage()
             self._start()
+        self.refusals.offer()
 
     # --- a life ----------------------------------------------------------------------------------
 
