@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from bradbury.cluster.control.access.acl_control import CreateAcls, DeleteAcls
@@ -33,6 +32,7 @@ from bradbury.cluster.metadata.metadata_records import (
     encode_metadata_record,
 )
 from bradbury.cluster.quorum.metadata_snapshot import decode_snapshot, encode_snapshot
+from bradbury.controller.controller_calls import Change, as_repeated
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError
 
@@ -136,7 +136,8 @@ def check_repeat(request: ControllerRequest[Any], image: MetadataImage, rules: C
     if not isinstance(request, REPEATABLE):
         return
     try:
-        records, answer = replace(request, is_repeated=True).decide(image, rules)
+        repeated = as_repeated(Change(request, timeout_ms=1_000)).request  # type: ignore[attr-defined]
+        records, answer = repeated.decide(image, rules)
     except KafkaError:
         return
     assert not records, (request, answer, records)

@@ -108,7 +108,13 @@ ENTITIES = (
     (("user", ""),),
     (),
 )
-QUOTAS = ("producer_byte_rate", "request_percentage", "connection_creation_rate", "no_such_rate")
+QUOTAS = (
+    "producer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+    "no_such_rate",
+)
 
 
 class RequestMaker:

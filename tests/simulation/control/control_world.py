@@ -26,6 +26,7 @@ from bradbury.cluster.control.controller_state import (
     fence_node,
     register_node,
 )
+from bradbury.cluster.control.metered_request import MeteredRequest
 from bradbury.cluster.control.partition_control import (
     SettleLeaders,
     may_be_unclean,
@@ -34,6 +35,9 @@ from bradbury.cluster.control.partition_control import (
 from bradbury.cluster.control.rebalance import Rebalance
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from bradbury.cluster.metadata.metadata_records import ClusterRecord, EpochRecord, MetadataRecord
+from bradbury.controller.controller_calls import MeteredChange
+from bradbury.controller.controller_effects import Instant
+from bradbury.controller.metered_changes import MeteredChanges
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError
 
@@ -65,6 +69,7 @@ class ControlWorld:
             }
         ).broker
         self._automatic = AutomaticRebalance(config)
+        self._metered = MeteredChanges(config)
         self._sessions = Sessions(SESSION_MS)
         self._requests = RequestMaker(self)
         self._lost: set[str] = set()
@@ -96,18 +101,39 @@ class ControlWorld:
     def ask(self, request: ControllerRequest[Any]) -> Any:
         """The answer, or the error; carried out."""
         kind, before = type(request).__name__, self.image
+        is_metered = isinstance(request, MeteredRequest) and self.random.random() < 0.3
         try:
-            records, answer = request.decide(before, self._rules)
+            if is_metered:
+                records, answer = self._decide_metered(request)
+            else:
+                records, answer = request.decide(before, self._rules)
+                again = request.decide(before, self._rules)
+                assert again == (records, answer), "it depends on more than the image"
         except KafkaError as error:
             self.refused[type(error).__name__] += 1
             return error
-        assert request.decide(before, self._rules) == (records, answer), "it depends on more"
         assert self.image is before
         self.done[kind] += bool(records)
         self.refused.update(check_answer(answer, records))
         self._apply(records, joins=isinstance(request, AlterPartition))
-        check_repeat(request, self.image, self._rules)
+        if not is_metered:  # what was throttled may be carried out the next time
+            check_repeat(request, self.image, self._rules)
         return answer
+
+    def _decide_metered(self, request: Any) -> tuple[Sequence[MetadataRecord], Any]:
+        """For a client, who may have a quota of partitions that come and go."""
+        call: MeteredChange[Any] = MeteredChange(
+            request=request,
+            timeout_ms=1_000,
+            user=self.random.choice(["User:alice", "User:bob"]),
+            client_id=self.random.choice(["loader", "other"]),
+            is_strict=self.random.random() < 0.7,
+        )
+        now = Instant(self.now_ms, self.now_ms)
+        records, finish = self._metered.decide(call, self.image, self._rules, now)
+        answer = finish(now)
+        assert answer.throttle_ms >= 0
+        return records, answer.answer
 
     def _apply(self, records: Sequence[MetadataRecord], *, joins: bool = False) -> None:
         before = self.image
@@ -146,7 +172,7 @@ class ControlWorld:
         registration = NodeRegistration(
             directory_id=directory,
             incarnation=self.new_name("incarnation"),
-            roles=self.random.choice([("broker", "partition", "group"), ("broker", "partition")]),
+            roles=("broker", "partition", *(["group"] if name < "n4" else [])),
             host="localhost",
             port=9092,
             rack=f"rack{int(name[1:]) % self._racks}" if self._racks else None,
