@@ -3,8 +3,11 @@
 OpenSSL shakes hands on the socket itself and hands the keys of each direction to the kernel, where
 both know the cipher. What is written then is encrypted behind the socket, so that files go out by
 sendfile as on a plain connection, and what is read is decrypted there, many records at a time.
-OpenSSL 3.0 hands over the keys of reading for TLS 1.2 only, from 3.2 on for TLS 1.3, too; until
-then it reads, record by record. See `SSL_OP_ENABLE_KTLS` in OpenSSL's SSL_CTX_set_options.
+See `SSL_OP_ENABLE_KTLS` in OpenSSL's SSL_CTX_set_options.
+
+Only with both: while OpenSSL reads from a socket it goes on for as long as TLS's own messages come
+(key updates, one after the other), and a peer could keep it from ever coming back. OpenSSL hands
+over the keys of reading with TLS 1.3 from 3.2 on. The kernel does not change keys: it ends then.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ _SOL_TLS = 282
 _TLS_TX = 1
 _TLS_RX = 2
 _CRYPTO_INFO_BYTES = 56
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""With TLS 1.2; what the kernel knows (and RFC 9325 leaves). Those of TLS 1.3 it knows all."""
 
 
 def is_available() -> bool:
-    """Whether this kernel has TLS, and this OpenSSL can know of it."""
-    if ssl.OPENSSL_VERSION_INFO < (3, 0):
+    """Whether this kernel has TLS, and this OpenSSL leaves both directions to it."""
+    if ssl.OPENSSL_VERSION_INFO < (3, 2):
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as unconnected:
         try:
@@ -47,6 +52,9 @@ class KernelTlsSocket:
 
     sends_files: the kernel encrypts, so that sendfile works. Known after the handshake.
     """
+
+    must_decrypt = True
+    """Whether a connection that the kernel does not decrypt is refused; see the module."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self.sends_files = False
@@ -101,6 +109,8 @@ class KernelTlsSocket:
         self.sends_files = self._has_keys(_TLS_TX)
         # What OpenSSL has decrypted before the kernel did is read from OpenSSL.
         self._decrypts = self._has_keys(_TLS_RX) and not self._tls.pending()
+        if self.must_decrypt and not self._decrypts:
+            raise ssl.SSLError(f"the kernel's TLS does not decrypt {self._tls.cipher()}")
         return True
 
     def flush(self) -> None:

@@ -37,6 +37,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     if kernel_tls.is_available():
         context.options |= kernel_tls.OP_ENABLE_KTLS
+        context.set_ciphers(kernel_tls.CIPHERS)
     _load_key(context, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     _load_trusted(context, settings)

@@ -74,7 +74,9 @@ VERSIONS = {"TLS 1.2": ssl.TLSVersion.TLSv1_2, "TLS 1.3": ssl.TLSVersion.TLSv1_3
 
 
 @pytest.fixture(params=["apart", "on the socket"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Without the kernel's TLS OpenSSL decrypts on the socket, which no listener would do."""
+    monkeypatch.setattr(KernelTlsSocket, "must_decrypt", is_available())
     return str(request.param)
 
 
@@ -258,6 +260,25 @@ def test_answers_and_files_arrive_whole_though_the_peer_is_slow(
 
 def test_the_kernel_encrypts_where_it_can(kind: str, pair: tuple[Served, Peer]) -> None:
     assert pair[0].sends_files == (kind == "on the socket" and is_available())
+
+
+@pytest.mark.skipif(is_available(), reason="this machine's kernel decrypts")
+def test_a_connection_that_the_kernel_does_not_decrypt_is_refused(tmp_path: Path) -> None:
+    """Or one that sends nothing but key updates would hold up all others."""
+    authority = CertificateAuthority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.sign("broker"))
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    served, peer = KernelTlsSocket(here, context), Peer(authority, there)
+    assert not peer.shake_hands()
+    assert not served.shake_hands()
+    peer.hear()
+    assert peer.shake_hands()
+    with pytest.raises(ssl.SSLError, match="does not decrypt"):
+        served.shake_hands()
+    served.close()
+    there.close()
 
 
 def test_a_peer_that_says_that_it_ends_is_an_empty_read(pair: tuple[Served, Peer]) -> None:

@@ -36,6 +36,7 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 def is_in_kernel(request: pytest.FixtureRequest) -> Iterator[bool]:
     with pytest.MonkeyPatch.context() as patch:
         is_in_kernel = request.param == "with the kernel"
+        patch.setattr(kernel_tls.KernelTlsSocket, "must_decrypt", kernel_tls.is_available())
         patch.setattr(kernel_tls, "is_available", lambda: is_in_kernel)
         yield is_in_kernel
 
