@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import TopicAlreadyExists, error_for
+from ...protocol.errors import (
+    ClusterAuthorizationFailed,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from ...protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -71,6 +77,32 @@ def create_topics(
             raise TopicAlreadyExists(f"topic {result.name!r} already exists; {EXISTS_REMEDY}")
         if result.error_code:
             raise error_for(result.error_code, _text(result.name, result.error_message))
+
+
+def ensure_topic(client: ClusterClient, topic: NewTopic, *, timeout_ms: int) -> Steps[None]:
+    """Create `topic` unless it is there.
+
+    Whether it is there is asked once: to wait for a topic that nobody has created yet would cost
+    its first user those seconds (UNKNOWN_TOPIC_GRACE_MS). A broker that does not know it yet is
+    answered by the controller, which knows.
+
+    Raises:
+        KafkaError: it is not there and cannot be created, or may not be described.
+    """
+    try:
+        yield from client.topic(topic.name, grace_ms=0)
+        return
+    except UnknownTopicOrPartition:
+        pass
+    try:
+        yield from create_topics(client, [topic], timeout_ms=timeout_ms)
+    except TopicAlreadyExists:
+        pass
+    except (TopicAuthorizationFailed, ClusterAuthorizationFailed) as refused:
+        try:
+            yield from client.topic(topic.name)  # somebody else may have just created it
+        except UnknownTopicOrPartition:
+            raise refused from None
 
 
 def delete_topics(client: ClusterClient, names: Sequence[str], *, timeout_ms: int) -> Steps[None]:

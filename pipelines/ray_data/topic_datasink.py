@@ -27,15 +27,12 @@ from ray.data.datasource import Datasink, WriteResult
 
 from ...clients.admin.group_admin import delete_groups
 from ...clients.admin.group_offsets_admin import group_offsets
-from ...clients.admin.topics_admin import NewTopic, create_topics
+from ...clients.admin.topics_admin import NewTopic, ensure_topic
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import ClientSecurity, as_given
 from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
 from ...protocol.errors import (
-    ClusterAuthorizationFailed,
     KafkaError,
-    TopicAlreadyExists,
-    TopicAuthorizationFailed,
 )
 from ..ranges.fetch_options import FetchOptions
 from ..ranges.reading_client import load_kernels, reading_client
@@ -200,12 +197,6 @@ def _pieces(table: pa.Table, most_bytes: int) -> Iterator[bytes]:
 
 
 def _make_marker_topic(write: TopicWrite) -> None:
-    """Asks for it at once: clients look for a topic that is not there for some seconds."""
     client = reading_client(write.bootstrap, write.fetch)
-    wanted = [NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})]
-    try:
-        client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
-    except TopicAlreadyExists:
-        pass
-    except (TopicAuthorizationFailed, ClusterAuthorizationFailed):  # it may be there all the same
-        client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
+    wanted = NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})
+    client.run(ensure_topic(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)

@@ -34,7 +34,7 @@ from ....clients.admin.group_offsets_admin import (
     alter_group_offsets,
     group_offsets,
 )
-from ....clients.admin.topics_admin import NewTopic, create_topics
+from ....clients.admin.topics_admin import NewTopic, ensure_topic
 from ....clients.producer.producer import Producer
 from ....clients.wire.cluster_client import ClusterClient
 from ....clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
@@ -42,9 +42,7 @@ from ....protocol.errors import (
     ConnectionFailed,
     InvalidTransactionTimeout,
     KafkaError,
-    TopicAlreadyExists,
     TransactionalIdAuthorizationFailed,
-    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from ....protocol.topic_partition import TopicPartition as Key
@@ -89,20 +87,14 @@ class Written(WriterCommitMessage):
 def make_marker_topic(options: WriteOptions) -> None:
     """Have the topic that markers are offsets of. Asked once a process."""
     client = reading_client(options.bootstrap, options.fetch)
+    wanted = NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})
     try:
-        client.run(client.topic(MARKERS.topic), TIMEOUT_MS)
-    except UnknownTopicOrPartition:
-        configs = {"cleanup.policy": "compact"}
-        try:
-            wanted = [NewTopic(MARKERS.topic, 1, configs=configs)]
-            client.run(create_topics(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
-        except TopicAlreadyExists:
-            pass
-        except KafkaError as error:
-            raise ExactlyOnceUnavailable(
-                f"the topic {MARKERS.topic} is not there and cannot be made ({error}); it has one "
-                "partition and no records"
-            ) from error
+        client.run(ensure_topic(client, wanted, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
+    except KafkaError as error:
+        raise ExactlyOnceUnavailable(
+            f"exactly once needs topic {MARKERS.topic}, which cannot be created ({error}); it has "
+            "one partition and no records"
+        ) from error
 
 
 def write_exactly_once(

@@ -7,6 +7,9 @@ import pytest
 
 import bradbury
 from bradbury.clients.admin.admin import NewTopic as TopicToCreate
+from bradbury.clients.admin.topics_admin import ensure_topic
+from bradbury.clients.wire.cluster_client import ClientConfig, ClusterClient
+from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     BrokerNotAvailable,
     ConnectionFailed,
@@ -21,7 +24,11 @@ from bradbury.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from bradbury.protocol.messages.api_versions import ApiVersionsRequest
-from bradbury.protocol.messages.create_topics import CreateTopicsRequest
+from bradbury.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from bradbury.protocol.messages.metadata import MetadataRequest
 from bradbury.tests.support.wire.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 
@@ -188,6 +195,32 @@ def test_offsets_at_the_ends_and_at_a_time(
         admin.list_offsets([(topic, 2)])
     with pytest.raises(ValueError, match="earliest"):
         admin.list_offsets([(topic, 0)], "first")
+
+
+def test_a_topic_that_is_ensured_is_asked_for_once(bootstrap: str, admin: bradbury.Admin) -> None:
+    """Who waits before it asks again waits longer than this test."""
+    wanted = TopicToCreate("ensured", 2, configs={"cleanup.policy": "compact"})
+    for _ in range(2):
+        client = ClusterClient(bootstrap, config=ClientConfig(retry_backoff_ms=600_000))
+        try:
+            client.run(ensure_topic(client, wanted, timeout_ms=30_000), 60_000)
+        finally:
+            client.close()
+    assert len(admin.describe_topics(["ensured"])[0].partitions) == 2
+    admin.delete_topic("ensured")
+
+
+def test_a_topic_is_ensured_where_others_have_just_created_it(bootstrap: str) -> None:
+    """The broker that is asked does not know it yet; the controller does."""
+    with ScriptedBroker({}, [ApiVersionsRequest, MetadataRequest, CreateTopicsRequest]) as broker:
+        exists = CreatableTopicResult(name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        broker.on(CreateTopicsRequest, CreateTopicsResponse(topics=[exists]))
+        client = ClusterClient(broker.address)
+        try:
+            client.run(ensure_topic(client, TopicToCreate("t"), timeout_ms=30_000), 60_000)
+        finally:
+            client.close()
+        assert len(broker.wait_for(CreateTopicsRequest)) == 1
 
 
 def test_a_change_whose_answer_is_lost_is_not_made_again() -> None:
