@@ -76,5 +76,19 @@ def on_out_of_range(
     return None
 
 
+def on_first_batch(
+    log: ReplicaLog, first_offset: int, leader_start: int
+) -> TruncateFullyAndStartAt | None:
+    """The leader's log starts within a batch, and ours ends there without having all of it.
+
+    What we have is all deleted there, and an empty log takes that batch as a whole. None: it is not
+    so; append.
+    """
+    end = log.log_end_offset
+    if first_offset < end <= leader_start and log.log_start_offset < end:
+        return TruncateFullyAndStartAt(end)
+    return None
+
+
 def next_high_watermark(log: ReplicaLog, leader_high_watermark: int) -> int:
     return min(leader_high_watermark, log.log_end_offset)

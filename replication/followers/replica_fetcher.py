@@ -28,6 +28,7 @@ from ...cluster.partition.follower_state import (
     Truncate,
     TruncateFullyAndStartAt,
     on_diverging,
+    on_first_batch,
     on_out_of_range,
 )
 from ...protocol.error_code import ErrorCode
@@ -48,6 +49,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ...protocol.records.record_batch import LOG_OVERHEAD, read_size
 from ...protocol.topic_partition import TopicIdPartition
 from ...storage.log.log_compaction import UnnotedGap
 from ..effects import DeadlineMoved, SendFetch, SendListOffsets, SuspectNode, WorkingStep
@@ -434,6 +436,12 @@ class ReplicaFetcher:
             self._truncate(followed, step)
             return
         if data.records:
+            is_cut = len(data.records) < LOG_OVERHEAD  # by the size of the answer
+            first_offset = log.log_end_offset if is_cut else read_size(data.records)[0]
+            unaligned = on_first_batch(log, first_offset, data.log_start_offset)
+            if unaligned is not None:
+                self._truncate(followed, unaligned)
+                return
             if log.epochs.latest_epoch < followed.leader_epoch:
                 epochs = log.epochs.new_epochs(data.records, up_to=followed.leader_epoch)
                 if epochs:

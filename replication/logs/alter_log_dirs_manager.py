@@ -371,12 +371,16 @@ class AlterLogDirsManager:
             self._on_storage_failure()
 
     def _remove_copy(self, move: Move) -> Sequel:
-        log = move.replica.log
-        if log.topic_id is not None and self._replicas.get(move.key) is move.replica:
-            self._directories.placements.assign(
-                (log.topic_id, move.key[1]), self._directories.of(log)
-            )
-            yield from self._write_note()
+        log, placements = move.replica.log, self._directories.placements
+        if log.topic_id is not None:
+            # Also where the log's directory has just failed: the next start without it would make
+            # an empty one in the directory that the note names. One that was deleted has no place.
+            replica_id = (log.topic_id, move.key[1])
+            is_offline = move.key not in self._replicas
+            is_noted = placements.directory_id_of(replica_id) is not None
+            if self._replicas.get(move.key) is move.replica or (is_offline and is_noted):
+                placements.assign(replica_id, self._directories.of(log))
+                yield from self._write_note()
         if move.directory.future_logs.get(move.key) is not move.future:
             return
         if move.directory.health.is_online:

@@ -167,6 +167,8 @@ class LogManager:
                 ]
                 if reasons:
                     opened.offline[each.key] = reasons[0]
+                elif _awaits_its_log(directories, each):
+                    opened.offline[each.key] = _directory_missing(each.key)
                 else:
                     missing.append(each)
                 continue
@@ -188,9 +190,7 @@ class LogManager:
         for each in missing:
             directory = places.get(each.replica_id)
             if directory is None:
-                opened.offline[each.key] = (
-                    f"the log directory that holds {each.key[0]}-{each.key[1]} is offline"
-                )
+                opened.offline[each.key] = _directory_missing(each.key)
             else:
                 jobs.setdefault(directory, []).append(each)
         yield from self._forget_names(jobs, opened)
@@ -307,3 +307,20 @@ class LogManager:
             return
         if suffix == DELETE_SUFFIX:
             directory.deletions.schedule(work.target, wall_ms + log.config.file_delete_delay_ms)
+
+
+def _directory_missing(key: TopicPartition) -> str:
+    return f"the log directory that holds {key[0]}-{key[1]} is offline"
+
+
+def _awaits_its_log(directories: LogDirectories, assigned: AssignedPartition) -> bool:
+    """Whether only the copy of a move is here, and a directory is missing.
+
+    A move has its place noted before it switches, so by the note the partition may be where only
+    that copy is. Its log is in the directory that is missing then.
+    """
+    return directories.offline_count > 0 and any(
+        (future := each.future_logs.get(assigned.key)) is not None
+        and future.topic_id == assigned.topic.topic_id
+        for each in directories.online
+    )

@@ -220,6 +220,8 @@ class SegmentPatch:
         path = damaged.files.path
         try:
             log.epochs.insert(self._epochs)  # what was sent is committed, whatever becomes of this
+            # The first batch may begin below the log's start, or that has moved meanwhile.
+            log.epochs.truncate_from_start(log.log_start_offset)
             local.segments.swap_in(
                 (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
             )

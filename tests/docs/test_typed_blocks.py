@@ -37,7 +37,8 @@ def refused_lines(source: str) -> list[str]:
 
 
 def test_a_statement_right_behind_an_indented_one_is_seen() -> None:
-    assert refused_lines("with x:\n    y\nz\n") == ["z: invalid syntax"]
+    [refused] = refused_lines("with x:\n    y\nz\n")
+    assert refused.startswith("z: ")  # the message is another one in some versions of Python
     assert refused_lines("with x:\n    y\n\nz\n") == []
     assert refused_lines("class A:\n    b = 1\n\n    c = 2\n") == []
 

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from bradbury.cluster.metadata.metadata_image import PartitionImage, TopicImage
 from bradbury.protocol.errors import KafkaError
 from bradbury.replication.effects import GiveWay, RunWork, WakeAt
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.logs.log_manager import AssignedPartition, LogManager, OpenedLogs
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import Procedure, Sequel
 from bradbury.steps.replies import Refuse, ended
@@ -41,9 +43,10 @@ class MovingNode:
         self.replica = Replica("t", 0, self.old, self)
         self.waits_ms = 0
         self.ids = (UUID(int=number) for number in range(1, 99))
+        self.replicas = {KEY: self.replica}
         self.moves = AlterLogDirsManager(
             self.directories,
-            {KEY: self.replica},
+            self.replicas,
             self.effects,
             throttle=SimpleNamespace(
                 wait_to_move_ms=lambda: self.waits_ms, on_moved=lambda size: None
@@ -100,6 +103,45 @@ class MovingNode:
             elif isinstance(effect, Refuse):
                 raise effect.error
         return False
+
+    def work_unheard(self) -> RunWork:
+        """The first of what the disk is to do; nobody is told yet that it is done."""
+        effect: RunWork = self.effects.pop(0)
+        effect.work.run()
+        return effect
+
+    def placed_at_a_start_without(self, path: str) -> dict[str, str]:
+        """Where logs are made at a start, by what is assigned: (partition, directory)."""
+        self.disk.locks.clear()
+
+        def fail(operation: str, at: str) -> None:
+            if at.startswith(path):
+                raise OSError(5, "Input/output error")
+
+        self.disk.before = fail
+        again = LogDirectories.open(self.disk, ["/a", "/b"], directory_ids=["a", "b"])
+        again.load_logs(lambda topic: LogConfig(), now_ms=0)
+        assert again.claim(KEY, TOPIC_ID) is None
+        state = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=1, partition_epoch=0)
+        topic = TopicImage(TOPIC_ID, "t", (state,))
+        logs = LogManager(
+            again,
+            config_of=lambda topic: LogConfig(),
+            new_id=lambda: next(self.ids),
+            on_storage_failure=self.on_storage_failure,
+        )
+        opened: list[OpenedLogs] = []
+
+        def opening() -> Sequel:
+            assigned = AssignedPartition(topic, 0, state, True)
+            opened.append((yield from logs.open_logs([assigned], 0)))
+
+        self.run(opening())
+        self.work()
+        self.disk.before = lambda operation, at: None
+        [found] = opened
+        assert list(found.offline) == ([] if found.logs else [KEY])
+        return {each.key[0]: again.of(log).path for each, log in found.logs}
 
     def held(self) -> list[list[tuple[str, int]]]:
         return [list(each.logs) for each in self.directories.all]
@@ -271,3 +313,31 @@ def test_a_start_keeps_what_was_written_since_a_truncation_though_the_copy_is_lo
     log = again.claim(KEY, TOPIC_ID)
     assert log is not None
     assert read_all(log) == expected
+
+
+def test_the_note_is_true_when_the_directory_of_the_log_fails_during_the_move() -> None:
+    """By a note of the other one the next start would make an empty log there."""
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="NoteWork")
+    noted = node.work_unheard()
+    node.old.health.fail("reading", OSError(5, "Input/output error"))
+    del node.replicas[KEY]  # as the replica manager does
+    noted.step.on_work_done(noted.work, None, 0)
+    node.work()
+    assert node.placed_at_a_start_without("/a") == {}
+
+
+def test_a_copy_is_not_taken_for_the_log_when_the_directory_of_that_is_missing() -> None:
+    """The process dies with the note written, before the copy has taken over."""
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="NoteWork")
+    node.work_unheard()
+    assert node.placed_at_a_start_without("/a") == {}
+    node.disk.locks.clear()
+    whole = LogDirectories.open(node.disk, ["/a", "/b"], directory_ids=["a", "b"])
+    whole.load_logs(lambda topic: LogConfig(), now_ms=0)
+    assert whole.claim(KEY, TOPIC_ID) is not None

@@ -9,6 +9,8 @@ from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.partition.follower_state import TruncateFullyAndStartAt
 from bradbury.protocol.errors import ConnectionFailed, KafkaStorageError
 from bradbury.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from bradbury.protocol.records.record_batch import stamp
+from bradbury.protocol.records.records import encode_records
 from bradbury.replication.effects import Effects, RunWork, SendFetch, SuspectNode
 from bradbury.replication.followers.replica_fetcher import (
     FIRST_BACKOFF_MS,
@@ -210,6 +212,41 @@ def test_a_log_that_begins_anew_where_its_leaders_begins_is_committed_up_to_ther
     assert log.log_end_offset == 1
     node.fetcher._truncate(node.fetcher._partitions[GOOD, 0], TruncateFullyAndStartAt(50))
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
+
+
+def test_a_log_that_ends_within_the_batch_in_which_its_leaders_begins_begins_anew(
+    tmp_path: Path,
+) -> None:
+    """It diverged there: what it has is all deleted, and the batch begins below its end."""
+    node = Node(tmp_path)
+    log = node.logs[GOOD]
+    for _ in range(3):
+        log.append_as_leader(make_batch(), leader_epoch=0, now_ms=0)
+    batch = bytearray(encode_records([(0, None, b"%d" % number, ()) for number in range(4)]))
+    stamp(batch, base_offset=1, leader_epoch=1)  # 1 to 4; below 3 is deleted
+    for asked_at_ms, held in ((0, (3, 3)), (2, (1, 5))):
+        assert node.question(asked_at_ms).get(GOOD) == 3
+        data = PartitionData(
+            partition_index=0, records=bytes(batch), high_watermark=5, log_start_offset=3
+        )
+        answer = FetchableTopicResponse(topic_id=GOOD, partitions=[data])
+        response = FetchResponse(session_id=5, responses=[answer])
+        node.fetcher.on_fetched(response, asked_at_ms + 1, 1_000)
+        node.work(asked_at_ms + 1)
+        assert (log.segments[0].base_offset, log.log_end_offset) == held
+    assert (log.log_start_offset, log.high_watermark) == (3, 5)
+    assert log.epochs.entries[-1][0] == 1
+
+
+def test_an_answer_that_is_cut_within_the_first_batch_is_asked_for_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.question(0) == {GOOD: 0, BAD: 0}
+    for size in (1, 11, 12, 20):
+        data = PartitionData(partition_index=0, records=bytes(make_batch()[:size]))
+        answers = [FetchableTopicResponse(topic_id=each, partitions=[data]) for each in (GOOD, BAD)]
+        node.fetcher.on_fetched(FetchResponse(session_id=5, responses=answers), 1, 1_000)
+        node.work(1)
+        assert node.question(2) == {GOOD: 0, BAD: 0}
 
 
 def test_each_failure_after_another_waits_twice_as_long_up_to_a_bound(tmp_path: Path) -> None:

@@ -198,6 +198,34 @@ def test_what_another_replica_sends_is_checked(tmp_path: Path) -> None:
     assert log.damage.ranges == (gap,)
 
 
+def test_a_healed_epoch_begins_where_the_log_does(tmp_path: Path) -> None:
+    """Records were deleted up to the middle of the batch that was damaged."""
+    for name, deletes in (("healed-0", True), ("other-0", False)):
+        log = open_log(tmp_path / name, config=CONFIG)
+        for _ in range(20):
+            records = [(1000, None, b"%03d" % number * 20, ()) for number in range(2)]
+            log.append_as_leader(bytearray(encode_records(records)), leader_epoch=1, now_ms=1000)
+        content = read_all(log)
+        if deletes:
+            log.high_watermark = log.log_end_offset
+            log.advance_log_start_offset(3)
+            assert log.epochs.entries == [(1, 3)]
+            log.close(clean=True)
+    first = min((tmp_path / "healed-0").glob("*.log"))
+    second = next(at for at, header in walk_batches(bytes(content)) if header.base_offset == 2)
+    data = bytearray(first.read_bytes())
+    data[second + 70] ^= 1
+    first.write_bytes(data)
+    log = opened(tmp_path / "healed-0")
+    log.high_watermark = log.log_end_offset
+    log.advance_log_start_offset(3)
+    log.damage.suspect(log.segments[0], "test")
+    examine(log)
+    heal(log, content)
+    assert not log.damage.ranges
+    assert log.epochs.entries == [(1, 3)]
+
+
 def test_nothing_is_suspect_in_a_sound_log(tmp_path: Path) -> None:
     _, content = stopped(tmp_path)
     log = opened(tmp_path)
