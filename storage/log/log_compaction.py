@@ -152,6 +152,9 @@ class LogCompaction:
         if isinstance(local.health, ClosedLog) or self._has_changed_since(cleaning):
             return CleaningAborted(f"{local.directory} has changed meanwhile")
         if not isinstance(error, OSError):
+            reading = cleaning.reading
+            if reading is not None and not local.segments.holds((reading,)):
+                return CleaningAborted(f"{reading.files.path} was healed meanwhile")
             return UncleanableLog(f"{local.directory} cannot be compacted: {error}")
         failure = refused_or_failed(local.health, f"compacting {local.directory}", error)
         return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))

@@ -46,6 +46,7 @@ NOT_IN_SEEDS = {
     "storage/log/batch_conversion.py": "message formats of before Kafka 0.11",
 }
 """Modules that no seed can execute, as what they are about is not in the simulation: why."""
+OF_DISKS = 300
 OF_THE_QUORUM = 75
 OF_COORDINATORS = 60
 OF_RECOVERY = 40
@@ -74,9 +75,12 @@ def execute(number: int, seeds: range, folder: str) -> None:
     from bradbury.tests.simulation.quorum_world import QuorumWorld
     from bradbury.tests.simulation.recovery_world import RecoveryWorld
     from bradbury.tests.simulation.world.simulated_runs import run_seed
+    from bradbury.tests.simulation.world.simulated_swarm import disk_seed
 
     for seed in seeds:
         run_seed(seed)
+    for seed in range(number, OF_DISKS, JOBS):
+        run_seed(disk_seed(seed))
     for seed in range(number, OF_THE_QUORUM, JOBS):
         for voters in (1, 3, 5):
             QuorumWorld((seed, voters), voters=voters).run(EVENTS)

@@ -1,6 +1,7 @@
 """make simulate SEEDS=20000: many seeds of the simulated cluster, on all cores.
 
     python -m bradbury.tests.simulation.run --seeds 20000 [--first 600] [--jobs 2]
+    python -m bradbury.tests.simulation.run --disks --seeds 2000    seeds that are mostly about disks
     python -m bradbury.tests.simulation.run --seed 17        one seed, with its transcript
     python -m bradbury.tests.simulation.run --faults 400     planted faults: which are found
 
@@ -26,16 +27,18 @@ from rich.table import Table
 
 from bradbury.tests.simulation.planted.planted_faults import FAULTS, planted, swarm_for
 from bradbury.tests.simulation.world.simulated_runs import Outcome, Totals, run_seed
+from bradbury.tests.simulation.world.simulated_swarm import disk_seed
 
 TOTALS = Path(__file__).parents[2] / ".cache" / "simulation.json"
 AT_A_TIME = 8
 SHOWN = 3
 
 
-def run_some(first: int, count: int) -> tuple[list[Outcome], int]:
+def run_some(first: int, count: int, disks: bool) -> tuple[list[Outcome], int]:
     """Outcomes, and how many seeds gave another run the second time."""
     outcomes, mismatches = [], 0
-    for seed in range(first, first + count):
+    for number in range(first, first + count):
+        seed = disk_seed(number) if disks else number
         outcome = run_seed(seed)
         mismatches += run_seed(seed).digest != outcome.digest
         outcomes.append(outcome)
@@ -64,15 +67,15 @@ def progress(console: Console) -> Progress:
     )
 
 
-def run_many(console: Console, first: int, count: int, jobs: int) -> int:
+def run_many(console: Console, first: int, count: int, jobs: int, *, disks: bool) -> int:
     totals, failed = Totals(), []
-    kept = read_totals()
+    kept = Totals() if disks else read_totals()
     started = time.monotonic()
     starts = list(range(first, first + count, AT_A_TIME))
     sizes = [min(AT_A_TIME, first + count - start) for start in starts]
     with progress(console) as shown, ProcessPoolExecutor(jobs) as pool:
         task = shown.add_task("seeds", total=count)
-        for outcomes, mismatches in pool.map(run_some, starts, sizes):
+        for outcomes, mismatches in pool.map(run_some, starts, sizes, repeat(disks)):
             for outcome in outcomes:
                 for each in (totals, kept):
                     each.add(outcome)
@@ -83,7 +86,8 @@ def run_many(console: Console, first: int, count: int, jobs: int) -> int:
             shown.update(
                 task, advance=len(outcomes), description=f"seeds, {len(failed)} violations"
             )
-            write_totals(kept)
+            if not disks:
+                write_totals(kept)
     seconds = time.monotonic() - started
     console.print(table_of(totals, kept, seconds))
     for outcome in failed[:SHOWN]:
@@ -137,7 +141,7 @@ def score(console: Console, most: int, jobs: int) -> int:
     return 0
 
 
-def show(console: Console, seed: int, lines: int) -> int:
+def show(console: Console, seed: object, lines: int) -> int:
     outcome = run_seed(seed, lines=lines)
     for line in outcome.transcript or [f"seed {seed}: nothing wrong", f"{outcome}"]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -148,7 +152,8 @@ def arguments() -> Iterator[tuple[str, dict[str, object]]]:
     yield "--seeds", {"type": int, "default": 1000}
     yield "--first", {"type": int, "default": None, "help": "default: where the last run ended"}
     yield "--jobs", {"type": int, "default": os.cpu_count() or 1}
-    yield "--seed", {"type": int, "default": None, "help": "only this one, with its transcript"}
+    yield "--disks", {"action": "store_true", "help": "seeds of disks; totals are not kept"}
+    yield "--seed", {"default": None, "help": "only this one, with its transcript"}
     yield "--lines", {"type": int, "default": 60, "help": "of a transcript"}
     yield "--faults", {"type": int, "default": None, "help": "most seeds for each planted fault"}
 
@@ -162,11 +167,14 @@ def main() -> int:
     given = parser.parse_args()
     console = Console()
     if given.seed is not None:
-        return show(console, given.seed, given.lines)
+        seed = int(given.seed) if given.seed.isdecimal() else given.seed
+        return show(console, seed, given.lines)
     if given.faults is not None:
         return score(console, given.faults, given.jobs)
-    first = read_totals().seeds if given.first is None else given.first
-    return run_many(console, first, given.seeds, given.jobs)
+    first = given.first
+    if first is None:
+        first = 0 if given.disks else read_totals().seeds
+    return run_many(console, first, given.seeds, given.jobs, disks=given.disks)
 
 
 if __name__ == "__main__":

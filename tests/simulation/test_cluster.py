@@ -1,5 +1,6 @@
 """A replicated cluster under faults: is what was promised kept? 25 seeds, in
-`make test-long` 75 more, in `make test-deep` 500; `make simulate` for more.
+`make test-long` 75 more, in `make test-deep` 500; `make simulate` for more. Of those that are mostly
+about disks 25, 25 and 250; `make simulate ARGS=--disks` for more.
 
 A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
 """
@@ -12,10 +13,12 @@ import pytest
 
 from bradbury.tests.simulation.world.simulated_cluster import SimulatedCluster
 from bradbury.tests.simulation.world.simulated_runs import Totals, run_seed
+from bradbury.tests.simulation.world.simulated_swarm import disk_seed
 
 SEEDS = 600
 LONG = 100
 AT_A_TIME = 25
+OF_DISKS = 300
 WITH_SETS = ((7,), (74, 105))
 """Those that have transactions and their offsets are long."""
 
@@ -49,6 +52,29 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
     assert totals.generations > 2
     assert totals.cleanings > 10
     assert totals.offset_commits > 5 * AT_A_TIME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        pytest.param(AT_A_TIME, marks=pytest.mark.long),
+        *(
+            pytest.param(first, marks=pytest.mark.deep)
+            for first in range(2 * AT_A_TIME, OF_DISKS, AT_A_TIME)
+        ),
+    ],
+)
+def test_what_was_promised_is_kept_where_disks_fail_and_fill_up_all_the_time(first: int) -> None:
+    totals = Totals()
+    for number in range(first, first + AT_A_TIME):
+        outcome = run_seed(disk_seed(number))
+        if outcome.failure is not None:
+            pytest.fail("\n".join(outcome.transcript))
+        totals.add(outcome)
+    assert totals.acknowledged > 10 * AT_A_TIME
+    assert totals.faults > 10 * AT_A_TIME
 
 
 @pytest.mark.slow

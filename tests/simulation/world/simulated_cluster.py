@@ -55,7 +55,7 @@ from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
 from .simulated_rest import counted_on_offline, unsettled
-from .simulated_swarm import Swarm
+from .simulated_swarm import Swarm, swarm_of
 from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
 from .simulated_voter import ask_at_once, open_voter
 
@@ -83,7 +83,7 @@ class SimulatedCluster:
     def __init__(self, seed: object, swarm: Swarm | None = None) -> None:
         self.seed = seed
         self.random = Random(f"cluster {seed}")
-        self.swarm = swarm or Swarm.draw(Random(f"swarm {seed}"))
+        self.swarm = swarm or swarm_of(seed)
         swarm = self.swarm
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.random, swarm.weather())

@@ -150,14 +150,16 @@ class SimulatedNode:
         self._begin_steps()
         self.groups = SimulatedGroups(self)
         self.transactions = SimulatedTransactions(self)
-        if self.disk.failing and (
-            self.cluster.is_calm
-            or self.cluster.swarm.directories == 1
-            or self.cluster.random.random() < 0.5
-        ):
-            self.disk = self.disk.repaired(self.cluster.random)
-        if self.disk.failing:  # it says so of the whole node, also of what it has elsewhere
+        if self.disk.failing:
+            # It says so of the whole node, also of what it has elsewhere; and what was not synced
+            # there is lost by the repair.
             self.cluster.oracle.on_loss(self.node_id)
+            if (
+                self.cluster.is_calm
+                or self.cluster.swarm.directories == 1
+                or self.cluster.random.random() < 0.5
+            ):
+                self.disk = self.disk.repaired(self.cluster.random)
         self.disk.full.clear()  # with no room it would not be opened, and somebody makes some
         self.logs = SimulatedDirectories(self)
         self.driver.tick_when_due(self.steps.alter_partition)

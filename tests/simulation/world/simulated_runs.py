@@ -19,7 +19,7 @@ logging.getLogger("bradbury").addHandler(logging.NullHandler())
 class Outcome:
     """The outcome of one seed. `failure`: the invariant, or an exception's name; None if all held."""
 
-    seed: int
+    seed: object
     failure: str | None = None
     transcript: list[str] = field(default_factory=list)
     digest: int = 0
@@ -39,7 +39,7 @@ class Outcome:
     generations: int = 0
 
 
-def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outcome:
+def run_seed(seed: object, swarm: Swarm | None = None, *, lines: int = 40) -> Outcome:
     """Runs it to its end or to its first violation. Raises nothing."""
     outcome = Outcome(seed)
     cluster: SimulatedCluster | None = None
@@ -62,7 +62,7 @@ def run_seed(seed: int, swarm: Swarm | None = None, *, lines: int = 40) -> Outco
     finally:
         logging.disable(logging.NOTSET)
     if outcome.failure is not None:
-        outcome.transcript.append(f"again: python -m bradbury.tests.simulation.run --seed {seed}")
+        outcome.transcript.append(f"again: python -m bradbury.tests.simulation.run --seed '{seed}'")
     if cluster is not None:
         oracle = cluster.oracle
         outcome.digest, outcome.steps = cluster.clock.digest, cluster.clock.steps

@@ -29,6 +29,27 @@ MEMBER_KINDS = ("kill member", "pause member", "leave", "twin")
 TRANSACTION_KINDS = ("kill producer", "pause producer")
 DIRECTORY_KINDS = ("disk error", "damage", "full disk", "move")
 
+_DISKS = "disks"
+OF_DISKS = (
+    "kill",
+    "stop",
+    "pause",
+    "cut",
+    "reassign",
+    "settings",
+    "topic",
+    "topic",
+    "delete records",
+    "disk error",
+    "damage",
+    "rot",
+    "full disk",
+    "full disk",
+    "move",
+    "move",
+)
+"""Kinds for seeds of disks; what stands twice comes twice as often."""
+
 DAMAGING = frozenset({"damage", "rot"})
 """Kinds of faults after which a log may have damage."""
 
@@ -220,6 +241,33 @@ class Swarm:
             swarm = replace(swarm, segment_bytes=segment_bytes, kinds=(*swarm.kinds, "rot"))
         return swarm
 
+    @classmethod
+    def draw_disks(cls, random: Random) -> Self:
+        """For a seed that is mostly about disks: two in each node, which fail and fill up all the
+        time while replicas are made, moved between them and healed.
+        """
+        swarm = replace(
+            cls.draw(random),
+            directories=2,
+            is_reckless=False,
+            kinds=tuple(kind for kind in OF_DISKS if random.random() < 0.6) or ("full disk",),
+            segment_bytes=random.choice((600, 1_500)),
+            fault_every_ms=random.choice((60, 120, 250)),
+            outage_ms=random.choice((200, 800, 1_500)),
+            retention_ms=random.choice((-1, 1_500)),
+            duration_ms=4_000,
+        )
+        if random.random() < 0.3:
+            return swarm
+        return replace(
+            swarm,
+            groups=0,
+            transactional_ids=0,
+            offsets_in_transactions=False,
+            compacts=False,
+            access=False,
+        )
+
     @property
     def has_group_coordinators(self) -> bool:
         return bool(self.groups) or self.offsets_in_transactions
@@ -232,3 +280,13 @@ class Swarm:
             late=self.late,
             ordered=self.ordered,
         )
+
+
+def disk_seed(number: int) -> str:
+    return f"{_DISKS} {number}"
+
+
+def swarm_of(seed: object) -> Swarm:
+    """A number draws from everything, a disk_seed from what happens to disks."""
+    random = Random(f"swarm {seed}")
+    return Swarm.draw_disks(random) if str(seed).startswith(_DISKS) else Swarm.draw(random)

@@ -6,12 +6,14 @@ import pytest
 
 from bradbury.protocol.config_key import LONG_MAX
 from bradbury.protocol.errors import CorruptMessage
+from bradbury.protocol.records.record_batch import walk_batches
 from bradbury.storage.cleaner.cleaner import Cleaning, CleaningAborted, UncleanableLog
 from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.disk.storage_failure import StorageFailure
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
+from bradbury.storage.log.segment_patch import SegmentPatch
 from bradbury.storage.log_config import LogConfig
 from tests.support.storage.keyed_logs import (
     SEED,
@@ -23,7 +25,7 @@ from tests.support.storage.keyed_logs import (
     read_records,
     stored_bytes,
 )
-from tests.support.storage.logs import open_log, read_slice
+from tests.support.storage.logs import open_log, read_all, read_slice
 from tests.support.storage.memory_file_system import Inode, MemoryFileSystem
 
 PATH = "/data/t-0"
@@ -246,6 +248,35 @@ def test_a_damaged_batch_makes_a_log_uncleanable_and_nothing_else() -> None:
     assert log.health.is_online
     assert stored_bytes(log) == before
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
+
+
+def test_a_segment_that_is_healed_during_a_cleaning_ends_it_and_the_next_one_goes_on() -> None:
+    """The cleaner has read the damaged file, which is not the log's any more when it says so."""
+    _, log = build()
+    before = last_values(read_records(log))
+    whole = read_all(log)
+    segment = log.segments[1]
+    (byte,) = segment.file.read_at(1, 100)
+    segment.file.write_at(bytes([byte ^ 1]), 100)
+    cleaning = begin(log)
+    with pytest.raises(CorruptMessage, match="wrong CRC") as caught:
+        cleaning.build_offset_map(lambda size: None)
+    log.damage.suspect(segment, "test")
+    examination = log.damage.begin_examination(segment)
+    assert examination is not None
+    examination.run()
+    log.damage.complete_examination(examination)
+    patch = SegmentPatch(log, examination, 2000)
+    patch.prepare()
+    while (wanted := patch.wanted) is not None:
+        start = next(at for at, header in walk_batches(whole) if header.last_offset >= wanted[0])
+        patch.add(whole[start:])
+    patch.finish()
+    patch.apply(2000)
+    failure = log.compaction.explain_cleaning_failure(cleaning, caught.value)
+    assert isinstance(failure, CleaningAborted)
+    clean(log)
+    assert last_values(read_records(log)) == before
 
 
 def test_a_truncation_during_a_cleaning_ends_it() -> None:
