@@ -221,7 +221,7 @@ class AlterLogDirsManager:
             while not self._switch(move, source):
                 yield [Turn(self._effects)]
                 yield from self._catch_up(move)
-                yield from self._note_gaps(move)
+                yield from self._note_copy(move)
             yield from self._finish(move, source)
         except NothingToMove:
             yield from self._give_up(move)
@@ -294,19 +294,25 @@ class AlterLogDirsManager:
         forgetting = move.directory.checkpoints.begin_forgetting([move.key])
         if forgetting is not None:
             yield from _run(forgetting)
-        yield from self._note_gaps(move)
+        yield from self._note_copy(move)
         assert log.topic_id is not None
         self._directories.placements.assign((log.topic_id, move.key[1]), move.directory)
         yield from self._write_note()
         return self._directories.of(self._log(move))
 
-    def _note_gaps(self, move: Move) -> Sequel:
-        """A start must know that the copy may have gaps before it is the log."""
-        if self._log(move).compaction.cleaner_offset is not None:
-            move.directory.checkpoints.expect_gaps(move.key, True)
-            work = move.directory.checkpoints.begin()
-            if work is not None:
-                yield from _run(work)
+    def _note_copy(self, move: Move) -> Sequel:
+        """What a start must know of the copy before it is the log: that it may have gaps, and that
+        it begins behind its first record, as DeleteRecords has been answered.
+        """
+        log, checkpoints = self._log(move), move.directory.checkpoints
+        has_gaps, begins_later = log.compaction.cleaner_offset is not None, _begins_later(move)
+        if has_gaps:
+            checkpoints.expect_gaps(move.key, True)
+        if begins_later:
+            checkpoints.expect_start(move.key, log.log_start_offset)
+        work = checkpoints.begin() if has_gaps or begins_later else None
+        if work is not None:
+            yield from _run(work)
 
     def _switch(self, move: Move, source: LogDirectory) -> bool:
         """Put the copy in the log's place, in one step; False if too much is missing for that."""
@@ -316,6 +322,8 @@ class AlterLogDirsManager:
         cleaner_offset, checkpoints = log.compaction.cleaner_offset, move.directory.checkpoints
         if cleaner_offset is not None and not checkpoints.say_gaps(move.key):
             return False
+        if _begins_later(move) and checkpoints.noted_start(move.key) < log.log_start_offset:
+            return False  # it was answered that what is below is deleted
         copied = 0
         while future.log_end_offset != log.log_end_offset:
             piece = self._missing(move, LAST_BYTES)
@@ -337,6 +345,7 @@ class AlterLogDirsManager:
         del move.directory.future_logs[move.key]
         move.directory.logs[move.key] = future
         checkpoints.expect_gaps(move.key, False)
+        checkpoints.expect_start(move.key, None)
         source.release_log(*move.key)
         del self._moves[move.key]
         move.replica.replace_log(future)
@@ -365,6 +374,7 @@ class AlterLogDirsManager:
             return
         del self._moves[move.key]
         move.directory.checkpoints.expect_gaps(move.key, False)
+        move.directory.checkpoints.expect_start(move.key, None)
         try:
             yield from self._remove_copy(move)
         except KafkaError:
@@ -396,6 +406,11 @@ def _is_copy_of(log: PartitionLog, future: PartitionLog) -> bool:
     copied = future.epochs.latest_epoch
     epoch, end = log.end_offset_for_epoch(copied)
     return epoch == copied and future.log_end_offset <= end
+
+
+def _begins_later(move: Move) -> bool:
+    """Whether some of what the copy has is deleted."""
+    return move.replica.log.log_start_offset > move.future.segments[0].base_offset
 
 
 def _run(work: Work) -> Sequel:

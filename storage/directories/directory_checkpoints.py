@@ -85,6 +85,7 @@ class DirectoryCheckpoints:
         self._done = 0
         self._logs: Mapping[TopicPartition, PartitionLog] | None = None
         self._expected_gaps: set[TopicPartition] = set()
+        self._expected_starts: Offsets = {}
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
         """Recovery points, high watermarks, log starts; a file that is absent, damaged or not
@@ -150,7 +151,8 @@ class DirectoryCheckpoints:
         checkpoints: dict[str, Offsets] = {
             RECOVERY_POINTS: {key: log.flushing.recovery_point for key, log in logs.items()},
             HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
-            LOG_STARTS: {
+            LOG_STARTS: self._expected_starts
+            | {
                 key: max(log.log_start_offset, log.segments[0].base_offset)
                 for key, log in logs.items()
             },
@@ -193,6 +195,17 @@ class DirectoryCheckpoints:
     def say_gaps(self, key: TopicPartition) -> bool:
         """Whether the file on the disk says that this log may have gaps."""
         return key in self._on_disk.get(CLEANER_OFFSETS, {})
+
+    def expect_start(self, key: TopicPartition, offset: int | None) -> None:
+        """A copy that is about to become this log begins there; None: it did, or it does not."""
+        if offset is None:
+            self._expected_starts.pop(key, None)
+        else:
+            self._expected_starts[key] = offset
+
+    def noted_start(self, key: TopicPartition) -> int:
+        """The log start of this log by the file on the disk."""
+        return self._on_disk.get(LOG_STARTS, {}).get(key, 0)
 
     def bring_up_to_date(self) -> None:
         """Write them, waiting for the disk. Raises as CheckpointWork.run."""

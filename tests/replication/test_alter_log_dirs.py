@@ -85,23 +85,7 @@ class MovingNode:
             effect = self.effects[0]
             if isinstance(effect, RunWork) and until and until in type(effect.work).__name__:
                 return True
-            self.effects.pop(0)
-            if isinstance(effect, RunWork):
-                failure = None
-                try:
-                    effect.work.run()
-                except KafkaError as error:
-                    failure = error
-                self.done.append(type(effect.work).__name__)
-                effect.step.on_work_done(effect.work, failure, 0)
-            elif isinstance(effect, GiveWay):
-                effect.step.on_work_done(effect.condition, None, 0)
-            elif isinstance(effect, WakeAt):
-                self.done.append(f"wait until {effect.at_ms}")
-                self.waits_ms = 0
-                effect.step.on_time(effect.at_ms)
-            elif isinstance(effect, Refuse):
-                raise effect.error
+            self.work_one()
         return False
 
     def work_unheard(self) -> RunWork:
@@ -109,6 +93,26 @@ class MovingNode:
         effect: RunWork = self.effects.pop(0)
         effect.work.run()
         return effect
+
+    def work_one(self) -> None:
+        """The first of what is asked for, and no more."""
+        effect = self.effects.pop(0)
+        if isinstance(effect, RunWork):
+            failure = None
+            try:
+                effect.work.run()
+            except KafkaError as error:
+                failure = error
+            self.done.append(type(effect.work).__name__)
+            effect.step.on_work_done(effect.work, failure, 0)
+        elif isinstance(effect, GiveWay):
+            effect.step.on_work_done(effect.condition, None, 0)
+        elif isinstance(effect, WakeAt):
+            self.done.append(f"wait until {effect.at_ms}")
+            self.waits_ms = 0
+            effect.step.on_time(effect.at_ms)
+        elif isinstance(effect, Refuse):
+            raise effect.error
 
     def placed_at_a_start_without(self, path: str) -> dict[str, str]:
         """Where logs are made at a start, by what is assigned: (partition, directory)."""
@@ -341,3 +345,27 @@ def test_a_copy_is_not_taken_for_the_log_when_the_directory_of_that_is_missing()
     whole = LogDirectories.open(node.disk, ["/a", "/b"], directory_ids=["a", "b"])
     whole.load_logs(lambda topic: LogConfig(), now_ms=0)
     assert whole.claim(KEY, TOPIC_ID) is not None
+
+
+@pytest.mark.parametrize("moment", ["CopyPiece", "NoteWork", ""])
+def test_what_was_deleted_during_a_move_stays_so_if_the_process_dies_behind_it(moment: str) -> None:
+    """DeleteRecords was answered when the old directory had it on the disk."""
+    node = MovingNode()
+    for _ in range(4):
+        node.append()
+    if moment:
+        node.begin()
+        assert node.work(until=moment)
+    node.old.high_watermark = node.old.log_end_offset
+    node.old.advance_log_start_offset(3)
+    node.directories.all[0].checkpoints.bring_up_to_date()
+    if not moment:
+        node.begin()
+    while node.replica.log is node.old:
+        node.work_one()
+    node.disk.locks.clear()
+    again = LogDirectories.open(node.disk, ["/a", "/b"], directory_ids=["a", "b"])
+    again.load_logs(lambda topic: LogConfig(), now_ms=0)
+    log = again.claim(KEY, TOPIC_ID)
+    assert log is not None
+    assert log.log_start_offset == 3

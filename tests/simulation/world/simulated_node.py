@@ -514,9 +514,9 @@ class SimulatedNode:
     def claim_asked(self, request: FetchRequest) -> None:
         """What is asked from is said to be safe, as far as the topic asks."""
         for topic in request.topics:
-            name = self.steps.image.topic_by_id(topic.topic_id).name
-            for asked in topic.partitions:
-                self.replicas[name, asked.partition].claim(asked.fetch_offset)
+            known = self.steps.image.topic_by_id(topic.topic_id)
+            for asked in topic.partitions if known is not None else ():  # it is being deleted
+                self.replicas[known.name, asked.partition].claim(asked.fetch_offset)
 
     # --- what handlers ask of it: handlers.ports.context.Node, handlers.ports.replica_port.Partitions ---------
 
