@@ -236,16 +236,29 @@ class LocalLog:
         With `healed`: what was damaged in that segment is there again. Where what is remembered
         does not agree with it (headers were read, damaged as they were), or a snapshot was lost
         together with the records before it, all from the segment on is read again; and later
-        snapshots lack it.
+        snapshots lack it. So do later indexes of aborted transactions: where a marker was lost, an
+        abort that came since seemed to be of an earlier transaction.
         """
         if healed is not None and not self.lacks_producers and self._knows(healed):
             return
         offsets = snapshot_offsets(self.file_system, self.directory)
+        unindexed: tuple[LogSegment, ...] = ()
         if healed is not None:
+            if healed.producers.has_transactions:
+                unindexed = self.segments.from_offset(healed.segment.next_offset)
+                unindexed = tuple(each for each in unindexed if each is not healed.segment)
+                for segment in unindexed:
+                    segment.transaction_index.forget()
             later = [offset for offset in offsets if offset > healed.segment.base_offset]
             remove_snapshots(self.file_system, self.directory, later)
             offsets = offsets[: len(offsets) - len(later)]
-        loaded = load_producer_state(self.file_system, self.directory, self.segments, offsets)
+        loaded = load_producer_state(
+            self.file_system, self.directory, self.segments, offsets, without_index=unindexed
+        )
+        for segment in unindexed:
+            segment.transaction_index.replace_file()
+        if unindexed:
+            sync_directory(self.file_system, self.directory)
         if healed is not None:
             loaded.state.take_questions(self.producers)
         self.producers = loaded.state
@@ -254,8 +267,12 @@ class LocalLog:
 
     def _knows(self, healed: HealedSegment) -> bool:
         oldest_ms = healed.now_ms - self._producer_id_expiration_ms
-        was_seen = healed.segment.base_offset >= self._producers_read.stop
-        return was_seen or healed.producers.agree(self.producers, oldest_ms)
+        if healed.segment.base_offset >= self._producers_read.stop:
+            return True  # it was seen as it came
+        was_read = healed.segment.next_offset > self._producers_read.start
+        if was_read and healed.producers.has_transactions:
+            return False  # without them
+        return healed.producers.agree(self.producers, oldest_ms)
 
     def _write_snapshot(self, offset: int) -> None:
         if not self.lacks_producers:

@@ -182,10 +182,12 @@ class SegmentPatch:
             self.segment.transaction_index.add(each)
 
     def _add_aborted(self) -> None:
-        """The index may have been made without what was fetched."""
+        """The index may have been made without what was fetched: a transaction whose marker was
+        lost seemed to be ended by the next one. Of what began earlier it may know more.
+        """
         segment, index = self.segment, self.segment.transaction_index
         made = aborted_in(self._log.local.file_system, self._directory, segment, self._earlier)
-        known = index.all()
+        known = [each for each in index.all() if each.first_offset < segment.base_offset]
         index.truncate(0)
         for each in merged(made, known, segment.base_offset, self._end_offset):
             index.add(each)

@@ -44,6 +44,11 @@ class HealedProducers:
             if not header.is_control:
                 self._last[header.producer_id] = header
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether records or markers of transactions are among them."""
+        return bool(self._transactional)
+
     def agree(self, state: ProducerState, oldest_ms: int) -> bool:
         """Whether `state` can have been made of them as they are. Who has written nothing since
         `oldest_ms` may be forgotten. Where transactions are open that these are of: no.

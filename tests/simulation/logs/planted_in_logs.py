@@ -88,7 +88,7 @@ def segments_are_removed_after_the_file_is_cut(patch: Patch) -> None:
     patch(PartitionLog, "truncate_to", truncate)
 
 
-@fault(LOG_FAULTS, first_seed=30)
+@fault(LOG_FAULTS, first_seed=270)
 def what_cannot_be_read_is_not_cut_off(patch: Patch) -> None:
     """As once in shipped code: the mark of a lost file stays, and records come behind it."""
 

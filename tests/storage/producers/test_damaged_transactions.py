@@ -153,6 +153,48 @@ def test_healed_it_is_as_before(
             log = opened(path, end_offset)
 
 
+def first_transaction(log: PartitionLog, *, is_commit: bool) -> None:
+    send(log, 0, producer_id=COMMITTED)
+    send(log, 1, producer_id=COMMITTED)
+    end(log, is_commit=is_commit, producer_id=COMMITTED)
+
+
+def next_transaction(log: PartitionLog, *, is_commit: bool) -> None:
+    """In the last segment: another one of the same producer."""
+    if is_commit:
+        send(log, 2, producer_id=COMMITTED)
+    end(log, is_commit=is_commit, producer_id=COMMITTED)
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["the same segment", "a later one"])
+@pytest.mark.parametrize("lost", [0, 1, 2], ids=["first record", "last record", "marker"])
+@pytest.mark.parametrize("commits", [(True, False), (False, True), (True, True), (False, False)])
+def test_what_ends_a_transaction_while_it_is_damaged_is_of_the_right_one_when_it_is_healed(
+    tmp_path: Path, commits: tuple[bool, bool], lost: int, rolls: bool
+) -> None:
+    logs = [open_log(tmp_path / name / "t-0", config=LogConfig()) for name in ("whole", "healed")]
+    for log in logs:
+        first_transaction(log, is_commit=commits[0])
+        log.local.roll(now_ms=1000)
+        commit_all(log)
+        log.close(clean=True)
+    damage(min((tmp_path / "healed" / "t-0").glob("*.log")), lost, 62)
+    for snapshot in (tmp_path / "healed" / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    whole, healed = (opened(tmp_path / name / "t-0", 3) for name in ("whole", "healed"))
+    for log in (whole, healed):
+        next_transaction(log, is_commit=commits[1])
+        commit_all(log)
+        if rolls:
+            log.local.roll(now_ms=1000)
+    heal(healed, read_all(whole))
+    for _ in range(2):
+        assert read_committed(healed) == read_committed(whole)
+        assert transaction_state(healed) == transaction_state(whole)
+        healed.close(clean=True)
+        healed = opened(tmp_path / "healed" / "t-0", whole.log_end_offset)
+
+
 def test_aborted_records_are_not_shown_while_it_is_damaged(tmp_path: Path) -> None:
     content, _, committed = made(tmp_path, is_closed=True)
     marker = next(
