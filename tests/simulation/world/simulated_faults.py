@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
     from .simulated_replica import SimulatedReplica
 
-DELETED_AFTER_MS = 1_500
-"""Records are deleted when they are as old: every producer knows what has become of them."""
 SIDE_TOPIC = "side"
 KNOWN_AFTER_MS = 1_500
 MOST_TWINS = 4
@@ -304,7 +302,7 @@ class Faults:
         cluster = self._cluster
         partition_id = self._random.choice(cluster.partitions)
         offset = cluster.oracle.ledgers[partition_id].committed_before(
-            cluster.clock.now_ms - DELETED_AFTER_MS
+            cluster.clock.now_ms - self._swarm.deleted_after_ms
         )
         state = cluster.oracle.image.partition(*partition_id)
         node = None if state is None else cluster.nodes.get(state.leader)

@@ -119,6 +119,8 @@ class Swarm:
     directories: int = 1
     """Log directories of each node, each on a disk of its own."""
     retention_ms: int = -1
+    deleted_after_ms: int = 1_500
+    """Records are deleted when they are as old: every producer knows what has become of them."""
     racks: int = 0
     """In which the nodes are, and readers that ask for a replica near them."""
     throttled: bool = False
@@ -255,6 +257,7 @@ class Swarm:
             fault_every_ms=random.choice((60, 120, 250)),
             outage_ms=random.choice((200, 800, 1_500)),
             retention_ms=random.choice((-1, 1_500)),
+            deleted_after_ms=2_500,
             duration_ms=4_000,
         )
         if random.random() < 0.3:
