@@ -373,8 +373,6 @@ class AlterLogDirsManager:
         if self._moves.get(move.key) is not move:
             return
         del self._moves[move.key]
-        move.directory.checkpoints.expect_gaps(move.key, False)
-        move.directory.checkpoints.expect_start(move.key, None)
         try:
             yield from self._remove_copy(move)
         except KafkaError:
@@ -382,6 +380,9 @@ class AlterLogDirsManager:
 
     def _remove_copy(self, move: Move) -> Sequel:
         log, placements = move.replica.log, self._directories.placements
+        # Or a later log of this name would be taken to begin where this one did.
+        move.directory.checkpoints.expect_gaps(move.key, False)
+        move.directory.checkpoints.expect_start(move.key, None)
         if log.topic_id is not None:
             # Also where the log's directory has just failed: the next start without it would make
             # an empty one in the directory that the note names. One that was deleted has no place.

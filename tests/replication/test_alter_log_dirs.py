@@ -369,3 +369,21 @@ def test_what_was_deleted_during_a_move_stays_so_if_the_process_dies_behind_it(m
     log = again.claim(KEY, TOPIC_ID)
     assert log is not None
     assert log.log_start_offset == 3
+
+
+def test_a_move_that_is_given_up_says_nothing_of_later_logs_of_its_name() -> None:
+    node = MovingNode()
+    for _ in range(4):
+        node.append()
+    node.begin()
+    assert node.work(until="CopyPiece")
+    node.old.high_watermark = node.old.log_end_offset
+    node.old.advance_log_start_offset(3)
+    assert node.work(until="NoteWork")
+    checkpoints = node.directories.all[1].checkpoints
+    node.run(node.moves.end(KEY))
+    node.work()
+    forgetting = checkpoints.begin_forgetting([KEY])
+    if forgetting is not None:
+        forgetting.run()
+    assert checkpoints.noted_start(KEY) == 0
