@@ -4,6 +4,7 @@
         [--records 400000]      of 1 KB, of each round
         [--seconds 5]           of log-ins, of each round
         [--processes 3]         that log in, each one time after the other
+        [--touch-memory 2]      GB, written to and freed before each measurement: rounds.py
         [--attack 10]           seconds that the wait of a client is measured, in each round
 
 Both are started and ended here and take turns as in versus_kafka.py, whose engine this is: a ratio
@@ -96,6 +97,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of log-ins, of each round")
     parser.add_argument("--processes", type=int, default=3, help="that log in")
     parser.add_argument("--attack", type=float, default=10.0, help="seconds, of each round")
+    parser.add_argument(
+        "--touch-memory", type=float, default=0.0, help="GB, before each measurement"
+    )
     parser.add_argument("--only", default="", help="measures with this word")
     parser.add_argument("--dir", help="where both keep their data")
     parser.add_argument("--json", type=Path, help="write all figures into this file")
@@ -122,7 +126,13 @@ def main() -> None:
             chosen = {name: measure for name, measure in known.items() if options.only in name}
             if not chosen:
                 parser.error(f"--only {options.only!r}: there are {', '.join(known)}")
-            compare(brokers, chosen, options.rounds, figures)
+            compare(
+                brokers,
+                chosen,
+                options.rounds,
+                figures,
+                touch_gigabytes=options.touch_memory,
+            )
     show(figures, GOALS, console)
     if options.json is not None:
         options.json.write_text(json.dumps(json_of(figures, GOALS), indent=1))

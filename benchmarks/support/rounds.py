@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -35,10 +36,27 @@ class Figures:
 Measure = Callable[[Contestant, str, Figures], dict[str, float]]
 
 
+def touch_memory(gigabytes: float) -> None:
+    """Write to so much memory, and free it.
+
+    A virtual machine whose free pages went back to its host pays for each page that is written to
+    first, in the page cache, too: that is the host's cost, not a broker's, and the same for both.
+    """
+    np.ones(int(gigabytes * 1e9), np.uint8)
+
+
 def compare(
-    brokers: list[Contestant], chosen: dict[str, Measure], rounds: int, figures: Figures
+    brokers: list[Contestant],
+    chosen: dict[str, Measure],
+    rounds: int,
+    figures: Figures,
+    *,
+    touch_gigabytes: float = 0.0,
 ) -> None:
-    """Round by round, the two in turn; the first rounds of each measure only warm both up."""
+    """Round by round, the two in turn; the first rounds of each measure only warm both up.
+
+    touch_gigabytes: of memory that is touched before each measurement.
+    """
     turns = Turns()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(chosen) * (rounds + WARM_UP_ROUNDS) * 2)
@@ -50,6 +68,7 @@ def compare(
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
                     topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
                     counts = number >= WARM_UP_ROUNDS
+                    touch_memory(touch_gigabytes)
                     with alone(broker, brokers):
                         found[broker.name] = measure(broker, topic, figures if counts else ignored)
                 if number >= WARM_UP_ROUNDS:
