@@ -29,6 +29,9 @@ async def handle(
         principal_name=owner.name,
         token_requester_principal_type=requester.kind,
         token_requester_principal_name=requester.name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
     )
     try:
         key = token_key(context)

@@ -45,6 +45,8 @@ class Known:
 KNOWN = (
     Known("Texts of errors", "", r"error_message$", "None|'a text'", "None|'a text'"),
     Known(OLD, r"^(Produce [0-2]|Fetch [0-3]|ListOffsets 0|OffsetCommit 1):", "^$", "is closed"),
+    Known("Records inside a batch", "", r"configs\.bradbury\.validate\.records$", "absent"),
+    Known("A damaged closed segment", "", r"configs\.bradbury\.damaged\.segment$", "absent"),
     Known(OLD, "^ApiVersions", r"^api_keys\.[128]\.min_version$"),
     Known("APIs of what is not there", "^ApiVersions", r"^api_keys\.\d+$", "", "absent"),
     Known(

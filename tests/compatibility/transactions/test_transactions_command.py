@@ -109,6 +109,9 @@ def test_an_operator_ends_a_transaction(
             open_transaction.commit()
 
 
+NOT_YET = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def hang(servers: str, topic: str) -> int:
     """A transactional batch of a producer that no coordinator knows. Its producer id."""
     hour_ago = int((time.time() - 3_600) * 1_000)
@@ -130,8 +133,11 @@ def hang(servers: str, topic: str) -> int:
             timeout_ms=30_000,
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
-        answer = client.call(request, ProduceResponse, 9)
-        code = answer.responses[0].partition_responses[0].error_code
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        deadline = time.monotonic() + SECONDS
+        while code in NOT_YET and time.monotonic() < deadline:  # the topic was just created
+            answer = client.call(request, ProduceResponse, 9)
+            code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
         assert code == ErrorCode.NONE, ErrorCode(code)
     return given.producer_id
 
