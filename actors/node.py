@@ -369,7 +369,7 @@ class Node:
         if self.host is not None:
             self.host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
-                self.groups = GroupHost(self.server_config.groups, self.now_ms)
+                self.groups = GroupHost(self.server_config.groups, self.now_ms, self.new_id)
                 self.host.partitions.listeners[OFFSETS_TOPIC] = self.groups
                 self.transactions = TransactionHost(self)
                 self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions

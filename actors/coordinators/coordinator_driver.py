@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -27,7 +26,6 @@ from ...coordinators.coordinator_rules import CoordinatorRules
 from ...handlers.ports.replica_port import Appended, LeaderReplica
 from ...protocol.buffer import Buffer
 from ...protocol.errors import CorruptMessage, KafkaError
-from ...protocol.records.fetch_response import FileSlice
 from ...steps.replies import Refuse, Reply
 from ...storage.log.log_damage import DamagedSegment
 from ...storage.log.partition_log import LogSlice
@@ -48,7 +46,8 @@ class CoordinatorDriver(Generic[R]):
         wall_ms: Callable[[], int],
         carry_out_own: Callable[[Any], None],
     ) -> None:
-        """`decode`: the kind's; `carry_out_own`: the effects that only this kind's rules have."""
+        """`decode`: reads the kind's records. `carry_out_own`: carries out the kind's own effects.
+        """
         self._context = context
         self._replica = replica
         self._decode = decode
@@ -64,7 +63,7 @@ class CoordinatorDriver(Generic[R]):
         self.carry_out(now_ms_of(self._loop), self._wall_ms())
 
     def close(self) -> None:
-        """The context is closed: fail the requests that wait."""
+        """Fail the waiting requests of a context that was closed."""
         self.carry_out(now_ms_of(self._loop), self._wall_ms())
         for handle in (self._timer, self._reading):
             if handle is not None:
@@ -81,7 +80,7 @@ class CoordinatorDriver(Generic[R]):
     def read(
         self, request: Callable[..., None], *values: object, **rest: Any
     ) -> asyncio.Future[Any]:
-        """As `ask`, for a request that takes no times."""
+        """Like `ask`, for a request that takes no times."""
         future: asyncio.Future[Any] = self._loop.create_future()
         request(future, *values, **rest)
         self.carry_out(now_ms_of(self._loop), self._wall_ms())
@@ -95,7 +94,8 @@ class CoordinatorDriver(Generic[R]):
         self.carry_out(now_ms, wall_ms)
 
     def carry_out(self, now_ms: int, wall_ms: int) -> None:
-        """Nothing that is done here calls back, but what an append leads to at once."""
+        """Carry out the effects. Nothing here calls back, except the immediate result of an append.
+        """
         effects = self._context.effects
         while effects:
             outcomes: list[Callable[..., None]] = []
@@ -130,7 +130,7 @@ class CoordinatorDriver(Generic[R]):
                 self._carry_out_own(effect)
 
     def _append(self, effect: AppendBatch | AppendMarker) -> Callable[..., None] | None:
-        """Returns the input that it leads to at once."""
+        """Append a batch; returns the input to call if the outcome is known at once, else None."""
         pending = effect.pending
         try:
             committed = self._appended(effect).committed
@@ -173,12 +173,12 @@ class CoordinatorDriver(Generic[R]):
                     read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
                 )
             except DamagedSegment as error:
-                # Another replica may have it, also one that is away now: its offsets must not be
-                # forgotten for that. Where there is none, what is behind the damage counts more
-                # than that nobody is coordinated at all.
+                # Another replica may have the range, also one that is away now: then the load
+                # fails, so that no offset is lost. Without another replica the range is skipped,
+                # as otherwise the groups of this partition would have no coordinator at all.
                 if self._replica.log.damage.has_other_replicas:
                     raise
-                logger.error("%s: read on behind damage: %s", self._replica.log.directory, error)  # noqa: TRY400
+                logger.error("%s: skipped damage: %s", self._replica.log.directory, error)  # noqa: TRY400
                 self.input(self._context.on_log_read, read, [], min(error.next_offset, read.up_to))
                 return
             try:
@@ -194,7 +194,7 @@ class CoordinatorDriver(Generic[R]):
             self.input(self._context.on_log_read, read, entries, next_offset)
 
     def _suspect(self, piece: LogSlice) -> None:
-        """Have the segment examined: a read looks at the first batch of its slice alone."""
+        """Have the segment examined: a read checks only the first batch of its slice."""
         log = self._replica.log
         for segment in log.segments:
             if piece.file is not None and segment.files.opened is piece.file:
@@ -204,13 +204,13 @@ class CoordinatorDriver(Generic[R]):
         self.on_changed()
 
     def on_changed(self) -> None:
-        """As a FetchWaiter: the replica is in the middle of something."""
+        """Handle a change as a FetchWaiter: later, since the replica is in the middle of a step."""
         self._loop.call_soon(self.input, self._context.on_high_watermark)
 
     # --- time ------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        """A timer that fires too early costs less than one that is set at every request."""
+        """Set the timer, unless it fires early enough already: too early costs little."""
         deadline_ms = self._context.next_deadline_ms
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
@@ -225,16 +225,16 @@ class CoordinatorDriver(Generic[R]):
 
 
 def now_ms_of(loop: asyncio.AbstractEventLoop) -> int:
-    """Monotonic."""
+    """Monotonic time of the loop, in milliseconds."""
     return int(loop.time() * 1000)
 
 
-def read_entries(decode: Decode, piece: FileSlice, offset: int) -> tuple[list[Any], int]:
-    """What is in the whole batches of `piece` from `offset` on, and the offset after them.
+def read_entries(decode: Decode, piece: LogSlice, offset: int) -> tuple[list[Any], int]:
+    """Decode the whole batches of `piece` from `offset` on; returns entries and next offset.
 
     Raises:
         CorruptMessage: the log is damaged, or not one of this kind.
     """
     if piece.file is None:
         return [], offset
-    return decode(os.pread(piece.file.fileno(), piece.size, piece.position), offset)
+    return decode(piece.file.read_at(piece.size, piece.position), offset)

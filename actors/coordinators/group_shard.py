@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from ...coordinators.rules_effects import TransactionMarker
 from ...groups.coordinator.coordinator import GroupCoordinator, describe_group, list_groups
@@ -41,10 +41,12 @@ class GroupShard:
         replica: LeaderReplica,
         wall_ms: Callable[[], int],
         lines: LineLimit,
+        new_id: Callable[[], UUID],
     ) -> None:
-        """`lines`: what the groups of the node say in the log."""
+        """`lines`: the log lines of the node's groups, with their limit."""
         self._context = context
         self._lines = lines
+        self._new_id = new_id
         self._requests = CoordinatorRequests(context)
         self._driver = CoordinatorDriver(context, replica, entries_in, wall_ms, self._report)
         self._driver.begin()
@@ -66,7 +68,7 @@ class GroupShard:
             api_version=api_version,
             client_id=client_id,
             client_host=client_host,
-            unique=str(uuid.uuid4()),
+            unique=str(self._new_id()),
         )
 
     def sync(self, request: SyncGroupRequest) -> asyncio.Future[SyncGroupResponse]:
@@ -135,5 +137,5 @@ class GroupShard:
 
 
 def _printable(text: str) -> str:
-    """Without line ends and the like: what clients call themselves is in it."""
+    """Escape line ends and other control characters: the text contains client ids."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()

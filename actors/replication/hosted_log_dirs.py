@@ -44,7 +44,7 @@ class HostedLogDirs:
         driver.on(EndMove, self._on_end_move)
 
     async def describe(self) -> list[LogDirState]:
-        """Every directory of this node with its logs; see handlers.ports.log_dirs_port.LogDirs."""
+        """Describe all directories of this node with their logs; see log_dirs_port.LogDirs."""
         states = [
             LogDirState(path, is_online=False, logs=(), total_bytes=-1, usable_bytes=-1)
             for path in self._directories.unusable
@@ -77,8 +77,8 @@ class HostedLogDirs:
     async def move(self, topic: str, partition: int, path: str) -> None:
         """Begin to move a partition to `path`; see handlers.ports.log_dirs_port.LogDirs.
 
-        It begins also if the one who asks goes away meanwhile: half begun it would leave a copy
-        that nobody knows of.
+        It begins even if the caller goes away meanwhile: a move that is half begun would leave a
+        copy that no step knows of.
         """
         now_ms, wall_ms = self._driver.now_ms(), self._wall_ms()
         await self._driver.run(
@@ -101,7 +101,3 @@ class HostedLogDirs:
             failure = error
         effect.step.on_work_done(effect.condition, failure, self._driver.now_ms())
         self._driver.carry_out()
-
-    async def close(self) -> None:
-        """Stop copying; the copies stay and are gone on with after the next start."""
-        await self._driver.run(self._steps.close())

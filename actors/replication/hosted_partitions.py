@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ...handlers.ports.replica_port import LeaderReplica
-from ...protocol.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from ...protocol.errors import KafkaError, NotLeaderOrFollower
 from ...protocol.topic_partition import TopicPartition
 from ...replication.partition.partition_effects import (
     LeaderElected,
@@ -17,11 +17,11 @@ from ...replication.partition.partition_effects import (
 from ...replication.partition.replica import LeadershipEnded, Replica
 from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...replication.partition.served_replicas import ServedReplicas
+from ...replication.procedure import Sequel
 from ...storage.log.partition_log import PartitionLog
 from ..loop.step_driver import StepDriver
 from .hosted_log_dirs import HostedLogDirs
 from .hosted_replica import HostedReplica
-from .partition_upkeep import PartitionUpkeep
 from .unreachable_nodes import UnreachableNodes
 
 
@@ -58,15 +58,17 @@ class HostedPartitions:
         self._host_replica = host_replica
         self._hosted: dict[Replica, HostedReplica] = {}
         self._log_dirs: HostedLogDirs | None = None
-        self._upkeep: PartitionUpkeep | None = None
+        self._driver = driver
+        self._checkpoint: Callable[[PartitionLog], Sequel] | None = None
         driver.on(ReplicaOpened, self._on_replica_opened)
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
         driver.on(LeadershipEnded, self._on_leadership_ended)
         driver.on(Resigned, self._on_resigned)
 
-    def start(self, log_dirs: HostedLogDirs, upkeep: PartitionUpkeep) -> None:
-        self._log_dirs, self._upkeep = log_dirs, upkeep
+    def start(self, log_dirs: HostedLogDirs, checkpoint: Callable[[PartitionLog], Sequel]) -> None:
+        """`checkpoint`: LogMaintenance.checkpoint."""
+        self._log_dirs, self._checkpoint = log_dirs, checkpoint
 
     # --- handlers' port --------------------------------------------------------------------------
 
@@ -105,19 +107,9 @@ class HostedPartitions:
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
         """See handlers.ports.replica_port.Partitions."""
-        assert self._upkeep is not None, "start() comes first"
+        assert self._checkpoint is not None, "start() comes first"
         errors: dict[TopicPartition, KafkaError] = {}
-        logs: dict[TopicPartition, PartitionLog] = {}
-        for key in partitions:
-            try:
-                logs[key] = self._serving.leader_of(*key).log
-            except KafkaError as error:  # since it was deleted
-                errors[key] = error
-        for health, log in {log.health: log for log in logs.values()}.items():
-            try:
-                await self._upkeep.checkpoint(log)
-            except KafkaStorageError as error:
-                errors |= {key: error for key, each in logs.items() if each.health is health}
+        await self._driver.run(self._serving.keep_log_starts(partitions, self._checkpoint, errors))
         return errors
 
     # --- effects ---------------------------------------------------------------------------------

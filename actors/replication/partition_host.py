@@ -17,6 +17,7 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
 from ...handlers.ports.server_config import ServerConfig
+from ...replication.clean_stop import clean_stop
 from ...replication.effects import DirectoryFailed, NoDirectoryLeft
 from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.logs.directory_lifecycle import DirectoryLifecycle
@@ -31,6 +32,7 @@ from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.file_system import FileSystem
 from ...storage.log_config import LogConfig
+from ..loop.awaited_end import AwaitedEnd
 from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
 from ..network.peers import Peers
@@ -87,7 +89,7 @@ class PartitionHost:
         self._upkeep: PartitionUpkeep | None = None
         self.cleaner: LogCleaner | None = None
         self.scrubber: LogScrubber | None = None
-        self._log_dirs: HostedLogDirs | None = None
+        self._moves: AlterLogDirsManager | None = None
         self._sender: ControllerRequestSender | None = None
         self._connections = LeaderConnections(self, self._driver)
         self.throttle = ReplicationThrottle(
@@ -154,7 +156,7 @@ class PartitionHost:
         self._sender = ControllerRequestSender(controller, self._driver)
         self._driver.tick_when_due(self.steps.alter_partition)
         self._upkeep = PartitionUpkeep(maintenance, self._driver, wall_ms=self._now_ms)
-        moves = AlterLogDirsManager(
+        self._moves = AlterLogDirsManager(
             self.directories,
             self.steps.by_partition,
             self._driver.effects,
@@ -163,8 +165,8 @@ class PartitionHost:
             new_id=uuid4,
             on_storage_failure=self.steps.on_storage_failure,
         )
-        self._log_dirs = HostedLogDirs(
-            moves,
+        log_dirs = HostedLogDirs(
+            self._moves,
             self._driver,
             self.directories,
             self.steps.by_partition,
@@ -173,7 +175,7 @@ class PartitionHost:
             on_failure=self.on_failure,
         )
         self._upkeep.start()
-        self.partitions.start(self._log_dirs, self._upkeep)
+        self.partitions.start(log_dirs, maintenance.checkpoint)
         compactor = LogCompactor(
             lambda: [replica.log for replica in self.replicas],
             cleaner_config(self._config),
@@ -213,18 +215,22 @@ class PartitionHost:
         await self.stop_following()
         if self._sender is not None:
             await self._sender.close()
-        if self._log_dirs is not None:
-            await self._log_dirs.close()
-        if self.scrubber is not None:
-            await self.scrubber.stop()
-        if self.cleaner is not None:
-            await self.cleaner.stop()
-        if self._upkeep is not None:
-            await self._upkeep.stop()
-        directories = self.logs.end()
-        if directories is not None:
-            await self._driver.run(self.steps.shut_down(directories))
-            self.logs.on_closed()
+        driver, scrubber, cleaner, upkeep = (
+            self._driver,
+            self.scrubber,
+            self.cleaner,
+            self._upkeep,
+        )
+        await driver.run(
+            clean_stop(
+                moves=self._moves,
+                scrubber=None if scrubber is None else AwaitedEnd(driver, scrubber.stop),
+                cleaner=None if cleaner is None else AwaitedEnd(driver, cleaner.stop),
+                maintenance=None if upkeep is None else AwaitedEnd(driver, upkeep.stop),
+                lifecycle=self.logs,
+                shut_down=self.steps.shut_down,
+            )
+        )
         await self._threads.settle()
         self._threads.close()
         self._conversions.close()

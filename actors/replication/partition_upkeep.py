@@ -8,14 +8,13 @@ import logging
 from collections.abc import Callable
 
 from ...replication.logs.log_maintenance import ROUND_MS, LogMaintenance
-from ...storage.log.partition_log import PartitionLog
 from ..loop.step_driver import StepDriver
 
 logger = logging.getLogger(__name__)
 
 
 class PartitionUpkeep:
-    """One event loop, from start() to stop()."""
+    """Maintenance of a node's partitions, on one event loop, from start() to stop()."""
 
     def __init__(
         self, steps: LogMaintenance, driver: StepDriver, *, wall_ms: Callable[[], int]
@@ -27,21 +26,17 @@ class PartitionUpkeep:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Before the first request."""
+        """Start the rounds, before the first request."""
         self._steps.begin()
         self._task = asyncio.create_task(self._keep_up())
 
     async def stop(self) -> None:
-        """Returns when nothing of it runs any more."""
+        """Stop, and wait until nothing of it runs any more."""
         self._steps.halt()
         self._is_stopped.set()
         if self._task is not None:
             await self._task
         await self._driver.run(self._steps.settle())
-
-    async def checkpoint(self, log: PartitionLog) -> None:
-        """Returns when it is on the disks. Raises KafkaStorageError: not for that of `log`."""
-        await self._driver.run(self._steps.checkpoint(log))
 
     async def _keep_up(self) -> None:
         while not self._is_stopped.is_set():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...protocol.errors import (
     FencedLeaderEpoch,
+    KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     PolicyViolation,
@@ -15,6 +16,8 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ...protocol.topic_partition import TopicPartition
+from ...storage.log.partition_log import PartitionLog
+from ..procedure import Sequel
 from .replica import Replica
 
 
@@ -70,10 +73,33 @@ class ServedReplicas:
             log.high_watermark if before_offset == -1 else before_offset
         )
 
+    def keep_log_starts(
+        self,
+        partitions: Sequence[TopicPartition],
+        checkpoint: Callable[[PartitionLog], Sequel],
+        errors: dict[TopicPartition, KafkaError],
+    ) -> Sequel:
+        """Ends when what delete_records has said of these partitions is on their disks.
+
+        One checkpoint for each directory, by `checkpoint` of a log in it. `errors` is given those
+        of which that could not be written, and those that have another leader now.
+        """
+        logs: dict[TopicPartition, PartitionLog] = {}
+        for key in partitions:
+            try:
+                logs[key] = self.leader_of(*key).log
+            except KafkaError as error:  # since it was deleted
+                errors[key] = error
+        for health, log in {log.health: log for log in logs.values()}.items():
+            try:
+                yield from checkpoint(log)
+            except KafkaStorageError as error:
+                errors |= {key: error for key, each in logs.items() if each.health is health}
+
 
 def _check_leader_epoch(epoch: int, known: int) -> None:
     """Raises FencedLeaderEpoch, UnknownLeaderEpoch: the caller knows of another leader."""
     if known < epoch:
-        raise FencedLeaderEpoch(f"leader epoch {known} is over")
+        raise FencedLeaderEpoch(f"leader epoch {known} is stale, current is {epoch}")
     if known > epoch:
-        raise UnknownLeaderEpoch(f"leader epoch {known} is not known here yet")
+        raise UnknownLeaderEpoch(f"leader epoch {known} is not known here yet, current is {epoch}")

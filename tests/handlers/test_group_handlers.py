@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -114,7 +114,7 @@ class Broker:
     """A node with the one partition of a small offsets topic; or one without groups."""
 
     def __init__(self, *, leads: bool = True, has_groups: bool = True) -> None:
-        self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000) if has_groups else None
+        self.groups = GroupHost(CONFIG, lambda: 1_700_000_000_000, uuid4) if has_groups else None
         self.node: Any = SimpleNamespace(
             groups=self.groups,
             image=IMAGE,

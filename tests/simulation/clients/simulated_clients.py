@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
-from bradbury.protocol.errors import KafkaError, OffsetOutOfRange, error_for
+from bradbury.protocol.errors import OffsetOutOfRange, error_for
 from bradbury.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,6 +25,7 @@ from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
 from ..world.simulated_replica import Batch, are_sound, batches_of
+from ..world.simulated_requests import produce
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
@@ -140,13 +141,7 @@ class Producer(Client):
         data, partition_id, acks_all = sent.bytes, self.partition_id, self.acks_all
 
         def handle(answer: Answer) -> None:
-            try:
-                node.leader_of(*partition_id)
-            except KafkaError as error:
-                answer(error)
-                return
-            replica = node.replicas[partition_id]
-            replica.produce(bytearray(data), acks_all=acks_all, answer=answer)
+            produce(node, partition_id, data, answer, acks_all=acks_all)
 
         self.cluster.network.call(
             self.process,

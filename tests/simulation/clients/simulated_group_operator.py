@@ -126,7 +126,7 @@ class GroupOperator(GroupClient):
             ],
         )
         self._change(
-            lambda shard, answer: shard.commit_offsets(request, answer),
+            lambda shard, answer: shard.watched_commit(request, answer),
             values,
             lambda response: not any(each.error_code for each in response.topics[0].partitions),
         )
@@ -167,7 +167,7 @@ class GroupOperator(GroupClient):
                     is_checked = self._check(shard, result)
                 answer(result)
 
-            shard.fetch_offsets(asked, found)
+            shard.watched_fetch(asked, found)
 
         def answered(result: Any) -> None:
             if is_error(result):

@@ -213,7 +213,9 @@ class Member(GroupClient):
         request = SyncGroupRequest(
             self.group_id, self.generation, self.member_id, self.instance_id, None, None, shares
         )
-        self._ask(lambda shard, answer: shard.sync(request, answer), self._on_synced, REBALANCE_MS)
+        self._ask(
+            lambda shard, answer: shard.watched_sync(request, answer), self._on_synced, REBALANCE_MS
+        )
 
     def _on_synced(self, result: Any) -> None:
         if is_error(result):
@@ -263,7 +265,7 @@ class Member(GroupClient):
             else:
                 self._later(self._pace(), self._commit)
 
-        self._ask(lambda shard, answer: shard.fetch_offsets(asked, answer), fetched)
+        self._ask(lambda shard, answer: shard.watched_fetch(asked, answer), fetched)
 
     def _pace(self) -> int:
         return 1 + int(self.cluster.random.random() * 4 * self.cluster.swarm.pace_ms)
@@ -302,7 +304,7 @@ class Member(GroupClient):
             else:
                 self._later(self._pace(), self._commit)
 
-        self._ask(lambda shard, answer: shard.commit_offsets(request, answer), committed)
+        self._ask(lambda shard, answer: shard.watched_commit(request, answer), committed)
 
     def _heartbeat(self) -> None:
         request = HeartbeatRequest(self.group_id, self.generation, self.member_id, self.instance_id)

@@ -26,7 +26,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-from ..world.simulated_groups import API_VERSION, SimulatedShard
+from ..world.simulated_groups import SimulatedShard
 from .simulated_log_checks import Violation
 
 NOWHERE = "a group that there is not"
@@ -108,20 +108,12 @@ def _join(shard: SimulatedShard, **fields: Any) -> Ask:
     protocols = [JoinGroupRequestProtocol("range", b"")]
     wanted = {"group_id": NOWHERE, "session_timeout_ms": SESSION_MS, "protocol_type": "simulated"}
     request = JoinGroupRequest(**{**wanted, **fields}, protocols=protocols)
-    return lambda answer: shard.driver.input(
-        shard.requests.join,
-        answer,
-        request,
-        api_version=API_VERSION,
-        client_id="m",
-        client_host="",
-        unique="0",
-    )
+    return lambda answer: shard.join(request, answer)
 
 
 def _sync(shard: SimulatedShard, **fields: Any) -> Ask:
     request = SyncGroupRequest(**fields)
-    return lambda answer: shard.driver.input(shard.requests.sync, answer, request)
+    return lambda answer: shard.sync(request, answer)
 
 
 def _heartbeat_of_before(shard: SimulatedShard, known: dict[str, Any]) -> Ask:
@@ -134,13 +126,7 @@ def _commit(shard: SimulatedShard, group_id: str, member_id: str = "") -> Ask:
     request = OffsetCommitRequest(
         group_id, 5, member_id, topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
     )
-    return lambda answer: shard.driver.input(
-        shard.requests.commit_offsets,
-        answer,
-        request,
-        api_version=API_VERSION,
-        is_known=lambda topic, partition: True,
-    )
+    return lambda answer: shard.commit_offsets(request, answer)
 
 
 def _commit_in_transaction(shard: SimulatedShard, group_id: str) -> Ask:
@@ -150,7 +136,7 @@ def _commit_in_transaction(shard: SimulatedShard, group_id: str) -> Ask:
         generation_id=5,
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)],
     )
-    return lambda answer: shard.commit_transaction_offsets(request, None, answer)
+    return lambda answer: shard.commit_transaction_offsets(request, answer)
 
 
 def _delete_offsets(shard: SimulatedShard, group_id: str) -> Ask:

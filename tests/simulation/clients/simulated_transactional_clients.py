@@ -9,12 +9,23 @@ and each end gives it another epoch).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError, TransactionAbortable
 from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from bradbury.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from bradbury.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from bradbury.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from bradbury.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -30,11 +41,12 @@ from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.records.records import (
     encode_records,
 )
+from bradbury.protocol.schema import Message
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.transactions.transaction_effects import InitializedProducer
 
 from ..world.simulated_network import LOST, Answer, Process
 from ..world.simulated_node import is_error
+from ..world.simulated_requests import LAST_WITH_NAMES, WITHOUT_BUMPS, handle, produce
 from ..world.simulated_transactions import TIMEOUT_MS
 from .simulated_transaction_oracle import Transaction, offset_in
 
@@ -47,6 +59,10 @@ DELIVERY_MS = (80, 80, 1_500)
 PRODUCE_MS = (50, 250)
 """One of them is a producer's: how long it waits for an answer, and how long it tries."""
 MOST_BATCHES = 4
+INIT_PRODUCER_ID_VERSION = 5
+CLIENTS_ADD_PARTITIONS_VERSION = 3
+NOT_ATTEMPTED = (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)
+"""Of a partition that was not added for another one's sake."""
 
 _AGAIN = frozenset(
     {
@@ -88,6 +104,11 @@ class TransactionalProducer:
         return f"group of {self.transactional_id}"
 
     @property
+    def input_topic(self) -> str:
+        """The topic of its input, whose offsets it commits."""
+        return self.cluster.partitions[0][0]
+
+    @property
     def offsets_partition(self) -> TopicPartition:
         count = self.cluster.swarm.offsets_partitions
         return OFFSETS_TOPIC, partition_for_group(self.group_id, count)
@@ -111,7 +132,8 @@ class TransactionalProducer:
     @property
     def asked(self) -> OffsetFetchRequestGroup:
         return OffsetFetchRequestGroup(
-            self.group_id, topics=[OffsetFetchRequestTopics(name="in", partition_indexes=[0])]
+            self.group_id,
+            topics=[OffsetFetchRequestTopics(name=self.input_topic, partition_indexes=[0])],
         )
 
     def start(self) -> None:
@@ -146,10 +168,9 @@ class _ProducerLife:
     def _ask(
         self,
         what: str,
-        request: Callable[[Any, Answer], None],
+        request: Message,
+        version: int,
         done: Callable[[Any], None],
-        *,
-        until_ms: int | None = None,
     ) -> None:
         """Ask the coordinator, wherever it is, until it says something that counts."""
         node = self._find(
@@ -163,9 +184,7 @@ class _ProducerLife:
         )
 
         def again() -> None:
-            self._process.after(
-                BACKOFF_MS, lambda: self._ask(what, request, done, until_ms=until_ms)
-            )
+            self._process.after(BACKOFF_MS, lambda: self._ask(what, request, version, done))
 
         def answered(result: Any) -> None:
             code = _code_of(result)
@@ -178,18 +197,10 @@ class _ProducerLife:
             again()
             return
 
-        def handle(answer: Answer) -> None:
-            try:
-                shard = node.transactions.shard_of(self._producer.transactional_id)
-            except KafkaError as error:
-                answer(error)
-            else:
-                request(shard, answer)
-
         self._cluster.network.call(
             self._process,
             node.process,
-            handle,
+            partial(handle, node, request, version),
             answered,
             timeout_ms=REQUEST_MS,
             what=what,
@@ -209,25 +220,18 @@ class _ProducerLife:
         """Take over the id. Whatever was open is aborted, by the coordinator."""
         self._transaction = None
 
-        def request(shard: Any, answer: Answer) -> None:
-            shard.driver.input(
-                shard.requests.init_producer_id,
-                answer,
-                self._producer.transactional_id,
-                TIMEOUT_MS,
-                expected=None,
-            )
+        request = InitProducerIdRequest(self._producer.transactional_id, TIMEOUT_MS)
 
-        def done(result: InitializedProducer) -> None:
-            if result.error:
+        def done(response: InitProducerIdResponse) -> None:
+            if response.error_code:
                 self._later(self._initialize)
                 return
-            self._become(result)
+            self._become(response)
             self._rest()
 
-        self._ask("initialize", request, done)
+        self._ask("initialize", request, INIT_PRODUCER_ID_VERSION, done)
 
-    def _become(self, producer: InitializedProducer) -> None:
+    def _become(self, producer: InitProducerIdResponse | EndTxnResponse) -> None:
         if (producer.producer_id, producer.producer_epoch) != (self._id, self._epoch):
             self._id, self._epoch = producer.producer_id, producer.producer_epoch
             self._sequences.clear()
@@ -315,7 +319,7 @@ class _ProducerLife:
             self._epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(
-                    "in", [TxnOffsetCommitRequestPartition(0, transaction.offset)]
+                    producer.input_topic, [TxnOffsetCommitRequestPartition(0, transaction.offset)]
                 )
             ],
         )
@@ -340,7 +344,7 @@ class _ProducerLife:
         self._cluster.network.call(
             self._process,
             node.process,
-            lambda answer: node.transactions.commit_offsets(request, producer.version, answer),
+            partial(handle, node, request, 5 if producer.version >= 2 else 4),
             answered,
             timeout_ms=REQUEST_MS,
             what="commit offset",
@@ -356,24 +360,25 @@ class _ProducerLife:
         if transaction.offset is not None:
             partitions |= {self._producer.offsets_partition}
 
-        def request(shard: Any, answer: Answer) -> None:
-            shard.driver.input(
-                shard.requests.add_partitions,
-                answer,
-                self._producer.transactional_id,
-                self._id,
-                self._epoch,
-                partitions,
-                client_version=1,
-            )
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(partitions):
+            topics.setdefault(topic, []).append(partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._producer.transactional_id,
+            v3_and_below_producer_id=self._id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name, indexes) for name, indexes in topics.items()
+            ],
+        )
 
-        def done(code: ErrorCode) -> None:
-            if code:
+        def done(response: AddPartitionsToTxnResponse) -> None:
+            if _code_of(response):
                 self._initialize()
             else:
                 self._send(transaction, batches)
 
-        self._ask("add", request, done)
+        self._ask("add", request, CLIENTS_ADD_PARTITIONS_VERSION, done)
 
     def _send(
         self, transaction: Transaction, batches: list[tuple[TopicPartition, list[bytes]]]
@@ -419,7 +424,6 @@ class _ProducerLife:
         until_ms: int,
     ) -> None:
         node = self._find(partition_id)
-        producer = (self._producer.transactional_id, self._id, self._epoch)
 
         def again() -> None:
             if self._cluster.clock.now_ms >= until_ms:
@@ -441,25 +445,20 @@ class _ProducerLife:
             again()
             return
 
-        def handle(answer: Answer) -> None:
-            try:
-                node.leader_of(*partition_id)
-            except KafkaError as error:
-                answer(error)
-                return
-            node.transactions.produce(
-                node.replicas[partition_id],
+        def send(answer: Answer) -> None:
+            produce(
+                node,
+                partition_id,
                 data,
-                producer,
-                sequence,
-                self._producer.version,
                 answer,
+                transactional_id=self._producer.transactional_id,
+                version=LAST_WITH_NAMES if self._producer.version >= 2 else WITHOUT_BUMPS,
             )
 
         self._cluster.network.call(
             self._process,
             node.process,
-            handle,
+            send,
             answered,
             timeout_ms=self._produce_ms,
             what="produce",
@@ -467,31 +466,22 @@ class _ProducerLife:
 
     def _end(self, transaction: Transaction, *, is_commit: bool) -> None:
         transaction.is_commit_asked = is_commit
-        producer = (self._producer.transactional_id, self._id, self._epoch)
+        request = EndTxnRequest(self._producer.transactional_id, self._id, self._epoch, is_commit)
 
-        def request(shard: Any, answer: Answer) -> None:
-            shard.driver.input(
-                shard.requests.end,
-                answer,
-                *producer,
-                is_commit=is_commit,
-                client_version=self._producer.version,
-            )
-
-        def done(result: InitializedProducer) -> None:
-            if result.error:
+        def done(response: EndTxnResponse) -> None:
+            if response.error_code:
                 self._initialize()  # fenced, or its transaction was aborted for its age
                 return
             if is_commit:
                 self._cluster.transaction_oracle.on_committed(transaction)
             if self._producer.version >= 2:
-                self._become(result)
+                self._become(response)
             elif not is_commit:
                 self._initialize()  # what was sent and not written has left a gap, for all it knows
                 return
             self._rest()
 
-        self._ask("end", request, done)
+        self._ask("end", request, 5 if self._producer.version >= 2 else 4, done)
 
 
 def _code_of(result: Any) -> ErrorCode | None:
@@ -500,8 +490,16 @@ def _code_of(result: Any) -> ErrorCode | None:
         return None
     if isinstance(result, KafkaError):
         return result.code
-    if isinstance(result, InitializedProducer):
-        return result.error
-    if isinstance(result, TxnOffsetCommitResponse):
-        return ErrorCode(result.topics[0].partitions[0].error_code)
-    return result if isinstance(result, ErrorCode) else ErrorCode.NONE
+    match result:
+        case InitProducerIdResponse() | EndTxnResponse():
+            return ErrorCode(result.error_code)
+        case TxnOffsetCommitResponse():
+            return ErrorCode(result.topics[0].partitions[0].error_code)
+        case AddPartitionsToTxnResponse():
+            codes = [
+                ErrorCode(each.partition_error_code)
+                for topic in result.results_by_topic_v3_and_below
+                for each in topic.results_by_partition
+            ]
+            return next((code for code in codes if code not in NOT_ATTEMPTED), ErrorCode.NONE)
+    return ErrorCode.NONE

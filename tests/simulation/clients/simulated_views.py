@@ -62,7 +62,7 @@ class Views:
                 if groups.is_idle:
                     check_refusals(groups)
             for transactions in node.transactions.active:
-                if transactions.driver.is_idle:
+                if transactions.is_idle:
                     self._check_transactions(node, transactions)
         self._check_lag()
 
@@ -93,20 +93,20 @@ class Views:
 
     def _check_transactions(self, node: SimulatedNode, shard: SimulatedTransactionShard) -> None:
         replayed = TransactionCoordinator(CONFIG, lambda: None, VERSION)
-        log = shard.driver.replica.log
+        log = shard.replica.log
         offset = log.log_start_offset
         while offset < log.high_watermark:
             records, offset = transactions_in(read_bytes(log, offset, log.high_watermark), offset)
             for record in records:
                 replayed.apply(record)
-        now, then = _stored(shard.context.coordinator), _stored(replayed)
+        now, then = _stored(shard.coordinator), _stored(replayed)
         for transactional_id in now.keys() | then.keys():
             has, says = now.get(transactional_id), then.get(transactional_id)
             if has != says:
                 raise Violation(
                     "T7",
                     f"node {node.node_id} has {has} of {transactional_id}, its log says {says}",
-                    shard.driver.replica.partition_id,
+                    shard.replica.partition_id,
                 )
 
     # --- lag -------------------------------------------------------------------------------------

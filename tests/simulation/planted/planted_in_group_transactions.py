@@ -12,10 +12,10 @@ from bradbury.groups.coordinator.coordinator_state import CoordinatorState, entr
 from bradbury.groups.group_effects import OffsetsStored, TransactionEnded
 from bradbury.groups.group_records import LogEntry, TransactionalOffset, TransactionEnd
 from bradbury.groups.offsets.group_offsets import GroupOffsets
+from bradbury.handlers.records import write_txn_markers
 from bradbury.protocol.errors import KafkaError
 from bradbury.storage.producers.producer_state import ProducerState
 
-from ..world import simulated_transactions
 from .fault_registry import Patch, fault
 
 OFFSETS = {
@@ -64,7 +64,7 @@ def a_pending_offset_is_called_stable(patch: Patch) -> None:
 @fault(**OFFSETS)
 def a_marker_is_written_without_its_coordinator(patch: Patch) -> None:
     """Straight to the log: who coordinates the group does not see it."""
-    patch(simulated_transactions, "OFFSETS_TOPIC", "")
+    patch(write_txn_markers, "OFFSETS_TOPIC", "")
 
 
 @fault(**OFFSETS)

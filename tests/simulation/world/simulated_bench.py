@@ -20,6 +20,7 @@ from bradbury.storage.log.partition_log import PartitionLog
 
 from .simulated_cluster import TOPIC, TOPIC_ID, SimulatedCluster
 from .simulated_replica import SimulatedReplica, read_batches, rotten_batches
+from .simulated_requests import produce
 from .simulated_swarm import Swarm
 
 PARTITION = (TOPIC, 0)
@@ -116,7 +117,7 @@ class Bench:
             self._written += 1
             value = b"record %d" % self._written
             batch = encode_records([(self.cluster.clock.now_ms, None, value, ())])
-            self.replica(node_id).produce(batch, acks_all=True, answer=answers.append)
+            produce(self.nodes[node_id], PARTITION, bytes(batch), answers.append)
         return answers
 
     def rot(self, node_id: int, segment: int = 0) -> None:

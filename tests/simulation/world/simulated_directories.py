@@ -5,18 +5,25 @@ Composed as actors/replication/partition_host is; the directories' disks are par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.replication.clean_stop import clean_stop
 from bradbury.replication.effects import (
     DirectoryFailed,
     EndMove,
     NoDirectoryLeft,
     RunCleanerWork,
+    WorkingStep,
 )
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
@@ -24,13 +31,13 @@ from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_maintenance import ROUND_MS, LogMaintenance
 from bradbury.replication.logs.log_manager import LogManager
 from bradbury.replication.partition.partition_effects import ResumeMove
-from bradbury.replication.procedure import Sequel
 from bradbury.storage.cleaner.cleaner import CleaningAborted
 from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 from bradbury.storage.log.partition_log import PartitionLog
 
+from .simulated_requests import handle
 from .simulated_scrubber import SimulatedScrubber
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
 PATHS = ("/data", "/more")
 CLEANER_MS = 150
+DELETION_TIMEOUT_MS = 30_000
 
 
 class SimulatedDirectories:
@@ -127,30 +135,31 @@ class SimulatedDirectories:
         return self._node.steps._offline
 
     def shut_down(self, then: Callable[[Exception | None], None]) -> None:
-        """As actors/replication/partition_host does at a clean stop."""
+        """A clean stop, in the shipped order."""
         node = self._node
-
-        def sequel(directories: LogDirectories) -> Sequel:
-            yield from self._moves.close()
-            yield from self._maintenance.settle()
-            yield from node.steps.shut_down(directories)
-            self.lifecycle.on_closed()
-
-        def close() -> None:
-            directories = self.lifecycle.end()
-            if directories is not None:
-                self._maintenance.halt()
-                node.driver.run(sequel(directories), then)
-
-        def stop_scrubbing() -> None:
-            self.scrubber.stop(close)
-
         node.steps.halt()
+        node.driver.run(
+            clean_stop(
+                moves=self._moves,
+                scrubber=_Ended(node, self.scrubber.stop),
+                cleaner=_Ended(node, self._stop_cleaning),
+                maintenance=_Ended(node, self._stop_maintenance),
+                lifecycle=self.lifecycle,
+                shut_down=node.steps.shut_down,
+            ),
+            then,
+        )
+
+    def _stop_cleaning(self, then: Callable[[], None]) -> None:
         self._is_stopping = True
         if self._is_cleaning:
-            self._when_cleaned.append(stop_scrubbing)
+            self._when_cleaned.append(then)
         else:
-            stop_scrubbing()
+            then()
+
+    def _stop_maintenance(self, then: Callable[[], None]) -> None:
+        self._maintenance.halt()
+        self._node.driver.run(self._maintenance.settle(), lambda error: then())
 
     def _keep_up(self) -> None:
         """As actors/replication/partition_upkeep does."""
@@ -216,33 +225,40 @@ class SimulatedDirectories:
     def delete_records(
         self, partition_id: TopicPartition, offset: int, then: Callable[[Any], None]
     ) -> None:
-        """As handlers/records/delete_records: deleted, on the disk, by all in sync. Then answered:
-        the log start offset, or what is wrong.
-        """
-        node = self._node
-        try:
-            start = node.steps.serving.delete_records(*partition_id, offset)
-        except KafkaError as error:
-            then(error)
-            return
-        node.driver.carry_out()
-        log = node.steps.serving.leader_of(*partition_id).log
+        """Ask the node's handler. `then` is given the log start offset, or None: it was refused."""
+        topic, index = partition_id
+        asked = DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])
 
-        def kept(error: Exception | None) -> None:
-            if error is not None:
-                then(error)
-                return
-            try:
-                step = node.steps.serving.leader_of(*partition_id)
-            except KafkaError as refused:
-                then(refused)
-                return
-            if step.deletes.is_deleted(start):
-                then(start)
-            else:
-                step.deletes.when_deleted(start, lambda failure: then(failure or start))
+        def answered(response: Any) -> None:
+            [deleted] = response.topics[0].partitions
+            then(None if deleted.error_code else deleted.low_watermark)
 
-        node.driver.run(self._maintenance.checkpoint(log), kept)
+        handle(self._node, DeleteRecordsRequest([asked], DELETION_TIMEOUT_MS), 2, answered)
+
+    async def keep_log_starts(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError]:
+        """See handlers.ports.replica_port.Partitions."""
+        errors: dict[TopicPartition, KafkaError] = {}
+        serving = self._node.steps.serving
+        await self._node.driver.run(
+            serving.keep_log_starts(partitions, self._maintenance.checkpoint, errors)
+        )
+        return errors
+
+
+class _Ended:
+    """Implements replication.procedure.Condition: something has stopped."""
+
+    def __init__(self, node: SimulatedNode, stop: Callable[[Callable[[], None]], None]) -> None:
+        self._node, self._stop = node, stop
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        def ended() -> None:
+            step.on_work_done(self, None, self._node.clock.now_ms)
+            self._node.driver.carry_out()
+
+        self._stop(ended)
 
 
 def _expect_kafka_error(error: Exception | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -22,12 +24,13 @@ from bradbury.replication.procedure import Procedure, Sequel
 from bradbury.steps.replies import Refuse, Reply, ended
 
 from .simulated_network import Process
+from .virtual_loop import settle
 
 E = TypeVar("E")
 
 
 class SimulatedDriver:
-    """The driver of one process: its effects end with it. A Reply's ticket is called."""
+    """The driver of one process: its effects end with it. Tickets are futures, or are called."""
 
     def __init__(self, process: Process, *, fsync_ms: int, on_work: Callable[[], None]) -> None:
         """`on_work`: told when some storage work has come to its end, and its step knows."""
@@ -38,8 +41,8 @@ class SimulatedDriver:
         self._carriers: dict[type, Callable[[Any], None]] = {
             DeadlineMoved: lambda effect: self.tick_when_due(effect.step),
             LeadershipEnded: lambda effect: None,
-            Refuse: lambda effect: effect.ticket(effect.error),
-            Reply: lambda effect: effect.ticket(effect.answer),
+            Refuse: lambda effect: _end(effect.ticket, effect.error),
+            Reply: lambda effect: _end(effect.ticket, effect.answer),
             RunWork: self._run_work,
             GiveWay: self._give_way,
             FetchersEnded: lambda effect: None,
@@ -63,8 +66,13 @@ class SimulatedDriver:
         finally:
             self._is_carrying_out = False
 
-    def run(self, sequel: Sequel, then: Callable[[Exception | None], None]) -> None:
-        """Run a sequel of steps for somebody who is none."""
+    def run(self, sequel: Sequel, then: Callable[[Exception | None], None] | None = None) -> Any:
+        """Run a sequel of steps for a caller that is none: it is called, or awaits the end."""
+        if then is None:
+            future = asyncio.get_running_loop().create_future()
+            then = partial(settle, future)
+        else:
+            future = None
         Procedure(
             self.effects,
             sequel,
@@ -72,6 +80,7 @@ class SimulatedDriver:
             lambda error: self.effects.append(ended(then, error)),
         ).begin()
         self.carry_out()
+        return future
 
     def _run_work(self, effect: RunWork) -> None:
         """What it was to write is on the disk at its end, and not before."""
@@ -152,3 +161,10 @@ class SimulatedDriver:
                 self.tick_when_due(step)
 
         self._process.after(due_ms - now_ms, tick)
+
+
+def _end(ticket: Any, result: Any) -> None:
+    if isinstance(ticket, asyncio.Future):
+        settle(ticket, result)
+    else:
+        ticket(result)

@@ -12,6 +12,7 @@ connection or between two actors.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class Process:
         """When this life has begun."""
         self.is_up = False
         self.is_paused = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """On which its events run, for those that await."""
         self._backlog: list[tuple[int, Event]] = []
 
     def begin_life(self) -> None:
@@ -101,8 +104,15 @@ class Process:
             return
         if self.is_paused:
             self._backlog.append((life, event))
-        else:
+        elif self.loop is None:
             event()
+        else:
+            before = asyncio._get_running_loop()
+            asyncio._set_running_loop(self.loop)
+            try:
+                event()
+            finally:
+                asyncio._set_running_loop(before)
 
     def after(self, delay_ms: int, event: Event) -> None:
         life = self.life

@@ -4,9 +4,11 @@ actors/replication/partition_host are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from bradbury.actors.coordinators.transaction_partitions import HostedTransactionPartitions
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
@@ -50,11 +52,13 @@ from .simulated_directories import PATHS, SimulatedDirectories
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
-from .simulated_groups import SimulatedGroups
+from .simulated_groups import CONFIG as GROUPS_CONFIG, SimulatedGroups
 from .simulated_network import LOST, Process
 from .simulated_replica import SimulatedReplica
-from .simulated_transactions import SimulatedTransactions
+from .simulated_requests import SimulatedPeers
+from .simulated_transactions import CONFIG as TRANSACTIONS_CONFIG, SimulatedTransactions
 from .simulated_voter import SimulatedVoter
+from .virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
@@ -92,11 +96,14 @@ class SimulatedNode:
         self.replicas: dict[TopicPartition, SimulatedReplica] = {}
         self.logs: SimulatedDirectories
         self.config = cluster.broker_config
-        self.server_config = ServerConfig(broker=self.config)
+        self.server_config = ServerConfig(
+            broker=self.config, groups=GROUPS_CONFIG, transactions=TRANSACTIONS_CONFIG
+        )
         self.log_defaults = cluster.log_config
+        self.peers = SimulatedPeers(self)
+        self.producer_ids = _ProducerIds(cluster)
         self._begin_steps()
-        self.groups = SimulatedGroups(self)
-        self.transactions = SimulatedTransactions(self)
+        self._begin_coordinators()
 
     def _begin_steps(self) -> None:
         cluster = self.cluster
@@ -125,6 +132,26 @@ class SimulatedNode:
         self.steps.truncate = self._truncate
         self._proposed: dict[TopicPartition, ProposedIsr] = {}
 
+    def _begin_coordinators(self) -> None:
+        """On a new loop: nothing of a former life is resumed."""
+        if self.process.loop is not None:
+            self.loop.end()
+        self.loop = self.process.loop = VirtualLoop(
+            self.process, fail_in_thread=self._fail_in_thread
+        )
+        asking: Any = self
+        self.groups = SimulatedGroups(self)
+        self.transactions = SimulatedTransactions(self)
+        self.transaction_partitions = HostedTransactionPartitions(asking)
+
+    def errs(self) -> bool:
+        """Whether the next thing that a coordinator does with its log goes wrong."""
+        chance = 0.0 if self.cluster.is_calm else self.cluster.swarm.log_errors
+        return chance > 0 and self.cluster.random.random() < chance
+
+    def _fail_in_thread(self) -> Exception | None:
+        return OSError("unreadable") if self.errs() else None
+
     def _on_work(self) -> None:
         for replica in self.replicas.values():
             replica.claim_counted()
@@ -148,8 +175,7 @@ class SimulatedNode:
         self.image = MetadataImage()
         self.replicas = {}
         self._begin_steps()
-        self.groups = SimulatedGroups(self)
-        self.transactions = SimulatedTransactions(self)
+        self._begin_coordinators()
         if self.disk.failing:
             # It says so of the whole node, also of what it has elsewhere; and what was not synced
             # there is lost by the repair.
@@ -185,8 +211,7 @@ class SimulatedNode:
         for partition_id, replica in self.replicas.items():
             self.ends[partition_id] = replica.log.log_end_offset
         self.replicas = {}
-        self.groups = SimulatedGroups(self)
-        self.transactions = SimulatedTransactions(self)
+        self._begin_coordinators()
 
     def end(self, reason: str) -> None:
         """As the process does when nothing is left to serve; Ray starts another."""
@@ -467,9 +492,12 @@ class SimulatedNode:
                 raise error
             self.image = image
             self.cluster.oracle.on_applied(self, before)
+            self.transaction_partitions.on_metadata(image)
+            self.groups.on_metadata(before, image)
             then()
 
-        self.transactions.on_metadata(image)
+        with self.loop.running():
+            self.transactions.on_metadata(image)
         self.steps.apply(image, applied, now_ms=self.clock.now_ms, wall_ms=self.clock.now_ms)
         self.driver.carry_out()
 
@@ -527,6 +555,19 @@ class SimulatedNode:
     def now_ms(self) -> int:
         return self.clock.now_ms
 
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        start = self.steps.serving.delete_records(topic, partition, before_offset)
+        self.driver.carry_out()
+        return start
+
+    async def keep_log_starts(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError]:
+        return await self.logs.keep_log_starts(partitions)
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.cluster.random.getrandbits(128))
+
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> HostedReplica:
@@ -545,6 +586,13 @@ class SimulatedNode:
 
     def follower_asks(self, node_id: int, peer: str) -> None:
         """Nobody looks whether its connection closes."""
+
+
+class _ProducerIds:
+    """Implements what transaction coordinators take ids from: all that are asked for are there."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.take = cluster.take_producer_id
 
 
 def is_error(result: object) -> bool:

@@ -1,11 +1,11 @@
-"""One replica of the simulation: the shipped step, its calls and its answers as in actors/.
+"""One replica of the simulation: the shipped step and driver, and what the oracle reads of its log.
 
 An fsync is an event: between its begin and its end anything may happen, also the end of the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,11 +14,8 @@ from crc32c import crc32c
 
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
-from bradbury.protocol.errors import KafkaError
-from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
 from bradbury.replication.partition.replica import Replica
-from bradbury.storage.log.partition_log import AppendResult, PartitionLog
-from bradbury.storage.producers.verification_guard import VerificationGuard
+from bradbury.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
@@ -123,23 +120,23 @@ def from_outside(log: PartitionLog) -> Iterator[None]:
 
 
 class SimulatedReplica:
-    """A replica of one life of one node: the driver of its step, and an ear for the oracle."""
+    """A replica of one life of one node: the shipped driver of its step, and an ear for the oracle."""
 
     def __init__(self, node: SimulatedNode, step: Replica) -> None:
         self.node = node
         self.step = step
         self.partition_id = (step.topic, step.partition)
+        driver: Any = _ClaimingDriver(self)
+        conversions: Any = _NoConversions()
         self.hosted = HostedReplica(
             step,
-            node.driver,
+            driver,
             wall_ms=node.now_ms,
             in_thread=None,  # type: ignore[arg-type]  # nothing that waits for a thread is asked
-            conversions=None,  # type: ignore[arg-type]  # nothing is converted
+            conversions=conversions,
         )
-        """What handlers reach of it."""
+        """What handlers and coordinators reach of it."""
         step.fetches.park(self)
-        self.on_commit: dict[Callable[[], None], None] = {}
-        """Callbacks that wait for the high watermark to move."""
 
     def __str__(self) -> str:
         return f"{self.partition_id[0]}-{self.partition_id[1]}@{self.node.node_id}"
@@ -157,73 +154,11 @@ class SimulatedReplica:
     def on_readable(self, size: int) -> None:
         """The high watermark has moved; nobody was answered yet."""
         self.node.cluster.oracle.on_high_watermark(self)
-        for wake in list(self.on_commit):
-            wake()
 
     def on_changed(self) -> None:
         """Another node leads."""
 
     # --- leading ---------------------------------------------------------------------------------
-
-    def produce(
-        self, batch: bytearray, *, acks_all: bool, answer: Callable[[KafkaError | int], None]
-    ) -> None:
-        """Answers the base offset, or what is wrong."""
-        try:
-            self.step.check_produce(acks_all=acks_all)
-            self.append(batch, acks_all=acks_all, answer=answer)
-        except KafkaError as error:
-            answer(error)
-
-    def append(
-        self,
-        batch: bytearray,
-        *,
-        answer: Callable[[KafkaError | int], None],
-        acks_all: bool = True,
-        is_own: bool = False,
-        guard: VerificationGuard | None = None,
-    ) -> None:
-        """Answers the base offset once all in sync have it. Raises KafkaError: nothing was done."""
-        now_ms = self.node.clock.now_ms
-        try:
-            result = self.step.append(
-                batch, opened=is_own, is_own=is_own, guard=guard, now_ms=now_ms, wall_ms=now_ms
-            )
-        finally:
-            self._after_input()
-        self._answer(result, answer, acks_all=acks_all)
-
-    def append_marker(
-        self, decision: TransactionDecision, *, answer: Callable[[KafkaError | int], None]
-    ) -> None:
-        """As append, for the marker that ends a transaction."""
-        now_ms = self.node.clock.now_ms
-        try:
-            result = append_marker(self.step, decision, now_ms=now_ms, wall_ms=now_ms)
-        finally:
-            self._after_input()
-        self._answer(result, answer, acks_all=True)
-
-    def _answer(
-        self,
-        result: AppendResult,
-        answer: Callable[[KafkaError | int], None],
-        *,
-        acks_all: bool,
-    ) -> None:
-        if not acks_all or self.step.is_committed(result.last_offset):
-            answer(result.base_offset)
-            return
-
-        def committed(error: KafkaError | None) -> None:
-            answer(result.base_offset if error is None else error)
-
-        self.step.produces.when_committed(result.last_offset, committed)
-
-    def _after_input(self) -> None:
-        self.claim_counted()
-        self.node.driver.carry_out()
 
     def claim_counted(self) -> None:
         """What a leader counts of its own log it says to be safe, as far as the topic asks."""
@@ -235,3 +170,25 @@ class SimulatedReplica:
         if self.log.config.flush_messages == 1:
             claimed = self.node.claimed
             claimed[self.partition_id] = max(offset, claimed.get(self.partition_id, 0))
+
+
+class _ClaimingDriver:
+    """The node's driver, for what handlers do with a replica: what it counts is claimed first."""
+
+    def __init__(self, replica: SimulatedReplica) -> None:
+        self._replica = replica
+        self.now_ms = replica.node.driver.now_ms
+
+    @property
+    def effects(self) -> Any:
+        return self._replica.node.driver.effects
+
+    def carry_out(self) -> None:
+        self._replica.claim_counted()
+        self._replica.node.driver.carry_out()
+
+
+class _NoConversions:
+    """Every batch is small, and kept as it came."""
+
+    def load_when_it_pays(self, record_count: int) -> None: ...

@@ -10,6 +10,7 @@ from typing import Any
 from ..clients.simulated_log_checks import Violation
 from .simulated_cluster import SimulatedCluster
 from .simulated_swarm import Swarm
+from .virtual_loop import end_all
 
 # What brokers would log is not printed where nobody has asked for it.
 logging.getLogger("bradbury").addHandler(logging.NullHandler())
@@ -61,6 +62,7 @@ def run_seed(seed: object, swarm: Swarm | None = None, *, lines: int = 40) -> Ou
         outcome.transcript = [*before, traceback.format_exc()]
     finally:
         logging.disable(logging.NOTSET)
+        end_all()
     if outcome.failure is not None:
         outcome.transcript.append(f"again: python -m bradbury.tests.simulation.run --seed '{seed}'")
     if cluster is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from bradbury.actors.coordinators.group_host import GroupHost
 from bradbury.groups.group_config import GroupCoordinatorConfig
@@ -52,7 +53,7 @@ async def loaded(host: GroupHost) -> Any:
 
 
 def new_host(**settings: int) -> GroupHost:
-    return GroupHost(replace(CONFIG, **settings), lambda: NOW_MS)
+    return GroupHost(replace(CONFIG, **settings), lambda: NOW_MS, uuid4)
 
 
 def stand_still(seconds: float) -> None:

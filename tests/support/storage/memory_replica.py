@@ -1,6 +1,7 @@
 """A led partition in a file of its own, whose commits the test decides: for what sits on replicas."""
 
 import asyncio
+import os
 import tempfile
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from bradbury.protocol.errors import OffsetOutOfRange
 from bradbury.protocol.records.record_batch import read_header, stamp
 from bradbury.protocol.records.records import ControlType, encode_control_batch
 from bradbury.replication.partition.delayed_fetches import FetchWaiter
+from bradbury.storage.disk.file_system import OsFile
 
 
 class Slice(NamedTuple):
@@ -25,7 +27,8 @@ class MemoryReplica:
     log_start_offset = 0
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()
+        with tempfile.TemporaryFile() as file:
+            self._file = OsFile(os.dup(file.fileno()))
         self._batches: list[tuple[int, int, int]] = []  # (base offset, position, size)
         self._size = 0
         self._holds = False
@@ -96,9 +99,7 @@ class MemoryReplica:
             raise self.refuse_with
         base_offset = self.log_end_offset
         stamp(batch, base_offset=base_offset, leader_epoch=self.leader_epoch)
-        self._file.seek(self._size)
-        self._file.write(batch)
-        self._file.flush()
+        self._file.write_at(batch, self._size)
         self._batches.append((base_offset, self._size, len(batch)))
         self._size += len(batch)
         self.log_end_offset += read_header(batch).record_count
