@@ -1,8 +1,8 @@
 """Both ends of a fetch in the simulation: who sends what the shipped fetcher asks, and the handler.
 
-What is asked, what an answer means, what is read and what is waited for is shipped code; here are
-the network between the two and the time that they wait. Records are taken from the log when the
-answer leaves, as a broker's sendfile does.
+What is asked, what an answer means, what is read and what is waited for is shipped code; here is
+the network between the two. Records are taken from the log when the answer leaves, as a broker's
+sendfile does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.ports.fetch_answer import FetchAnswer
-from bradbury.handlers.records import list_offsets
-from bradbury.handlers.records.pending_fetch import PendingFetch, begin_fetch
+from bradbury.handlers.records import fetch
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.protocol.messages.fetch import (
     AbortedTransaction,
@@ -22,15 +21,12 @@ from bradbury.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from bradbury.protocol.messages.list_offsets import (
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from bradbury.protocol.messages.list_offsets import ListOffsetsResponse
 from bradbury.protocol.records.fetch_response import FetchedPartition
 from bradbury.replication.effects import SendFetch, SendListOffsets
 
 from .simulated_network import Answer
+from .simulated_requests import handle
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
@@ -86,7 +82,7 @@ class SimulatedConnections:
         node.cluster.network.call(
             node.process,
             leader.process,
-            lambda answer: answer(_list_offsets(leader, request)),
+            lambda answer: handle(leader, request, LIST_OFFSETS_VERSION, answer),
             on_answer,
             timeout_ms=ANSWER_MS,
             what="list offsets",
@@ -94,43 +90,11 @@ class SimulatedConnections:
 
 
 def answer_fetch(node: SimulatedNode, peer: str, request: FetchRequest, answer: Answer) -> None:
-    """As handlers/records/fetch, in virtual time."""
-    context = RequestContext(node, FETCH_VERSION, "simulated", peer, 0)
-    begun = begin_fetch(request, context)
-    if isinstance(begun, FetchAnswer):
-        answer(_as_response(begun))
-    elif begun.is_ready:
-        answer(_as_response(begun.finish()))
-    else:
-        _Waiting(node, begun, node.clock.now_ms + request.max_wait_ms, answer).park()
-
-
-class _Waiting:
-    def __init__(
-        self, node: SimulatedNode, fetch: PendingFetch, deadline_ms: int, answer: Answer
-    ) -> None:
-        self._node = node
-        self._fetch = fetch
-        self._deadline_ms = deadline_ms
-        self._answer = answer
-
-    def park(self) -> None:
-        process, is_woken = self._node.process, [False]
-
-        def wake() -> None:
-            if not is_woken[0]:
-                is_woken[0] = True
-                process.after(0, over)
-
-        def over() -> None:
-            self._fetch.unpark(parked)
-            if self._fetch.resume(is_late=self._node.clock.now_ms >= self._deadline_ms):
-                self._answer(_as_response(self._fetch.finish()))
-            else:
-                self.park()
-
-        parked = self._fetch.park(wake)
-        process.after(max(0, self._deadline_ms - self._node.clock.now_ms), wake)
+    """Have the node's handler answer, as its connection to `peer` would send it."""
+    context: Any = RequestContext(node, FETCH_VERSION, "simulated", peer, 0)
+    node.loop.answer(
+        lambda: fetch.handle(request, context), lambda found: answer(_as_response(found))
+    )
 
 
 def _as_response(answer: FetchAnswer) -> FetchResponse:
@@ -175,20 +139,3 @@ def _aborted(found: FetchedPartition) -> list[AbortedTransaction] | None:
         AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
         for producer_id, first_offset in found.aborted
     ]
-
-
-def _list_offsets(node: SimulatedNode, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """The handler's own answer: what a follower asks waits for nothing."""
-    context = RequestContext(node, LIST_OFFSETS_VERSION, "simulated", "", 0)
-    [topic] = request.topics
-    [asked] = topic.partitions
-    answering = list_offsets._answer(topic.name, asked, request, context, set())
-    try:
-        answering.send(None)
-    except StopIteration as answered:
-        reported = answered.value
-    else:
-        raise AssertionError("it waits")
-    return ListOffsetsResponse(
-        topics=[ListOffsetsTopicResponse(name=topic.name, partitions=[reported])]
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -57,9 +58,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def end(self) -> None:
         """The process has ended: what waits never goes on."""
-        for task in list(self._tasks):
-            coroutine: Any = task.get_coro()
-            coroutine.close()
+        with warnings.catch_warnings():
+            # What was just to be awaited never is.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in list(self._tasks):
+                coroutine: Any = task.get_coro()
+                coroutine.close()
         self._tasks.clear()
         self._ready.clear()
 
