@@ -21,7 +21,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from ..actors.controller.handles import BROKER_PREFIX, CONTROLLER
+from ..actors.controller.controller_handle import BROKER_PREFIX, CONTROLLER
 from ..actors.ray.node_watch import Certify
 from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
 from ..actors.ray.ray_actors import (
@@ -34,13 +34,13 @@ from ..discovery.ray_connection import UpError
 from ..protocol.errors import NotController
 
 READY_SECONDS = 120.0
-# A predecessor that is being killed holds its lock and port for a moment; longer is a real problem.
+# A predecessor that is being killed holds its lock and port only for a moment.
 PATIENCE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
 DEAD_SECONDS = 10.0
-"""Ray calls an actor dead also while it starts it elsewhere, as its node is drained."""
+"""Seconds of patience with a dead actor: Ray also calls it dead while it starts it elsewhere."""
 
 _CLASSES = {
     "BrokerActor": BrokerActor,
@@ -85,11 +85,11 @@ def create_actor(cls: Any, options: dict[str, Any], *arguments: Any) -> ActorHan
 
 
 def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
-    """The answer of an actor of ours; one that is being restarted is asked again.
+    """Ask one of our actors; the question is repeated while the actor is being restarted.
 
     Raises:
         UpError: no answer in time, or the actor is gone for good.
-        Exception: what the actor raised, without Ray's stack of it.
+        Exception: what the actor raised, without Ray's stack trace.
     """
     began = time.monotonic()
     deadline = began + timeout
@@ -98,7 +98,7 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
             return ray.get(method.remote(), timeout=max(0.1, deadline - time.monotonic()))
         except ActorUnavailableError:
             if time.monotonic() > deadline:
-                raise UpError("an actor of the cluster does not come back; see its log") from None
+                raise UpError("an actor of the cluster is not restarted; see its log") from None
             time.sleep(0.1)
         except RayTaskError as error:
             restarted = isinstance(error.cause, NotController)  # and its voters are not back yet
@@ -111,15 +111,15 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
                 continue
             raise UpError(
                 f"an actor of the cluster does not answer ({type(error).__name__}); "
-                "`bradbury down` and `bradbury up` start it again, data kept"
+                "`bradbury down` and `bradbury up` restart it and keep the data"
             ) from None
 
 
 def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """The answers of actors of ours, by the names given here; all are asked at once.
+    """Ask several of our actors at once; returns their answers by the names given here.
 
-    One that is being restarted is asked again. Where an answer did not come within `timeout`
-    seconds of the call, an UpError is in its place: a node that is gone costs its wait once,
+    The question is repeated while an actor is being restarted. Where an answer did not come within
+    `timeout` seconds of the call, the value is an UpError: a node that is gone costs its wait once,
     however many actors it had.
     """
     deadline = time.monotonic() + timeout
@@ -146,14 +146,14 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
-    """Create those actors of a node that are not there (run again and again by its broker)."""
+    """Create the missing actors of a node (run again and again by the node's broker)."""
     for actor in with_kept(siblings, _directories_with_partitions(siblings)):
         if find_actor(actor.name, namespace) is None:
             start_actor(actor, namespace)
 
 
 def _directories_with_partitions(siblings: tuple[ActorPlan, ...]) -> set[str]:
-    """On the disks of the node that this process is on."""
+    """Names of directories with partitions on the disks of the node that this process runs on."""
     bases = {
         Path(base)
         for actor in siblings
@@ -180,7 +180,7 @@ def start_actors(
     placement: Placement,
     certify: Certify | None = None,
 ) -> dict[str, ActorHandle[Any]]:
-    """Create them, or get those that exist. `certify`: gives nodes that join their certificates."""
+    """Create the actors, or get those that exist. `certify`: certifies nodes that join later."""
     handles: dict[str, ActorHandle[Any]] = {}
     for broker in plans:
         handles[broker.name] = start_actor(broker, namespace)
@@ -202,7 +202,7 @@ def start_actors(
 def wait_until_serving(
     handles: Mapping[str, ActorHandle[Any]], on_progress: Callable[[str], None]
 ) -> None:
-    """Until no actor has a problem. One that waiting cannot solve is raised."""
+    """Wait until no actor reports a problem. Raises UpError for one that waiting cannot solve."""
     deadline = time.monotonic() + READY_SECONDS
     patience = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -223,7 +223,7 @@ def wait_until_serving(
         if real is not None and time.monotonic() > patience:
             raise UpError(real)
         if time.monotonic() > deadline:
-            raise UpError(f"after {READY_SECONDS:.0f} s {name} still says: {problem}")
+            raise UpError(f"not ready after {READY_SECONDS:.0f} s: {name}: {problem}")
         time.sleep(0.05)
 
 
@@ -236,7 +236,7 @@ def find_actor(name: str, namespace: str) -> ActorHandle[Any] | None:
 
 
 def describe_running(namespace: str) -> dict[str, Any] | None:
-    """What the controller says of itself; None if there is none, or it does not answer."""
+    """Description that the controller gives; None if there is none, or it does not answer."""
     controller = find_actor(CONTROLLER, namespace)
     if controller is None:
         return None
@@ -263,12 +263,12 @@ def named_actors(namespace: str) -> list[str]:
 
 
 def stop_actors(namespace: str) -> int:
-    """Stop a cluster's actors, data brought to the disk first; returns how many there were.
+    """Stop a cluster's actors after a flush of their data; returns how many there were.
 
     The controller is stopped first, so that no broker is started for a node that joins meanwhile;
-    brokers are killed first, so that none of them makes its siblings again. Ray kills later than
+    brokers are killed first, so that none of them creates its siblings again. Ray kills later than
     `ray.kill` returns: until the names are gone `up` would find these actors, and a broker that
-    lives a moment longer may have made a sibling again.
+    lives a moment longer may have created a sibling again.
     """
     controller = find_actor(CONTROLLER, namespace)
     if controller is not None:
@@ -291,7 +291,7 @@ def stop_actors(namespace: str) -> int:
 
 
 def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
-    """The description of the controller, or of the standby: one may just hand over to the other."""
+    """Description of the controller, or of the standby: one may be handing over to the other."""
     deadline = time.monotonic() + HAND_OVER_SECONDS
     while True:
         described: dict[str, Any] = ask(controller.describe)
@@ -303,7 +303,7 @@ def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
 
 
 def brokers_in_service(namespace: str) -> list[str]:
-    """host:port of each, as the controller has it, or the standby. Raises UpError: nobody says."""
+    """host:port of each broker in service. Raises UpError if no controller answers."""
     controller = find_actor(CONTROLLER, namespace)
     if controller is None:
         raise UpError(f"no cluster is up in namespace {namespace!r}; run `bradbury up`")

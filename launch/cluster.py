@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from ..actors.controller.handles import CONTROLLER
+from ..actors.controller.controller_handle import CONTROLLER
 from ..actors.ray.placement import (
     PORTS_PER_NODE,
     Address,
@@ -88,44 +88,44 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A")
 PORT = 9092
 PORT_ATTEMPTS = 3
-"""How often other ports are chosen where another process has bound the chosen ones."""
+"""Number of attempts with other ports if another process has taken the chosen ones."""
 CANNOT_LISTEN = "cannot listen on"
 PORT_BLOCKS = 64
-"""Number of blocks of PORTS_PER_NODE ports that are tried where no port is given."""
+"""Number of blocks of PORTS_PER_NODE ports that are tried if no port is given."""
 
 
 class Cluster:
-    """A running cluster on Ray. As a context manager it is stopped at the end, data kept."""
+    """A running cluster on Ray. As a context manager it is stopped at the end; its data stays."""
 
     def __init__(self, namespace: str, bootstrap_servers: str) -> None:
         self.namespace = namespace
         self.bootstrap_servers = bootstrap_servers
-        """host:port of every broker that there was when this was made, separated by commas."""
+        """host:port of every broker when the cluster was found, separated by commas."""
         self.owns_ray = False
-        """Whether the Ray it is in was started for it, and ends with it."""
+        """Whether its Ray was started for it, and ends with it."""
 
     def __repr__(self) -> str:
         return f"Cluster({self.namespace!r}, {self.bootstrap_servers!r})"
 
     @property
     def ray_address(self) -> str:
-        """host:port of the Ray cluster that it is in, which this process is connected to."""
+        """host:port of the Ray cluster that it runs in, and that this process is connected to."""
         return str(ray.get_runtime_context().gcs_address)
 
     @property
     def data_dir(self) -> str:
-        """The data directory of every node; several are separated by ", "."""
+        """Data directory of every node; several are separated by ", "."""
         settings = running_settings(self.namespace) or {}
         return SEPARATOR.join(data_dirs(settings.get("data_dir", "its data directory")))
 
     def admin(self) -> Admin:
-        """An Admin client of this cluster."""
+        """Make an Admin client of this cluster."""
         from ..clients.admin.admin import Admin
 
         return Admin(bootstrap=self._brokers_now())
 
     def _brokers_now(self) -> str:
-        """Nodes come and go: those of `bootstrap_servers` may all have gone."""
+        """Brokers in service now, as those of `bootstrap_servers` may all be gone."""
         try:
             found = brokers_in_service(self.namespace)
         except UpError:
@@ -133,7 +133,7 @@ class Cluster:
         return ",".join(found) or self.bootstrap_servers
 
     def status(self) -> dict[str, Any]:
-        """Controller, nodes, partitions: what `bradbury status --json` prints."""
+        """Status of controller, nodes and partitions, as `bradbury status --json` prints it."""
         return status(self.namespace)
 
     def rebalance(
@@ -142,19 +142,19 @@ class Cluster:
         """Begin to move replicas, so that every node has its share; at most 1,000 partitions.
 
         Args:
-            drain: the name of a machine (see `status`) that is to have none any more.
-            restore: a drained machine that gets new partitions again; nothing moves for it yet.
-            dry_run: only say what would move.
+            drain: the name of a machine (see `status`) that shall have no replicas.
+            restore: a drained machine that shall get new partitions again; nothing moves yet.
+            dry_run: only return what would move.
 
-        Returns what moves; `status()["reassigned"]` says how much of it is not done yet.
-        Raises KafkaError: no such machine, or the others are too few.
+        Returns the moves; `status()["reassigned"]` is the number of partitions not done yet.
+        Raises KafkaError: there is no such machine, or too few others.
         """
         request = Rebalance(drain=drain, restore=restore, validate_only=dry_run)
         moves = self._ask_controller(Change(request, timeout_ms=0))
         return list(moves)
 
     def change_voter(self, change: VoterChange, *, timeout_ms: int = 30_000) -> tuple[str, ...]:
-        """Add a voter of the metadata or remove one; the directory ids of those that vote then.
+        """Add a metadata voter, or remove one; returns the directory ids of the voters afterwards.
 
         Raises KafkaError: see VoterChange; RequestTimedOut if a new one has not caught up in time.
         """
@@ -179,11 +179,11 @@ class Cluster:
         return answer
 
     def make_user(self, request: AlterUserScramCredentials) -> None:
-        """Of a new cluster the first one: nobody can log in yet to make him. Raises UpError."""
+        """Create the first user of a new cluster, when no user can log in yet. Raises UpError."""
         outcomes = self._ask_controller(Change(request, timeout_ms=30_000))
         for name, outcome in outcomes.items():
             if outcome.code:
-                raise UpError(f"user {name} cannot be made: {outcome.message}")
+                raise UpError(f"user {name} cannot be created: {outcome.message}")
 
     def down(self) -> None:
         """Stop every actor, keeping the data; ends Ray too if `up` had started it."""
@@ -195,10 +195,10 @@ class Cluster:
             ray.shutdown()
 
     def state(self, *, is_kept_here: bool, is_program: bool = False) -> ClusterState:
-        """What the state file says of it.
+        """State of the cluster, for the state file.
 
-        is_kept_here: whether it ends with this process.
-        is_program: whether this process is more than what keeps the cluster up.
+        is_kept_here: whether the cluster ends with this process.
+        is_program: whether this process does more than keep the cluster up.
         """
         pid = os.getpid() if is_kept_here else None
         return ClusterState(
@@ -215,7 +215,7 @@ class Cluster:
         )
 
     def _client_config(self) -> str:
-        """The file for clients that `up(secure=True)` has made here; "" if there is none."""
+        """Path of the client file that `up(secure=True)` made here; "" if there is none."""
         path = secure_directory(self.namespace) / CLIENT_FILE
         settings = (running_settings(self.namespace) or {}).get("config", {})
         own = settings.get("ssl.keystore.location", "")
@@ -234,14 +234,14 @@ class Cluster:
 
 
 def default_data_dir(namespace: str = DEFAULT_NAMESPACE) -> str:
-    """$XDG_DATA_HOME/bradbury, by default ~/.local/share/bradbury; "-<namespace>" for another."""
+    """Default data directory of a namespace, in $XDG_DATA_HOME or else ~/.local/share."""
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     name = "bradbury" if namespace == DEFAULT_NAMESPACE else f"bradbury-{namespace}"
     return str(Path(base) / name)
 
 
 def data_dirs(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One path or several, the first first."""
+    """Data directories as a tuple, from one path or several; the first one stays first."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -264,7 +264,7 @@ def up(
     insecure: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Cluster:
-    """Serve from every node of the Ray cluster; return when all nodes do. Repeating it is harmless.
+    """Serve from every node of the Ray cluster; returns when all do. May be repeated without harm.
 
     The user's state file names the cluster afterwards, so that commands and clients of other
     processes find it.
@@ -284,14 +284,14 @@ def up(
         node_label, node_resource: only on Ray nodes that have them. Those that join later get
             their brokers by themselves, unless bradbury.auto.join is false.
         config: settings of brokers and groups by Kafka's names, e.g. {"num.partitions": 4}.
-        secure: TLS everywhere, clients with passwords, access by rules; see docs/security.md. The
-            clients of this user find the admin's password by themselves.
-        insecure: serve whoever reaches an address beyond loopback; without, that is refused where
-            a listener asks nobody who he is.
-        on_progress: called with a text that says what is being waited for.
+        secure: TLS everywhere, clients with passwords, authorization by ACLs; see docs/security.md.
+            The clients of this user find the admin's password by themselves.
+        insecure: allow listeners without authentication on addresses beyond loopback, where any
+            client that reaches them may do everything; without this they are refused.
+        on_progress: called with a description of what is being waited for.
 
     Raises:
-        UpError: nothing is left half-started by this call that was not running before.
+        UpError: the cluster cannot be started. What this call has started is stopped again.
     """
     refuse_ray_client()
     namespace = namespace or default_namespace()
@@ -336,7 +336,7 @@ def up(
 
 
 def _address_to_go_on_with(state: ClusterState) -> str:
-    """Address of the Ray in which the cluster is up already; LOCAL (embedded) if that is gone."""
+    """Address of the Ray in which the cluster is up already; LOCAL if that Ray is gone."""
     if state.pid is not None:
         raise UpError(
             f"a cluster is up already at {state.bootstrap} (process {state.pid}, data in "
@@ -415,8 +415,8 @@ def start(
         except BaseException as error:
             if running is None:
                 stop_actors(namespace)
-            # Another process bound it between our look and the broker's bind.
-            # Whatever else is wrong, an address that is none of this machine's say, stays so.
+            # Another process took the port between our check and the broker's bind. Other
+            # errors, such as an address of another machine, do not go away with a retry.
             is_taken = (
                 isinstance(error, UpError)
                 and CANNOT_LISTEN in str(error)
@@ -431,7 +431,7 @@ def start(
 
 
 def connect(address: str | None = None, namespace: str | None = None) -> Cluster:
-    """The cluster that is up, found as all clients find it; this process joins its Ray cluster.
+    """Find the running cluster, as all clients do, and join its Ray cluster with this process.
 
     Args:
         address: the Ray cluster, "auto" or "host:port"; by default the one this process is in, or
@@ -466,7 +466,7 @@ def _check_same(
     node_label: Mapping[str, str] | None,
     node_resource: str | None,
 ) -> None:
-    """Raises UpError where something else is asked for than the running cluster has."""
+    """Check that the running cluster has the settings asked for. Raises UpError."""
     for name, given, has in (
         ("host", host, placement.host),
         ("port", port or None, placement.port),
@@ -490,7 +490,7 @@ def _known_brokers(running: Mapping[str, Any] | None) -> dict[str, Address]:
 
 
 def _free_port(nodes: Sequence[RayNode], host: str | None, server: ServerConfig) -> int:
-    """PORT, or on a single machine the first later block of free ports.
+    """Find a free PORT, or on a single machine the first later block of free ports.
 
     On many machines one port serves for all, and a port in use is an error that names the machine.
     """
@@ -513,5 +513,5 @@ def _is_free(host: str, port: int) -> bool:
         try:
             candidate.bind((host, port))
         except OSError as error:
-            return error.errno != errno.EADDRINUSE  # whatever else is wrong, the broker says
+            return error.errno != errno.EADDRINUSE  # the broker reports all other errors
     return True

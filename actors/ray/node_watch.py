@@ -1,12 +1,12 @@
 """The controller's watch over Ray's nodes: one that joins gets its broker, and with it the rest.
 
-Asked are Ray's nodes, every WATCH_SECONDS, in a thread: what Ray says is a hint, and an answer that
-fails is asked again. Nothing here needs fencing: an actor's name and its pins follow from its Ray
+Ray is asked for its nodes every WATCH_SECONDS, in a thread; its answer is a hint, and a failed
+question is retried. Nothing here needs fencing: an actor's name and its pins follow from its Ray
 node alone, and Ray gives a name once, so two controllers that both look start the same broker once.
-Whose data a node has is in its own directory, as ever.
+The identity of a node's data is in the node's own directory.
 
 Where nodes need certificates (`up --secure`), one that joins gets its own before its broker, and
-all are looked at every RENEWAL_SECONDS: a certificate that is about to end is replaced.
+all are checked every RENEWAL_SECONDS: a certificate that expires soon is replaced.
 
 What always holds:
     A node that is gone keeps its name; nothing is started for it elsewhere, and nothing ended.
@@ -24,7 +24,7 @@ import ray
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.server_config import ServerConfig
-from ..controller.handles import BROKER_PREFIX
+from ..controller.controller_handle import BROKER_PREFIX
 from .placement import ActorPlan, Address, JoinedNodes, Placement, plan_joined
 from .ray_nodes import DrainingNodes, living_nodes
 
@@ -36,16 +36,16 @@ PATIENCE_SECONDS = 10.0
 
 RENEWAL_SECONDS = 12 * 3600.0
 FIRST_RENEWAL_SECONDS = 15.0
-"""Seconds after the start of a controller. `up` has just seen to the certificates."""
+"""Seconds from the start of a controller to its first renewal; `up` has just renewed them."""
 
 Start = Callable[[ActorPlan], object]
-"""Creates a broker and its siblings; blocks."""
+"""Function that creates a broker and its siblings; it blocks."""
 Certify = Callable[[Sequence[ActorPlan]], object]
-"""Gives the nodes of brokers certificates that hold; blocks. Whatever it raises is one line."""
+"""Function that gives brokers' nodes valid certificates; blocks. Its errors have one line."""
 
 
 class NodeWatch:
-    """`run` it while the controller is active; `stop` it."""
+    """Watch over Ray's nodes. `run` it while the controller is active; `stop` it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class NodeWatch:
         start: Start,
         certify: Certify | None = None,
     ) -> None:
-        """`certify`: None: nodes need no certificates of ours."""
+        """`certify`: None if nodes need no certificates from us."""
         self._namespace = namespace
         self._placement = placement
         self._server = server
@@ -66,10 +66,10 @@ class NodeWatch:
         self._stopped = asyncio.Event()
         self._looking: asyncio.Future[JoinedNodes] | None = None
         self.left_out: Mapping[str, str] = {}
-        """Why Ray nodes that the cluster is meant for get no broker, by their names."""
+        """Reasons why Ray nodes of the cluster get no broker, by the nodes' names."""
 
     async def run(self, image: Callable[[], MetadataImage]) -> None:
-        """Until it is stopped. `image`: the newest one."""
+        """Run until it is stopped. `image`: returns the newest metadata image."""
         seconds = WATCH_SECONDS
         while not self._stopped.is_set():
             brokers = {
@@ -83,7 +83,7 @@ class NodeWatch:
                 seconds = WATCH_SECONDS
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
                 if seconds == WATCH_SECONDS:
-                    logger.warning("asking Ray for nodes that have joined failed: %s", error)
+                    logger.warning("asking Ray for new nodes failed, retrying: %s", error)
                 seconds = PATIENCE_SECONDS
             try:
                 async with asyncio.timeout(seconds):
@@ -92,13 +92,13 @@ class NodeWatch:
                 continue
 
     async def stop(self) -> None:
-        """Nothing is started any more when it returns."""
+        """Stop; when it returns, nothing is being started any more."""
         self._stopped.set()
         if self._looking is not None:
             await asyncio.wait({self._looking})
 
     def _look(self, brokers: Mapping[str, Address]) -> JoinedNodes:
-        """Start what is missing. In a thread."""
+        """Start the brokers that are missing. Runs in a thread."""
         started = {
             str(entry["name"]).removeprefix(BROKER_PREFIX)
             for entry in ray.util.list_named_actors(all_namespaces=True)
@@ -114,7 +114,7 @@ class NodeWatch:
             if problem is not None:
                 left_out[broker.config.name] = problem
             elif not self._stopped.is_set():
-                logger.info("Ray node %s has joined: its broker is started", broker.config.name)
+                logger.info("Ray node %s has joined: starting its broker", broker.config.name)
                 self._start(broker)
         if self._certify is not None and time.monotonic() > self._renew_at:
             self._renew_at = time.monotonic() + RENEWAL_SECONDS
@@ -123,11 +123,11 @@ class NodeWatch:
             )
             problem = self._certified(everyone.plans)  # at once: others may join meanwhile
             if problem is not None:
-                logger.warning("certificates that are about to end: %s", problem)
+                logger.warning("expiring certificates could not be renewed: %s", problem)
         return JoinedNodes(joined.plans, left_out)
 
     def _certified(self, brokers: Sequence[ActorPlan]) -> str | None:
-        """Their nodes have certificates that hold, or why one has none. In a thread."""
+        """Certify the brokers' nodes; returns why one got no certificate, or None. In a thread."""
         if self._certify is not None:
             try:
                 self._certify(brokers)

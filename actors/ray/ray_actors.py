@@ -32,7 +32,8 @@ from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError, NotController
 from ...storage.disk.storage_failure import DataDirectoryError
 from ..controller.controller import Controller
-from ..controller.handles import BROKER_PREFIX, ControllerHandle, find_voters
+from ..controller.controller_handle import BROKER_PREFIX, ControllerHandle
+from ..controller.handles import RayActors, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost
 from ..loop.carry_through import within
@@ -52,7 +53,7 @@ EXIT_FENCED = 71
 EXIT_DRAINED = 72
 HAND_OVER_SECONDS = 20.0
 DEPARTURE_SECONDS = 24 * 3600.0
-"""Of a node that Ray drains without a deadline: replicas may be large."""
+"""Maximum seconds to move replicas off a node that Ray drains without a deadline."""
 
 
 def leave(code: int, reason: str) -> None:
@@ -62,7 +63,7 @@ def leave(code: int, reason: str) -> None:
 
 
 class _Shell:
-    """Background work whose failure ends the process instead of vanishing."""
+    """Base of actors: background work whose failure ends the process instead of vanishing."""
 
     def __init__(self) -> None:
         logging.basicConfig(
@@ -86,12 +87,12 @@ class _Shell:
         task.add_done_callback(self._tasks.discard)
 
     async def problem(self) -> str | None:
-        """None when serving, else what it waits for, in words."""
+        """Description of what the actor waits for; None while it serves."""
         return self._problem
 
 
 def _in_words(error: Exception) -> str:
-    """Why a node does not open, with the remedy where it is a node that has joined."""
+    """Text of an error of `open`, with the remedy if the node has joined without a certificate."""
     text = str(error)
     if f"/{FOLDER}/{NODE_FILE}" in text:
         return f"{text}; `bradbury up --secure` again gives this node its certificate"
@@ -99,13 +100,13 @@ def _in_words(error: Exception) -> str:
 
 
 class NodeActor(_Shell):
-    """One node. Retries forever what may recover, and says meanwhile what is wrong."""
+    """Actor of one node. Retries forever what may recover, and reports what is wrong meanwhile."""
 
     def __init__(self, config: NodeConfig, namespace: str) -> None:
         super().__init__()
         config = config.moved_to(ray._private.worker.global_worker.node_ip_address)
         self._config = config
-        self._controller = ControllerHandle(namespace, lambda: self._node.image)
+        self._controller = ControllerHandle(RayActors(namespace), lambda: self._node.image)
         self._node = Node(
             config,
             self._controller,
@@ -116,7 +117,7 @@ class NodeActor(_Shell):
         self._spawn(self._leave_when_drained())
 
     def __repr__(self) -> str:
-        """Which of many it is, in Ray's dashboard and before each line of its log."""
+        """Name that identifies the actor in Ray's dashboard and before each line of its log."""
         return f"{type(self).__name__}({self._config.name}, {self._config.directory})"
 
     async def _main(self) -> None:
@@ -142,7 +143,7 @@ class NodeActor(_Shell):
         gc.freeze()  # what exists now lives as long as the process: full collections skip it
 
     async def _leave_when_drained(self) -> None:
-        """Hand over while there is time. Ray creates the actor again when its machine is back."""
+        """Hand over before a drain ends. Ray creates the actor again when its machine is back."""
         seconds = await RayDrain().wait()
         if self._problem is None:
             if self._config.server.broker.bradbury_drain_moves_replicas:
@@ -160,7 +161,7 @@ class NodeActor(_Shell):
         leave(EXIT_DRAINED, "its Ray node is being drained")
 
     async def _depart(self) -> None:
-        """Its machine goes for good: others get what it has."""
+        """Move the replicas away, since the machine will not come back."""
         await self._departure.move_replicas()
 
     async def _hand_over(self) -> None:
@@ -174,20 +175,20 @@ class NodeActor(_Shell):
         return {**self._node.status(), "problem": self._problem}
 
     async def stop(self) -> None:
-        """Bring everything to the disk. The caller kills the process afterwards."""
+        """Flush everything to the disk. The caller kills the process afterwards."""
         await self._node.close()
 
 
 class PartitionActor(NodeActor):
-    """Hosts partitions of topics."""
+    """Actor that hosts partitions of topics."""
 
 
 class GroupCoordinatorActor(NodeActor):
-    """Hosts partitions of __consumer_offsets and coordinates their groups."""
+    """Actor that hosts partitions of __consumer_offsets and coordinates their groups."""
 
 
 class BrokerActor(NodeActor):
-    """The node's well-known address, its copy of the metadata log, the watch over its actors."""
+    """Actor with the node's well-known address and metadata log; it watches the node's actors."""
 
     def __init__(
         self, config: NodeConfig, namespace: str, start_siblings: Callable[[], object]
@@ -211,7 +212,7 @@ class BrokerActor(NodeActor):
         self._standby.start()
 
     async def _watch(self) -> None:
-        """Ray restarts actors that die; this creates those again that Ray has given up (DEAD)."""
+        """Create the siblings again that Ray has given up (DEAD); Ray itself restarts others."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
@@ -224,7 +225,7 @@ class BrokerActor(NodeActor):
         await self._departure.pass_vote_on()
 
     async def _hand_over(self) -> None:
-        """The last of its machine: the controller may need this voter to let others lead."""
+        """Hand over last of its machine: the controller may need this voter to let others lead."""
         while any(
             node.machine_name == self._config.machine and not node.fenced
             for node in self._node.image.nodes.values()
@@ -234,11 +235,11 @@ class BrokerActor(NodeActor):
         await super()._hand_over()
 
     async def ask_standby(self, call: ControllerCall[Any]) -> Any:
-        """Calls to the controller while this broker runs a standby; see standby."""
+        """Answer a call to the controller while this broker runs a standby; see standby."""
         return await self._standby.controller().ask(call)
 
     async def describe_standby(self) -> dict[str, Any] | None:
-        """As ControllerActor.describe, without settings and pid; None without an active standby."""
+        """Like ControllerActor.describe without settings and pid; None without active standby."""
         try:
             return _description_of(self._standby.controller())
         except NotController:
@@ -259,7 +260,7 @@ class BrokerActor(NodeActor):
 
 
 class ControllerActor(_Shell):
-    """The controller. Holds nothing that must survive: its log is on the voters' disks."""
+    """Actor of the controller. Holds no durable state: its log is on the voters' disks."""
 
     def __init__(
         self,
@@ -314,7 +315,7 @@ class ControllerActor(_Shell):
         return self._controller.waiting_for or self._problem
 
     async def describe(self) -> dict[str, Any]:
-        """What `up` and `status` want to know: settings, epoch, nodes, counts."""
+        """Description for `up` and `status`: settings, epoch, nodes, counts."""
         return {
             "settings": self.settings,
             "placement": asdict(self._placement),
@@ -324,15 +325,13 @@ class ControllerActor(_Shell):
         }
 
     async def client_config(self) -> tuple[str, str]:
-        """The file for clients that `up --secure` keeps on every node, "" if there is none; and
-        the brokers.
-        """
+        """Path of the client file that `up --secure` keeps on nodes, or ""; and the brokers."""
         own = self.settings["config"].get("ssl.keystore.location", "")
         path = str(Path(own).with_name(CLIENT_FILE)) if own.endswith(f"/{NODE_FILE}") else ""
         return path, await self.bootstrap_servers()
 
     async def bootstrap_servers(self) -> str:
-        """host:port of the nodes that clients begin with: brokers, or any if there are none."""
+        """host:port of the nodes that clients bootstrap from: brokers, or any if there are none."""
         if not self._controller.is_active:
             raise NotController(f"the controller is waiting for {self._controller.waiting_for}")
         image = self._controller.image

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bradbury.actors.controller.handles import ControllerHandle
+from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.cluster.quorum.candidacy import INACTIVE_MS
 from bradbury.controller.controller_calls import MetadataUpdate, Poll
 from bradbury.protocol.errors import ConnectionFailed, NotController
@@ -17,7 +17,8 @@ class Answered(ControllerHandle):
     """Without Ray: what is asked is answered, or fails, as a test says."""
 
     def __init__(self, *answers: Any) -> None:
-        super().__init__("n")
+        nobody: Any = None
+        super().__init__(nobody)
         self._answers = list(answers)
 
     async def _ask_once(self, asked: Any) -> Any:

@@ -10,7 +10,7 @@ import ray
 from cryptography import x509
 
 import bradbury
-from bradbury.actors.controller.handles import CONTROLLER
+from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.clients.security.client_config_file import read_client_options
 from bradbury.launch.secure.certificate_authority import CertificateAuthority
 from bradbury.launch.secure.node_certificate import install, request_if_needed

@@ -17,6 +17,7 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
+from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.cluster.broker_config import RACK_AWARE, BrokerConfig
 from bradbury.cluster.metadata.metadata_image import NodeImage
 from bradbury.cluster.metadata.metadata_records import (
@@ -49,6 +50,7 @@ from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
 from ..clients.simulated_views import Views
+from .simulated_actors import actor_name
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -138,6 +140,9 @@ class SimulatedCluster:
         self.voter_ids = tuple(f"d{n}.0" for n in range(1, swarm.voters + 1))
         self.controllers: list[SimulatedController] = []
         self.current: SimulatedController | None = None
+        """The newest that was active, or is about to be."""
+        self.registered: SimulatedController | None = None
+        """The one that Ray has under the controller's name, and starts again."""
         self.is_calm = False
         self._format()
         self.start_controller()
@@ -305,17 +310,17 @@ class SimulatedCluster:
         """The one that Ray knows from now on; a former one may live on."""
         up = [node.node_id for node in self.nodes.values() if node.process.is_up]
         machine = self.random.choice(up or list(self.nodes))
-        self.current = SimulatedController(self, len(self.controllers), machine)
+        self.current = self.registered = SimulatedController(self, len(self.controllers), machine)
         self.controllers.append(self.current)
         self.oracle.note(None, f"controller {self.current.name} starts on machine {machine}")
 
     def _restart_controller(self, ended: SimulatedController) -> None:
-        if ended is not self.current:
+        if ended is not self.registered:
             return
         delay = 20 + self.random.randrange(self.swarm.controller_restart_ms)
 
         def start() -> None:
-            if self.current is ended:
+            if self.registered is ended:
                 self.start_controller()
 
         self.clock.after(delay, start)
@@ -352,21 +357,29 @@ class SimulatedCluster:
     ) -> SimulatedController:
         """A standby controller, in the process of a broker."""
         made = SimulatedController(
-            self, len(self.controllers), node.process.machine, on_started=on_started
+            self,
+            len(self.controllers),
+            node.process.machine,
+            actor=actor_name(node.node_id),
+            on_started=on_started,
         )
         self.controllers.append(made)
         self.oracle.note(None, f"controller {made.name} is the standby on machine {node.node_id}")
         return made
 
-    def controller_for(self, node: SimulatedNode) -> SimulatedController:
-        """The controller that this node believes in now."""
-        assert self.current is not None
+    def controller_named(self, name: str) -> SimulatedController | None:
+        """The actor of this name, as Ray finds it; it may find a former one."""
+        if name != CONTROLLER:
+            return next(
+                (each.standing for each in self.nodes.values() if actor_name(each.node_id) == name),
+                None,
+            )
         stale = self.swarm.stale_controller
         if stale and not self.is_calm and self.random.random() < stale:
             alive = [each for each in self.controllers[-4:] if each.process.is_up]
             if alive:
                 return self.random.choice(alive)
-        return self.current
+        return self.registered
 
     def holder_of(self, directory_id: str) -> SimulatedNode | None:
         for node in self.nodes.values():

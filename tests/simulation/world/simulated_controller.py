@@ -10,13 +10,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.control.controller_request import ControllerRequest
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import MetadataRecord
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
-from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall, Leave
+from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall
 from bradbury.controller.controller_effects import (
     AskVoter,
     Ended,
@@ -85,9 +86,12 @@ class SimulatedController:
         number: int,
         machine: int,
         *,
+        actor: str = CONTROLLER,
         on_started: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        """`on_started`: of a standby controller, which does not start over."""
+        """`actor`: the name of its actor. `on_started`: of a standby controller, which does not
+        start over.
+        """
         self._tell_started = on_started
         self.cluster = cluster
         self.name = f"c{number}"
@@ -95,7 +99,7 @@ class SimulatedController:
         self.process.begin_life()
         self._effects: list[Any] = []
         self.step = QuorumController(
-            self.name, config_of(cluster.swarm), rules(), self._effects, times_of(cluster.swarm)
+            actor, config_of(cluster.swarm), rules(), self._effects, times_of(cluster.swarm)
         )
         self.is_changing_voters = False
         self._timer_ms: int | None = None
@@ -148,7 +152,7 @@ class SimulatedController:
             return
         if self._tell_started is not None:
             self._end(str(failure))
-        elif self.cluster.current is self and self.process.is_up:
+        elif self.cluster.registered is self and self.process.is_up:
             self.process.after(30 + self.cluster.random.randrange(30), self._start)
         else:
             self._end(str(failure))
@@ -175,9 +179,6 @@ class SimulatedController:
 
     def change(self, request: ControllerRequest[Any], answer: Answer) -> None:
         self.ask(Change(request, timeout_ms=0), answer)
-
-    def leave(self, node_id: int, incarnation: str, answer: Answer) -> None:
-        self.ask(Leave(node_id, incarnation), answer)
 
     def write(self, decide: Callable[[MetadataImage], list[MetadataRecord]]) -> None:
         """Records of what is there from the beginning."""

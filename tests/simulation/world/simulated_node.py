@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.actors.coordinators.transaction_partitions import HostedTransactionPartitions
+from bradbury.actors.replication.controller_request_sender import ControllerRequestSender
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.cluster.quorum.candidacy import Candidacy
-from bradbury.controller.controller_calls import MetadataUpdate, Poll
+from bradbury.controller.controller_calls import Leave
 from bradbury.controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -25,12 +26,13 @@ from bradbury.controller.controller_effects import (
     ProbePort,
     StandIn,
     StoreIdentity,
+    VoteGranted,
 )
 from bradbury.controller.node_lifecycle import Life, NodeLifecycle
 from bradbury.controller.standby_controller import Seen, StandbyController, StandbyTimes
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
-from bradbury.protocol.errors import ConnectionFailed, KafkaError, NotController, StaleBrokerEpoch
+from bradbury.protocol.errors import KafkaError, StaleBrokerEpoch
 from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
@@ -47,6 +49,7 @@ from bradbury.replication.partition.replication_throttle import ReplicationThrot
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 
+from .simulated_actors import TIMES, SimulatedActors, actor_name
 from .simulated_controller import FIRST_PORT, SimulatedController
 from .simulated_directories import PATHS, SimulatedDirectories
 from .simulated_disk import SimulatedDisk
@@ -66,7 +69,6 @@ if TYPE_CHECKING:
 RETRY_MS = 30
 STANDBY_TIMES = StandbyTimes(look_ms=50, again_ms=200, start_ms=2_000)
 OF_STANDBY = (ProbePort, StandIn, AskStandby, EndStandby)
-CONTROLLER_MS = 250
 
 
 class SimulatedNode:
@@ -111,7 +113,6 @@ class SimulatedNode:
         self.driver = driver = SimulatedDriver(
             self.process, fsync_ms=cluster.swarm.fsync_ms, on_work=self._on_work
         )
-        driver.on(SendControllerRequest, self._send_controller_request)
         driver.on(ReplicaOpened, self._on_replica_opened)
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
@@ -140,6 +141,10 @@ class SimulatedNode:
             self.process, fail_in_thread=self._fail_in_thread
         )
         asking: Any = self
+        self.controller = ControllerHandle(SimulatedActors(self), lambda: self.image, TIMES)
+        shipped: Any = self.driver
+        self._sender = ControllerRequestSender(self.controller, shipped)
+        self.driver.on(SendControllerRequest, self._send_controller_request)
         self.groups = SimulatedGroups(self)
         self.transactions = SimulatedTransactions(self)
         self.transaction_partitions = HostedTransactionPartitions(asking)
@@ -267,14 +272,8 @@ class SimulatedNode:
             self.kill()
             on_stopped()
 
-        controller = self.cluster.controller_for(self)
-        self.cluster.network.call(
-            self.process,
-            controller.process,
-            lambda answer: controller.leave(self.node_id, self.incarnation, answer),
-            left,
-            timeout_ms=CONTROLLER_MS,
-        )
+        leave = Leave(self.node_id, self.incarnation)
+        self.loop.answer(lambda: self.controller.ask(leave), left)
 
     # --- the controller --------------------------------------------------------------------------
 
@@ -292,6 +291,7 @@ class SimulatedNode:
             port=FIRST_PORT + self.node_id,
             rack=self.cluster.rack_of(self.node_id),
             machine=f"m{self.node_id}",
+            name=f"{actor_name(self.node_id)}/data",
             node_id=self.node_id if self.node_id in self.cluster.known_nodes else None,
             cluster_id=None,
             has_all_data=self.logs.lifecycle.has_all_data,
@@ -299,8 +299,7 @@ class SimulatedNode:
         )
         self.lifecycle.register(self._on_registered, registration)
         self._perform()
-        self.candidacy = Candidacy()
-        self.standby = StandbyController(self.candidacy, effects, STANDBY_TIMES)
+        self.standby = StandbyController(self.controller.candidacy, effects, STANDBY_TIMES)
         self._look()
 
     def _look(self) -> None:
@@ -402,6 +401,8 @@ class SimulatedNode:
             case AskStandby(call):
                 if self.standing is not None:
                     self.standing.ask(call, done)
+            case VoteGranted():
+                self.controller.find_controller_again()
             case EndStandby(reason):
                 standing, self.standing = self.standing, None
                 if standing is not None:
@@ -415,47 +416,13 @@ class SimulatedNode:
         return None
 
     def _ask_controller(self, call: Any, done: Callable[[Any], None]) -> None:
-        controller = self.cluster.controller_for(self)
-        is_parked = isinstance(call, Poll)
-
-        def answered(result: Any) -> None:
-            if is_parked:
-                self._on_heard(result)
-            done(ConnectionFailed("lost") if result is LOST else result)
-
-        self.cluster.network.call(
-            self.process,
-            controller.process,
-            lambda answer: controller.ask(call, answer),
-            answered,
-            timeout_ms=CONTROLLER_MS + (self.cluster.swarm.session_ms // 3 if is_parked else 0),
-            what=type(call).__name__,
-        )
+        self.loop.answer(lambda: self.controller.ask(call), done)
 
     def _send_controller_request(self, effect: SendControllerRequest) -> None:
-        step = effect.step
         if isinstance(effect.request, AlterPartition):
             for proposed in effect.request.partitions:
                 self._note_proposal(proposed)
-        controller = self.cluster.controller_for(self)
-
-        def answered(result: Any) -> None:
-            if isinstance(result, tuple):
-                step.on_answer(result, self.clock.now_ms)
-            else:
-                error = result if isinstance(result, KafkaError) else ConnectionFailed("lost")
-                step.on_failed(error, self.clock.now_ms)
-            self.driver.carry_out()
-            self.driver.tick_when_due(step)
-
-        self.cluster.network.call(
-            self.process,
-            controller.process,
-            lambda answer: controller.change(effect.request, answer),
-            answered,
-            timeout_ms=CONTROLLER_MS,
-            what="alter",
-        )
+        self._sender._send(effect)
 
     def _note_proposal(self, proposed: ProposedIsr) -> None:
         """Told to the faults once, however often it is sent."""
@@ -465,15 +432,6 @@ class SimulatedNode:
         if self._proposed.get(partition_id) != proposed and replica and replica.leader:
             self._proposed[partition_id] = proposed
             self.cluster.on_proposal(replica, proposed.isr)
-
-    def _on_heard(self, result: Any) -> None:
-        """As actors/controller/handles does."""
-        is_update = isinstance(result, MetadataUpdate)
-        if is_update and result.controller_epoch >= self.lifecycle.controller_epoch:
-            self.candidacy.on_poll_answered()
-        elif is_update or isinstance(result, NotController) or result is LOST:
-            is_reachable = result is not LOST
-            self.candidacy.on_poll_failed(now_ms=self.clock.now_ms, is_reachable=is_reachable)
 
     # --- following the metadata ------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.errors import ConnectionFailed, KafkaError
 
 from .simulated_network import Answer, Process
 
@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # --- for the simulation ----------------------------------------------------------------------
 
     def answer(self, call: Callable[[], Any], answer: Answer) -> None:
-        """Call a handler; `answer` is given its response, or its KafkaError, now or later."""
+        """Call a handler; `answer` is given its response, or what it has raised, now or later."""
         try:
             with self.running():
                 response = call()
@@ -52,7 +52,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                         task.add_done_callback(lambda done: answer(_result_of(done)))
                         return
                     response = _result_of(task)
-        except KafkaError as error:
+        except (KafkaError, ConnectionFailed) as error:
             response = error
         answer(response)
 
@@ -182,6 +182,6 @@ def _result_of(done: asyncio.Future[Any]) -> Any:
     error = done.exception()
     if error is None:
         return done.result()
-    if isinstance(error, KafkaError):
+    if isinstance(error, KafkaError | ConnectionFailed):
         return error
     raise error

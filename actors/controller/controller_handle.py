@@ -1,0 +1,259 @@
+"""The controller as a node reaches it: found by the voters' votes, and found again when it changes.
+
+No method here is called per record or per batch. Ray is behind ControllerActors; see handles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.quorum.candidacy import Candidacy
+from ...cluster.quorum.voter import Candidate
+from ...controller.controller_calls import (
+    ControllerCall,
+    Leave,
+    MetadataUpdate,
+    Poll,
+    Register,
+    Suspect,
+    as_repeated,
+)
+from ...handlers.ports.context import Controller
+from ...protocol.errors import ConnectionFailed, NotController
+from ..loop.carry_through import within
+
+A = TypeVar("A")
+CONTROLLER = "controller"
+BROKER_PREFIX = "broker/"
+AT_ONCE = (Register, Leave, Suspect)
+"""Calls that fail when there is no controller now: callers retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerTimes:
+    """In seconds.
+
+    silence: a question that waits for news is answered after QuorumTimes.poll_ms at the latest;
+        the controller that is silent for longer is given up.
+    least_wait: clients give admin requests little time; a restarted controller is back within this.
+    """
+
+    retry: float = 0.1
+    find: float = 1.0
+    silence: float = 6.0
+    least_wait: float = 10.0
+
+
+class ControllerActor(Protocol):
+    """An actor that is the controller, or runs a standby controller."""
+
+    def ask(self, asked: ControllerCall[A]) -> Awaitable[A]:
+        """Raises what the call raises; ConnectionFailed: there is no answer."""
+        ...
+
+
+class ControllerActors(Protocol):
+    """The controller and the voters by the names of their actors."""
+
+    def find(self, name: str) -> ControllerActor:
+        """CONTROLLER, or a broker with a standby. Raises ConnectionFailed: there is none (yet)."""
+        ...
+
+    async def vote_of(self, name: str) -> Candidate:
+        """The vote of a broker's voter. Raises ConnectionFailed."""
+        ...
+
+
+class _Target:
+    """Who is taken for the controller. `gone` ends the calls that still wait for it."""
+
+    def __init__(self, actor: ControllerActor) -> None:
+        self._actor = actor
+        self.gone = asyncio.Event()
+
+    async def ask(self, asked: ControllerCall[A]) -> A:
+        """Raises what it raised, ConnectionFailed also when it is given up meanwhile."""
+        answer: asyncio.Future[Any] = asyncio.ensure_future(self._actor.ask(asked))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self.gone.wait())
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ConnectionFailed(
+                    "the controller has changed; the request is sent to the new one"
+                )
+            result: A = answer.result()
+            return result
+        finally:
+            gone.cancel()
+            answer.cancel()
+
+
+class ControllerHandle(Controller):
+    """The controller as a node reaches it.
+
+    It is the actor of that name; when that does not answer, the one whom the voters have
+    voted for, who may be a broker with a standby controller.
+    """
+
+    def __init__(
+        self,
+        actors: ControllerActors,
+        image: Callable[[], MetadataImage] = MetadataImage,
+        times: ControllerTimes = ControllerTimes(),
+    ) -> None:
+        self._actors = actors
+        self._image = image
+        self._times = times
+        self._target: _Target | None = None
+        self._is_lost = False
+        self._vote: Candidate | None = None
+        """The newest that was seen when the controller was lost last."""
+        self._epoch = -1
+        """Epoch of the newest controller that has answered."""
+        self.candidacy = Candidacy()
+
+    async def _ask_once(self, asked: ControllerCall[A]) -> A:
+        target = self._target
+        if target is None:
+            target = self._target = await self._find()
+        try:
+            return await target.ask(asked)
+        except (ConnectionFailed, NotController):
+            self._give_up(target)
+            raise
+
+    def find_controller_again(self) -> None:
+        """Somebody else may be the controller: who waits for the former one asks him."""
+        self._give_up(self._target)
+
+    def _give_up(self, target: _Target | None) -> None:
+        self._is_lost = True
+        if target is not None and target is self._target:
+            self._target = None
+            target.gone.set()
+
+    async def _find(self) -> _Target:
+        name = CONTROLLER
+        if self._is_lost:
+            # Whom we have lost is not asked again at once, which takes a second while its node is
+            # dead and Ray does not know: the next controller is elected anyway.
+            deadline = asyncio.get_running_loop().time() + self._times.find
+            newest = await self._newest_vote()
+            while newest in (None, self._vote):
+                if asyncio.get_running_loop().time() > deadline:
+                    break
+                await asyncio.sleep(self._times.retry)
+                newest = await self._newest_vote()
+            self._vote = newest
+            owner = "" if newest is None else newest.owner.partition(" ")[0]
+            if owner.startswith(BROKER_PREFIX):
+                name = owner
+        return _Target(self._actors.find(name))
+
+    async def _newest_vote(self) -> Candidate | None:
+        """As far as a majority of the voters knows. None if nobody answers."""
+        names = self._voter_actors()
+        asked = [asyncio.ensure_future(self._actors.vote_of(name)) for name in names]
+        pending = set(asked)
+        votes: list[Candidate] = []
+        deadline = asyncio.get_running_loop().time() + self._times.find
+        try:
+            while pending and len(votes) <= len(names) // 2:
+                rest = deadline - asyncio.get_running_loop().time()
+                done, pending = await asyncio.wait(
+                    pending, timeout=max(0.0, rest), return_when=asyncio.FIRST_COMPLETED
+                )
+                votes = [each.result() for each in asked if _has_result(each)]
+                if not done:
+                    break
+        finally:  # also when nobody waits for the answer any more
+            for late in [each for each in asked if each in pending]:
+                late.add_done_callback(_retrieve)
+                late.cancel()
+        return max(votes, key=lambda vote: vote.epoch, default=None)
+
+    def _voter_actors(self) -> list[str]:
+        image = self._image()
+        return [
+            node.name.rpartition("/")[0]
+            for node in image.nodes.values()
+            if node.metadata_directory_id in image.voters and node.name.startswith(BROKER_PREFIX)
+        ]
+
+    async def ask(self, call: ControllerCall[A]) -> A:
+        """Raises what the call says; NotController, or ConnectionFailed: there is none (yet).
+
+        Whatever only asks for something to be done waits out a controller's restart.
+        """
+        answer: Any
+        if isinstance(call, Poll):
+            answer = await self._poll(call)
+        elif isinstance(call, AT_ONCE):
+            answer = await self._ask_once(call)
+        else:
+            answer = await self._insist(call)
+        typed: A = answer
+        return typed
+
+    async def _poll(self, call: Poll) -> MetadataUpdate:
+        """What the controller has not answered after `silence` it never will."""
+        loop = asyncio.get_running_loop()
+        try:
+            update = await within(self._times.silence, self._ask_once(call))
+        except (ConnectionFailed, NotController, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                self._give_up(self._target)
+            self.candidacy.on_poll_failed(
+                now_ms=int(loop.time() * 1000), is_reachable=isinstance(error, NotController)
+            )
+            if isinstance(error, TimeoutError):
+                raise ConnectionFailed("the controller does not answer") from None
+            raise
+        if update.controller_epoch < self._epoch:
+            # A newer one was elected and, having had nothing to write since, does not know it.
+            self._give_up(self._target)
+            self.candidacy.on_poll_failed(now_ms=int(loop.time() * 1000), is_reachable=True)
+            raise NotController(
+                f"a newer controller than that of epoch {update.controller_epoch} is active"
+            )
+        self._epoch = update.controller_epoch
+        self.candidacy.on_poll_answered()
+        self._is_lost = False
+        if self._vote is None and self._voter_actors():
+            self._vote = await self._newest_vote()
+        return update
+
+    async def _insist(self, call: ControllerCall[A]) -> A:
+        """The answer, after waiting out a controller's restart.
+
+        Raises:
+            NotController: it did not come back within the call's timeout_ms, or `least_wait`.
+        """
+        loop = asyncio.get_running_loop()
+        wait_s = max(getattr(call, "timeout_ms", 0) / 1000, self._times.least_wait)
+        deadline = loop.time() + wait_s
+        lost = False
+        while True:
+            try:
+                return await self._ask_once(call)
+            except (ConnectionFailed, NotController) as error:
+                lost = lost or isinstance(error, ConnectionFailed)
+                if lost:
+                    call = as_repeated(call)
+                if loop.time() > deadline:
+                    raise NotController(f"no controller to ask: {error}; try again") from None
+                await asyncio.sleep(self._times.retry)
+
+
+def _has_result(answer: asyncio.Future[Candidate]) -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is None
+
+
+def _retrieve(late: asyncio.Future[Candidate]) -> None:
+    """What a voter says after all, or why it does not, is of no use any more."""
+    if not late.cancelled():
+        late.exception()
