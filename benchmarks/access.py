@@ -1,7 +1,7 @@
-"""What does a decision about access cost? Run by hand: python -m bradbury.benchmarks.access
+"""Cost of authorization decisions. Run by hand: python -m bradbury.benchmarks.access
 
-With 10,000 rules, half of them prefixes: a decision that is kept, one that is made, and what taking
-over a changed set of rules costs. CPU time of this process.
+With 10,000 ACLs, half of them prefixed: a cached decision, a new decision, and applying a changed
+set of ACLs. CPU time of this process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATIONS = [AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclO
 
 
 def rules(count: int, lengths: int) -> dict[str, AclBinding]:
-    """`count` rules; the prefixes among them have so many `lengths`."""
+    """`count` ACLs, half of them prefixed, with prefixes of `lengths` different lengths."""
     found = {}
     for number in range(count):
         is_prefix = number % 2 == 1
@@ -55,9 +55,11 @@ def timed(name: str, count: int, work: Callable[[], None], rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rules", type=int, default=10_000)
-    parser.add_argument("--lengths", type=int, default=10, help="of prefixes")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rules", type=int, default=10_000, help="number of ACLs")
+    parser.add_argument(
+        "--lengths", type=int, default=10, help="number of different lengths of prefixes"
+    )
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of each measurement")
     options = parser.parse_args()
     acls = rules(options.rules, options.lengths)
     made = StandardAuthorizer(frozenset({"User:root"}), allows_if_no_acl=False)

@@ -2,9 +2,9 @@
 
     python -m bradbury.benchmarks.broker [--rounds 5]
 
-The broker is a separate process (a local() cluster), the client is librdkafka called by the batch
-(see librdkafka.py). Printed are median and best of the rounds, and what CPU time and memory the
-broker took. Both share this machine's cores, so the client's own work is part of every figure.
+The broker is a separate process (a local() cluster), the client is librdkafka's batch calls (see
+librdkafka.py). It prints median and best of the rounds, and CPU time and memory of the broker. Both
+share this machine's cores, so the client's own work is part of every figure.
 """
 
 from __future__ import annotations

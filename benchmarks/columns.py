@@ -1,10 +1,10 @@
-"""How many records a second go through the column codec, and how many one at a time?
+"""Throughput of the column codec, and of codecs that handle records one at a time.
 
     python -m bradbury.benchmarks.columns [--records 500000] [--batch-bytes 16384 1048576]
 
-Values are pieces of JSON-like text, half of them unlike any other, keys are 12 bytes. One thread;
-the best of five runs. The one-by-one columns decode and encode a tenth of the records, with
-kafka-python and with our own plain records.py.
+Values are JSON-like text, half of each random; keys are 12 bytes. One thread; best of five runs.
+The one-by-one columns decode and encode a tenth of the records, with kafka-python and with our own
+plain records.py.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def measure_columns(size: int, count: int, batch_bytes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--records", type=int, default=500_000, help="of 100 bytes; of 1 KB a fifth"
+        "--records", type=int, default=500_000, help="records of 100 bytes; of 1 KB a fifth"
     )
     parser.add_argument("--batch-bytes", type=int, nargs="+", default=[16 * 1024, 1024 * 1024])
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How fast is a log compacted? Prints a line for each kind of log.
+"""Speed of log compaction. Prints a line for each kind of log.
 
     python -m bradbury.benchmarks.compaction [--megabytes 150]
 

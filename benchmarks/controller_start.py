@@ -1,9 +1,9 @@
-"""How long a controller takes until it is active, on a metadata log of many partitions.
+"""Time until a controller is active, on a metadata log of many partitions.
 
     python -m bradbury.benchmarks.controller_start [--partitions 10000] [--rounds 5]
 
-Three voters in this process, each on its own directory; the log as it comes from one CreateTopics,
-and as many changes of every partition as --changes says. Then a new controller over the same
+Three voters in this process, each on its own directory; the log results from one CreateTopics and
+--changes changes of every partition. Then a new controller over the same
 voters: from start() until it is active, with the log alone, and with a snapshot.
 """
 
@@ -112,7 +112,7 @@ async def measure(folder: Path, partitions: int, changes: int, rounds: int) -> d
 
 
 async def until_snapshot(voters: list[VoterHost]) -> None:
-    """The first round makes it."""
+    """Wait until every voter has a snapshot, which is made in the first round."""
     while not all([(await voter.ask(DescribeVoter())).snapshot.offset for voter in voters]):
         await asyncio.sleep(0.05)
 

@@ -1,9 +1,9 @@
-"""How many members and groups does a coordinator carry? Prints a line for each thing measured.
+"""Capacity of a group coordinator in members and groups. Prints a line for each measurement.
 
     python -m bradbury.benchmarks.groups [--members 1000] [--groups 10000] [--seconds 3]
 
-First the rules alone, in this process: what they cost without sockets and disks. Then one broker in
-its own process, asked over sockets by this one: a group of many members, each with its own
+First the rules alone, in this process, without sockets and disks. Then one broker in its own
+process, over sockets: a group of many members, each with its own
 connection, and many groups of one member each, on 100 connections. Group records are fsynced.
 """
 
@@ -56,9 +56,9 @@ M = TypeVar("M", bound=Message)
 METADATA = bytes(100)
 CONNECTIONS = 100
 TOPIC = "__consumer_offsets"
-"""Any topic that is there will do to commit offsets of."""
+"""Topic to commit offsets of; any existing topic will do."""
 JOIN, SYNC, HEARTBEAT, COMMIT, FIND_COORDINATOR = 3, 3, 3, 8, 3
-"""Versions. Before version 4 a join is one round trip."""
+"""Versions of the requests. Before version 4 a join is one round trip."""
 BROKER = """
 import sys, time, bradbury
 with bradbury.local(sys.argv[1], config={"group.initial.rebalance.delay.ms": 500}) as cluster:
@@ -134,7 +134,7 @@ class Rules:
         return self.ask(event)
 
     def end_delay(self, group_id: str) -> None:
-        """The initial delay is over; twice, as a member came in between."""
+        """End the initial rebalance delay; twice, as a member joined in between."""
         for _ in range(4):
             key = TimerKey(TimerKind.JOIN, group_id)
             self.perform(self.coordinator.on_timer(key, now_ms=0))
@@ -183,7 +183,7 @@ def measure_rules(members: int, groups: int, seconds: float) -> None:
 
 
 class Connection:
-    """Requests go out at once; answers come back in their order."""
+    """Connection that sends requests without waiting; responses arrive in their order."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -285,7 +285,7 @@ async def measure_big_group(broker: BrokerProcess, members: int, seconds: float)
 
 
 async def until_coordinated(connection: Connection) -> None:
-    """FindCoordinator makes the offsets topic; commits are accepted when it has been read."""
+    """Wait until the coordinator accepts commits: FindCoordinator creates the offsets topic."""
     connection.send(FindCoordinatorRequest(key="warm-up"), FIND_COORDINATOR)
     await connection.receive(FindCoordinatorResponse, FIND_COORDINATOR)
     while True:

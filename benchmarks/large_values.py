@@ -2,9 +2,9 @@
 
     python -m bradbury.benchmarks.large_values [--rounds 5] [--megabytes 400] [--json figures.json]
 
-A broker in a process of its own, one partition, no compression. In turn, so many rounds, the first
-only warms up; GB/s of values and the reader's CPU, medians. CRCs are checked, as always, and every
-value's first and last byte looked at.
+A broker in a process of its own, one partition, no compression. The ways take turns, round by
+round; the first round only warms up. Medians of GB/s of values and of the reader's CPU. CRCs are
+checked, as always, and the first and last byte of every value is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class Reading(NamedTuple):
-    """GB/s, and CPU seconds of the reader for each GB."""
+    """Result of a read. rate: GB/s. cpu: CPU seconds of the reader for each GB."""
 
     rate: float
     cpu: float

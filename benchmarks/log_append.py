@@ -1,8 +1,8 @@
-"""How fast is one log, without sockets? Run by hand: python -m bradbury.benchmarks.log_append
+"""Speed of one log without sockets. Run by hand: python -m bradbury.benchmarks.log_append
 
-Appends batches as a leader, locates slices as a consumer's fetches do (and copies their bytes,
-which a broker leaves to sendfile), and recovers the log as after a crash. `floor` is the same bytes
-with nothing but a CRC and a pwrite.
+Appends batches as a leader, locates slices as for a consumer's fetches (and copies their bytes,
+which a broker leaves to sendfile), and recovers the log as after a crash. `floor` is a CRC and a
+pwrite of the same bytes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-bytes", type=int, default=16384)
     parser.add_argument("--batches", type=int, default=40_000)
-    parser.add_argument("--directory", help="where to write; default: a temporary directory")
+    parser.add_argument("--directory", help="directory to write to; default: a temporary one")
     options = parser.parse_args()
     root = tempfile.mkdtemp(dir=options.directory)
     try:

@@ -1,11 +1,11 @@
-"""Many small clients: what a request costs, beside Apache Kafka 4.1.1 on this machine.
+"""Many small clients: cost of requests, compared with Apache Kafka 4.1.1 on this machine.
 
     python -m bradbury.benchmarks.many_clients [--rounds 5] [--only WORD,WORD]
         [--producers 16,64] [--consumers 64,500] [--json figures.json]
 
 Three brokers take turns, round by round: `local()` in a process of its own, `bradbury up` with its
-defaults on an embedded Ray, and Kafka as one KRaft node with 1 GB of heap. Whose turn it is not
-stands still. Records have 200 B:
+defaults on an embedded Ray, and Kafka as one KRaft node with 1 GB of heap. The others are suspended
+meanwhile. Records have 200 B:
 
     producers, one record     librdkafka, linger 0, a request for each record, five in flight
     producers, lz4, snappy    the same, compressed
@@ -15,7 +15,7 @@ stands still. Records have 200 B:
     connections               2,000 of them, each with 5 produce requests a second
 
 A ratio is the median of the rounds' ratios to Kafka. Broker and clients share the cores: the
-producers' own CPU time a record is shown, as it bounds what any broker can reach here. Three
+producers' own CPU time a record is shown, as it limits every broker here. Three
 replicas: versus_kafka_replicated.
 """
 
@@ -54,7 +54,7 @@ SETTINGS = {
     "linger": {"acks": "1"},
 }
 MORE_WITH_LINGER = 5
-"""Times as many records: a request has dozens of them."""
+"""Factor for the number of records, as a request has dozens of them."""
 GOALS = {
     ("up", "one record: rate"): Goal(">=", 1.5),
     ("up", "lz4: rate"): Goal(">=", 1.5),
@@ -66,11 +66,11 @@ GOALS = {
     ("up", "connections: p99"): Goal("<=", 1.0),
     ("local()", "one record: rate"): Goal(">=", 1.0),
 }
-"""By broker and how the name of the measure ends."""
+"""Goals by broker and by the end of the measure's name."""
 
 
 class OnRay(Contestant):
-    """`bradbury up` with its defaults."""
+    """Contestant: `bradbury up` with its defaults."""
 
     name = "up"
 
@@ -110,7 +110,7 @@ class Local(Bradbury):
 
 Measure = Callable[[Contestant, str], dict[str, float]]
 Rounds = dict[str, dict[str, list[float]]]
-"""What was measured, by measure and broker, a figure for each round."""
+"""Measured figures by measure and broker, one for each round."""
 
 
 def _producers(
@@ -195,10 +195,12 @@ def main() -> None:
     parser.add_argument("--producers", default="16,64")
     parser.add_argument("--consumers", default="64,500")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=100_000, help="of each round")
-    parser.add_argument("--only", default="", help="measures with one of these words")
-    parser.add_argument("--dir", help="where all keep their data")
-    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    parser.add_argument("--records", type=int, default=100_000, help="records of each round")
+    parser.add_argument(
+        "--only", default="", help="run only measures with one of these words, separated by commas"
+    )
+    parser.add_argument("--dir", help="directory for the data of all brokers")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
     producers, consumers = (
         [int(word) for word in words.split(",")] for words in (options.producers, options.consumers)

@@ -1,4 +1,4 @@
-"""Many partitions on one node: how long they take to make and open, what they hold, what they cost.
+"""Many partitions on one node: time to create and open them, memory, descriptors and CPU.
 
     python -m bradbury.benchmarks.many_partitions [--partitions 10000]
 
@@ -40,7 +40,7 @@ MESSAGE = b"x" * 1000
 
 
 def memory_mb() -> float:
-    """Resident memory of this process now."""
+    """Resident memory of this process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -53,7 +53,7 @@ def descriptors() -> int:
 
 
 def make(path: str, partitions: int) -> dict[str, float]:
-    """Ends without closing anything, as a kill does."""
+    """Create the logs, and end the process without closing anything, as a kill does."""
     directory = LogDirectory.open(OsFileSystem(), path, directory_id="d")
     directory.load_logs(lambda topic: LogConfig(), now_ms=1)
     begun = time.perf_counter()

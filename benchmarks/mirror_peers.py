@@ -1,4 +1,4 @@
-"""A mirror beside MirrorMaker 2 of Apache Kafka 4.1.1: speed, CPU, and how far behind it is.
+"""A mirror compared with MirrorMaker 2 of Apache Kafka 4.1.1: speed, CPU, and latency.
 
     python -m bradbury.benchmarks.mirror_peers [--records 400000] [--seconds 10] [--rounds 3]
         [--exactly-once] [--json figures.json]
@@ -8,10 +8,10 @@ Bradbury node for both. Each is a process of its own, and so is each mirror, by 
 both continuous, with two workers at most. In each round the two take turns, each on topics of its
 own; while one runs there is no process of the other.
 
-What there is at the start is copied first: MB/s and CPU of the mirror from the first record that is
-written in the target to the last one that is committed there. Then 1,000 records come in a second,
-and what is measured is how old each is when a consumer of the target has it. Both copy at least
-once, without transactions, which is MirrorMaker 2's default; with --exactly-once ours has its own.
+First the backlog is copied: MB/s and CPU of the mirror from the first record written to the target
+to the last one committed there. Then 1,000 records a second are produced, and the age of each is
+measured when a consumer of the target receives it. Both copy at least once, without transactions,
+which is MirrorMaker 2's default; with --exactly-once ours uses transactions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RATE = 1_000
 WORKERS = 2
 WAIT_SECONDS = 300.0
 ALIAS = "near"
-# As Kafka's own connect-mirror-maker.sh has it.
+# As set by Kafka's own connect-mirror-maker.sh.
 JAVA_OPTIONS = ("-Xms256m", "-Xmx2g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 GOALS = {
     "MB/s": Goal(">=", 2),
@@ -133,7 +133,7 @@ def _running(command: list[str], said: Path) -> Iterator[psutil.Process]:
 
 
 class Target:
-    """The mirrored topic, as consumers find it."""
+    """The mirrored topic, as seen by consumers."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._topic = topic
@@ -154,7 +154,7 @@ class Target:
         _wait(is_there, process)
 
     def written(self) -> int:
-        """Offsets, so a few markers of transactions, too; also of what is not committed yet."""
+        """Number of written offsets, including transaction markers and uncommitted records."""
         return self._ends(self._looking)
 
     def committed(self) -> int:
@@ -165,7 +165,7 @@ class Target:
         return sum(consumer.get_watermark_offsets(place, timeout=60)[1] for place in places)
 
     def ages(self, count: int, process: psutil.Process) -> list[float]:
-        """Seconds, of so many records that come from now on."""
+        """Ages in seconds of the next `count` records when they are received."""
         places = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
         ends = [self._consumer.get_watermark_offsets(place, timeout=60)[1] for place in places]
         self._consumer.assign(
@@ -194,12 +194,12 @@ def _wait(condition, process: psutil.Process, pause: float = 0.02) -> None:
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
             raise RuntimeError("the mirror has ended")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the mirror is not done in {WAIT_SECONDS:g} s")
+            raise RuntimeError(f"the mirror did not finish within {WAIT_SECONDS:g} s")
         time.sleep(pause)
 
 
 def send_steadily(servers: str, topic: str, seconds: float) -> subprocess.Popen[bytes]:
-    """In a process of its own: each record begins with the time."""
+    """Start a process that sends records, each of which begins with the time."""
     program = (
         "import sys; from bradbury.benchmarks.mirror_peers import send; "
         "send(sys.argv[1], sys.argv[2], float(sys.argv[3]))"
@@ -230,7 +230,7 @@ def measure(mirror, source: str, target: str, topic: str, arguments, folder: Pat
             took = time.perf_counter() - began
             cpu = sum(process.cpu_times()[:2]) - cpu
             copied = (arguments.records - first) * RECORD_BYTES
-            time.sleep(2)  # the last transaction, and whatever follows a backlog
+            time.sleep(2)  # the last transaction, and what follows a backlog
             producer = send_steadily(source, topic, arguments.seconds)
             try:
                 ages = seen.ages(int(RATE * arguments.seconds), process)
@@ -252,8 +252,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--exactly-once", action="store_true", help="ours, in transactions")
-    parser.add_argument("--folder", help="where both write")
+    parser.add_argument(
+        "--exactly-once", action="store_true", help="use transactions in the Bradbury mirror"
+    )
+    parser.add_argument("--folder", help="directory for the data of both")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     figures = Figures()
@@ -279,7 +281,7 @@ def main() -> None:
                 for each, written in zip(servers, (topic, f"{ALIAS}.{topic}"), strict=True):
                     admin = AdminClient({"bootstrap.servers": each})
                     admin.delete_topics([written])[written].result(60)
-            if number:  # the first one warms both up
+            if number:  # the first round warms both up
                 figures.add(found)
     show(figures, GOALS, Console())
     if arguments.json is not None:

@@ -23,7 +23,7 @@ from .support.contestants import Arena, Bradbury
 ROUNDS = 5
 KEYS = 1_000
 SINGLE = 500_000
-"""Records that are sent or read one by one, at most."""
+"""Most records that are sent or read one by one."""
 SAMPLES = 1_000
 TIMEOUT_SECONDS = 60.0
 
@@ -38,7 +38,7 @@ def broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def report(name: str, records: int, size: int, run: Callable[[], float]) -> None:
-    """run: one round; returns its seconds."""
+    """Print the results of ROUNDS rounds. run: runs one round; returns its seconds."""
     seconds = [run() for _ in range(ROUNDS)]
     best, median = records / min(seconds), records / statistics.median(seconds)
     print(
@@ -50,7 +50,7 @@ def report(name: str, records: int, size: int, run: Callable[[], float]) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a value")
+    parser.add_argument("--size", type=int, default=100, help="size of a value in bytes")
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--bootstrap")

@@ -1,14 +1,14 @@
-"""What Ray Data has for Kafka, and what Bradbury has, side by side. Run by hand:
+"""Ray Data's connectors for Kafka compared with Bradbury's. Run by hand:
 
     python -m bradbury.benchmarks.ray_peers [--rows 2000000] [--peer-rows 100000] [--rounds 5]
         [--json figures.json]
 
 One broker (bradbury.local) and one Ray, both on this machine; records have 100 B, in 2 partitions.
-In turn, so many rounds, the first only warms up; a ratio is that of the medians, rows a second:
+All take turns, round by round; the first only warms up. Ratios are of medians of rows a second:
 
     read     read_topic of all columns and of `value` alone, from the broker and from its files, and
              ray.data.read_kafka of fewer rows
-    source   a Dataset of Arrow blocks that are in memory: the most that Ray Data takes
+    source   a Dataset of Arrow blocks in memory: the upper limit of Ray Data
     write    write_topic exactly once and at least once, and Dataset.write_kafka of fewer rows
 """
 
@@ -43,7 +43,7 @@ GOALS = {"read_topic": ("read_kafka", 20.0), "write_topic": ("write_kafka", 10.0
 
 
 class InMemory(Datasource):
-    """The columns of read_topic, made before."""
+    """Datasource of read_topic's columns, built beforehand in memory."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def _columns(rows: int) -> pa.Table:
 
 
 def drained(dataset: ray.data.Dataset) -> int:
-    """All rows, brought to this process as Arrow blocks."""
+    """Number of rows of a Dataset, all fetched to this process as Arrow blocks."""
     batches = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
     return sum(len(batch) for batch in batches)
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--peer-rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)

@@ -1,11 +1,11 @@
-"""bradbury.Queue beside ray.util.queue.Queue, and TopicDataset. Run by hand:
+"""bradbury.Queue compared with ray.util.queue.Queue, and TopicDataset. Run by hand:
 
     python -m bradbury.benchmarks.ray_queues [--rounds 5] [--json figures.json]
 
-One Ray with a Bradbury cluster of one node on it; items of 100 B. In turn, so many rounds, the
-first only warms up; a ratio is that of the medians, items a second:
+One Ray with a Bradbury cluster of one node on it; items of 100 B. All take turns, round by
+round; the first round only warms up. Ratios are of medians of items a second:
 
-    put, get        one after the other, each waited for, from one process
+    put, get        one call after another, each awaited, from one process
     batches         put_nowait_batch and get_nowait_batch of 1,000
     put_async       200 coroutines in each of two processes
     TopicDataset    rows a second of one worker, in batches of 4,096 (no peer)
@@ -41,7 +41,7 @@ GOALS = {"put": 20.0, "get": 20.0, "put batches": 2.0, "get batches": 2.0, "put_
 
 
 def timed(count: int, work: Callable[[], object]) -> float:
-    """Items a second."""
+    """Items a second that `work` handles, for `count` items."""
     begin = time.perf_counter()
     work()
     return count / (time.perf_counter() - begin)
@@ -77,7 +77,7 @@ def in_batches(queue: Any) -> tuple[float, float]:
 
 @ray.remote(num_cpus=0)
 class Putter:
-    """A process with many coroutines that put."""
+    """Actor with many coroutines that put items."""
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue

@@ -1,18 +1,18 @@
-"""What TLS and SASL cost, in Bradbury and in Apache Kafka 4.1.1, side by side. Run by hand:
+"""Cost of TLS and SASL in Bradbury and in Apache Kafka 4.1.1, compared. Run by hand:
 
     python -m bradbury.benchmarks.security [--rounds 5] [--only TLS] [--json figures.json]
         [--records 400000]      of 1 KB, of each round
         [--seconds 5]           of log-ins, of each round
-        [--processes 3]         that log in, each one time after the other
-        [--touch-memory 2]      GB, written to and freed before each measurement: rounds.py
-        [--attack 10]           seconds that the wait of a client is measured, in each round
+        [--processes 3]         processes that log in again and again
+                [--touch-memory 2]      GB, written to and freed before each measurement: rounds.py
+                [--attack 10]           seconds of measurement under attack in each round
 
 Both are started and ended here and take turns as in versus_kafka.py, whose engine this is: a ratio
 is the median of the ratios of the rounds. Records go over a listener with TLS, by librdkafka; a
 log-in is a new connection, a whole TLS handshake, SCRAM-SHA-512, and the connection's end. Keys are
-of the same kind (P-256), and what both agree on with OpenSSL's client is said. Attacked (as
-hostile_clients.py says) are the two ports with TLS; the client whose wait is measured produces
-1,000 records a second on the port without. The decision about one request with 10,000 rules is
+of the same kind (P-256), and the cipher negotiated with OpenSSL's client is printed. The attack of
+hostile_clients.py is on the two ports with TLS; the client whose latency is measured produces 1,000
+records a second on the port without. The decision about one request with 10,000 rules is
 measured by access.py.
 """
 
@@ -61,7 +61,7 @@ def measures(
     seconds: float,
     attack_seconds: float,
 ) -> dict[str, Measure]:
-    """By name; each is given a new topic."""
+    """Measures by name; each is called with a new topic."""
 
     def note(figures: Figures, name: str, found: Throughput) -> dict[str, float]:
         figures.client_cpu.setdefault(name, []).append(found.client_cpu)
@@ -93,16 +93,20 @@ def measures(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=400_000, help="of each round")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of log-ins, of each round")
-    parser.add_argument("--processes", type=int, default=3, help="that log in")
-    parser.add_argument("--attack", type=float, default=10.0, help="seconds, of each round")
+    parser.add_argument("--records", type=int, default=400_000, help="records of each round")
     parser.add_argument(
-        "--touch-memory", type=float, default=0.0, help="GB, before each measurement"
+        "--seconds", type=float, default=5.0, help="seconds of log-ins in each round"
     )
-    parser.add_argument("--only", default="", help="measures with this word")
-    parser.add_argument("--dir", help="where both keep their data")
-    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    parser.add_argument("--processes", type=int, default=3, help="number of processes that log in")
+    parser.add_argument(
+        "--attack", type=float, default=10.0, help="seconds of attack in each round"
+    )
+    parser.add_argument(
+        "--touch-memory", type=float, default=0.0, help="GB written before each measurement"
+    )
+    parser.add_argument("--only", default="", help="run only measures with this word")
+    parser.add_argument("--dir", help="directory for the data of both")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
     console, figures = Console(), Figures()
     drain_library()

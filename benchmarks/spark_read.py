@@ -22,7 +22,7 @@ from bradbury.pipelines.spark.session import local_session
 
 
 class Synthetic(DataSource):
-    """The same rows from memory: no log, no decoding."""
+    """Source of the same rows from memory: no log, no decoding."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,14 +1,15 @@
-"""A micro-batch of Spark Structured Streaming, ours beside Spark's own Kafka connector. By hand:
+"""Micro-batches of Spark Structured Streaming: our source and Spark's own. Run by hand:
 
     python -m bradbury.benchmarks.spark_stream [--rows 20000] [--batches 40] [--rounds 3]
         [--partitions 1,4] [--json figures.json]
 
 One Bradbury broker in a process of its own, which both read and write; one session on local[2] as
-`bradbury.pipelines.spark` makes it, with the jar of Spark's connector in it. In turn, so many
-rounds, a query of so many micro-batches runs with each: from a topic to a topic, and from a topic
-to nowhere (Spark's noop). Milliseconds of a trigger as Spark tells them, the median of a query's
-batches but its first five; a ratio is the median of the ratios of the rounds, whose first only
-warms up. Ours is measured at least once, as the connector writes, and exactly once, our default.
+`bradbury.pipelines.spark` makes it, with the jar of Spark's connector in it. They take
+turns, round by round: a query of --batches micro-batches runs with each, from a topic to a topic,
+and from a topic to nowhere (Spark's noop). Milliseconds of a trigger as reported by Spark, the
+median of a query's batches without the first five; a ratio is the median of the ratios of the
+rounds, without the first, which only warms up. Ours is measured at least once, as the connector
+writes, and exactly once, our default.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
 
 GOAL: Final = 1.1
 COLD: Final = 5
-"""Batches of each query that are left out: it starts."""
+"""First batches of each query, which are left out as warm-up."""
 CONNECTOR, OURS, EXACTLY_ONCE = "kafka jar", "bradbury", "bradbury, exactly once"
 TO_TOPIC, TO_NOWHERE = "topic to topic", "topic to noop"
 PARTS: Final = ("latestOffset", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
 Batches = list[dict[str, int]]
-"""durationMs of each batch."""
+"""Durations of each batch: Spark's durationMs."""
 
 
 def run(
     spark: SparkSession, servers: str, source: str, way: str, to: str, *, per_batch: int
 ) -> Batches:
-    """One query over all of `source`; what each of its batches took."""
+    """Run one query over all of `source`; returns the durations of its batches."""
     with tempfile.TemporaryDirectory(prefix="bradbury-checkpoint-") as folder:
         reader = spark.readStream.format("kafka" if way == CONNECTOR else "bradbury")
         rows = (

@@ -36,7 +36,9 @@ cluster.close()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--starts", type=int, default=7, help="of local(), each in a new process")
+    parser.add_argument(
+        "--starts", type=int, default=7, help="number of starts of local(), each in a new process"
+    )
     starts = parser.parse_args().starts
     times = []
     for _ in range(starts):

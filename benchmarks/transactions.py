@@ -7,7 +7,7 @@ Both are started and ended here and take turns, as in versus_kafka; a ratio is t
 ratios of the rounds. The producer is librdkafka by its batch calls; records have 100 B, and go to 8
 partitions:
 
-    exactly once       transactions of 100 ms, one after the other
+    exactly once       transactions of 100 ms, one after another
     idempotent         the same producer without transactions
     commit             the time of commit_transaction for one record in each of the 8 partitions
     concurrent ids     so many open transactions at once, one record each: raw requests by one
@@ -67,11 +67,11 @@ GOALS = {
     "commit p99, ms": Goal("<=", 1.0),
 }
 OWN_GOAL = Goal(">=", 0.85)
-"""Exactly once against idempotent, of our own."""
+"""Goal for Bradbury's own ratio of exactly once to idempotent."""
 
 
 class TransactionsClient(Client):
-    """librdkafka's transactional producer, or without an id its idempotent one."""
+    """librdkafka's transactional producer; without a transactional id, its idempotent one."""
 
     def __init__(self, servers: str, topic: str, transactional_id: str | None) -> None:
         settings = {**BIG_BATCHES, "acks": "all", "linger.ms": "5", "enable.idempotence": "true"}
@@ -101,7 +101,7 @@ class TransactionsClient(Client):
         self._check(self._library.rd_kafka_commit_transaction(self._handle, CALL_MS))
 
     def put(self, partition: int, messages: Any) -> int:
-        """How many of them were taken; a full queue takes none."""
+        """Enqueue messages; returns how many were accepted: none if the queue is full."""
         taken: int = self._library.rd_kafka_produce_batch(
             self._topic, partition, DO_NOT_COPY, messages, len(messages)
         )
@@ -110,7 +110,7 @@ class TransactionsClient(Client):
         return taken
 
     def put_for(self, seconds: float, number: int = 0) -> int:
-        """As many as go in that time, partition by partition; how many these were."""
+        """Send records for this many seconds, partition by partition; returns their number."""
         count, end = 0, time.perf_counter() + seconds
         while time.perf_counter() < end:
             count += self.put(number % PARTITIONS, self._block)
@@ -172,7 +172,7 @@ def commit_latency(broker: Contestant, topic: str, seconds: float) -> dict[str, 
 
 
 def concurrent_ids(broker: Contestant, topic: str, count: int) -> dict[str, float]:
-    """`count` transactions are begun, then all are open, then all are committed."""
+    """Begin `count` transactions, so that all are open, then commit all."""
     before = broker.rss_bytes()
     began = time.perf_counter()
     with RawClient(broker.bootstrap_servers) as client:
@@ -220,7 +220,7 @@ def _find_coordinators(client: RawClient, ids: list[str]) -> None:
 
 
 def _begin(client: RawClient, topic: str, one: str, partition: int) -> tuple[int, int]:
-    """A transaction with one record, with the protocol of clients before KIP-890's second part."""
+    """Begin a transaction with one record, by the protocol before KIP-890's second part."""
     asked = InitProducerIdRequest(transactional_id=one, transaction_timeout_ms=60_000)
     given = _again(client, asked, InitProducerIdResponse, 4)
     assert given.error_code == 0, given
@@ -253,7 +253,7 @@ def _begin(client: RawClient, topic: str, one: str, partition: int) -> tuple[int
 
 
 def compare(brokers: list[Contestant], rounds: int, seconds: float, ids: int) -> Any:
-    """A pair (Bradbury, Kafka) for each round, by name of the measure; the first only warms up."""
+    """Pairs (Bradbury, Kafka), one for each round after the warm-up, by name of the measure."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     for number in range(rounds + WARM_UP_ROUNDS):
         found: dict[str, dict[str, float]] = {}
@@ -301,11 +301,11 @@ def figures_of(pairs: dict[str, list[tuple[float, float]]]) -> dict[str, dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two short rounds")
+    parser.add_argument("--quick", action="store_true", help="run two short rounds")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--ids", type=int, default=1_000)
-    parser.add_argument("--dir", help="where both keep their data; by default a temporary one")
-    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    parser.add_argument("--dir", help="directory for the data of both; by default a temporary one")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
     rounds = options.rounds or (2 if options.quick else 5)
     seconds = 2.0 if options.quick else 6.0

@@ -2,16 +2,16 @@
 
     python -m bradbury.benchmarks.versus_kafka [--quick] [--rounds 5] [--only WORD]
         [--json figures.json]
-        [--partitions 1,100,1000,10000]     besides so many other partitions
+        [--partitions 1,100,1000,10000]     one of this many partitions
         [--actors 1,2,4]                    Bradbury alone, on Ray
 
 Both are started and ended here, with their data on the same disk (--dir), Kafka as one KRaft node
 with 1 GB of heap and otherwise its defaults. They take turns, round by round, each first as often
-as the other; the one whose turn it is not stands still, as an idle JVM wakes up all the time. A
-ratio is the median of the ratios of the rounds, so that a disk or a neighbour that is slow for a
-minute slows both; before each the disk is idle (sync). The client is the same, with the same
-settings. Broker and client share this machine's cores: where the client takes a whole core, that is
-said.
+as the other; the other one is suspended, as an idle JVM wakes up all the time. A ratio is the
+median of the ratios of the rounds, so that a disk or a neighbour that is slow for a minute slows
+both; before each measurement the disk is idle (sync). The client is the same, with the same
+settings. Broker and client share this machine's cores: a note is printed if the client uses a whole
+core.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ GOALS = {
 
 
 def measures(*, quick: bool) -> dict[str, Measure]:
-    """The measures by name; each is given a new topic."""
+    """Measures by name; each is called with a new topic."""
     scale = 0.2 if quick else 1.0
     small, large = int(2_000_000 * scale), int(400_000 * scale)
     seconds = 2.0 if quick else 8.0
@@ -110,7 +110,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
 
 
 def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Figures) -> None:
-    """Throughput to one partition of a topic that has many."""
+    """Compare the throughput to one partition of a topic with many."""
     for count in counts:
         for number in range(4):
             found: dict[str, dict[str, float]] = {}
@@ -132,7 +132,7 @@ def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Fi
 
 
 def scale_actors(folder: Path, counts: list[int], console: Console) -> None:
-    """Bradbury alone, on an embedded Ray: as many partition actors as client processes."""
+    """Measure Bradbury alone, on an embedded Ray, with as many partition actors as clients."""
     import bradbury
 
     table = Table("partition actors", "clients", "records/s of 100 B", "MB/s")
@@ -153,15 +153,21 @@ def scale_actors(folder: Path, counts: list[int], console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small runs, one minute in all")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--only", action="append", help="only measures with this word; repeatable")
-    parser.add_argument("--partitions", help="instead: e.g. 1,100,1000,10000")
-    parser.add_argument("--actors", help="instead: e.g. 1,2,4")
     parser.add_argument(
-        "--dir", help="where both keep their data; a temporary directory by default"
+        "--quick", action="store_true", help="run small measurements, one minute in all"
     )
-    parser.add_argument("--json", type=Path, help="write all figures into this file")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument(
+        "--only", action="append", help="run only measures with this word; repeatable"
+    )
+    parser.add_argument(
+        "--partitions", help="measure these partition counts instead, as 1,100,1000"
+    )
+    parser.add_argument(
+        "--actors", help="measure these numbers of partition actors instead, as 1,2,4"
+    )
+    parser.add_argument("--dir", help="directory for the data of both; a temporary one by default")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
     console, figures = Console(), Figures()
     drain_library()

@@ -4,11 +4,11 @@
         [--moves 10] [--kills 5] [--json figures.json]
 
 Both have three nodes on this machine, with their data on the same disk. Throughput is measured in
-blocks of rounds, in which each has the machine for itself: three other nodes that do nothing but
-keep their timers take a part of two cores, too. Producers wait for all replicas in sync (acks=all,
-min.insync.replicas=2). Then both are there and take turns: under an idempotent producer the leader
-is moved to another node as it is planned (another first replica, ElectLeaders), and at last the
-process that leads is killed (kill -9): the figures are the longest time between two
+blocks of rounds, in which each has the machine for itself: three idle nodes of the other would use
+part of two cores. Producers wait for all replicas in sync (acks=all,
+min.insync.replicas=2). Then both run and take turns: under an idempotent producer the leader is
+moved to another node by a planned move (another first replica, ElectLeaders), and finally the
+process of the leader is killed (kill -9): the figures are the longest time between two
 acknowledgements. The nodes and a client share two cores here, so these are ratios.
 """
 
@@ -68,7 +68,7 @@ def throughput(broker: Replicated, turns: Turns, name: str) -> dict[str, float]:
 
 
 def block(broker: Replicated, rounds: int) -> list[dict[str, float]]:
-    """Rounds of one alone; the first ones, which are omitted, warm it up."""
+    """Figures of the rounds of one broker alone, without the first ones, which warm it up."""
     with broker:
         turns = Turns()
         numbers = range(rounds + WARM_UP_ROUNDS)
@@ -83,7 +83,7 @@ def longest_gap(
     *,
     seconds: float,
 ) -> float:
-    """Seconds without an acknowledgement, from `disturb` until it has been well for `seconds`."""
+    """Longest time without an acknowledgement, from `disturb` until `seconds` after it."""
     times: list[float] = []
     stopping = threading.Event()
 
@@ -142,7 +142,7 @@ def move_the_leader(broker: Replicated, topic: str) -> None:
 
 
 def replicas_of(broker: Replicated, topic: str) -> tuple[int, list[int]]:
-    """The leader, and all in their order."""
+    """Leader of partition 0, and its replicas in their order."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     found = admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
     return found.leader, list(found.replicas)

@@ -1,4 +1,4 @@
-"""Discovery: which clusters there are and how to reach them, for clients and for launch/.
+"""Discovery: the running clusters and their addresses, for clients and for launch/.
 
 bootstrap        from nothing, or a little, to the brokers' addresses
 client_config    the file of security settings for a client that is given none
@@ -6,5 +6,5 @@ state_file       the file in the user's home that names a cluster that was start
 processes        processes by id and start time, as the state file keeps them
 ray_connection   joining a Ray cluster, with or without a token, or starting an embedded one
 byte_code        byte code files of processes that are started, also where the environment has none
-extras           what is installed only when it is asked for, and how
+extras           optional dependencies, and the command that installs them
 """

@@ -1,4 +1,4 @@
-"""The addresses of the brokers, found from what is given, or from nothing.
+"""The addresses of the brokers, from an argument, the environment, Ray, or the state file.
 
 In this order:
     what is given, "host:port,..."
@@ -23,13 +23,13 @@ ASK_SECONDS = 30.0
 
 
 def find_servers(given: str | None, namespace: str) -> str:
-    """The brokers of the cluster `namespace`, "host:port,...", not checked.
+    """Find the brokers of the cluster `namespace`: "host:port,...", not checked.
 
     Ray is imported only where the environment names a Ray cluster, and then this process is
     connected to it for the moment of one question.
 
     Raises:
-        ConnectionFailed: nothing says where there is a cluster.
+        ConnectionFailed: no cluster was found.
     """
     found = given or os.environ.get(BOOTSTRAP_VARIABLE)
     if not found and is_connected():
@@ -65,7 +65,7 @@ def _from_environment(namespace: str, state: ClusterState | None) -> str | None:
 
 
 def _from_controller(namespace: str) -> str | None:
-    """What the controller actor says; None if there is none in this Ray cluster.
+    """Brokers as the controller actor gives them; None if there is none in this Ray cluster.
 
     Raises:
         ConnectionFailed: it does not answer, or is waiting for its voters.
@@ -78,11 +78,11 @@ def _from_controller(namespace: str) -> str | None:
     try:
         servers: str = ray.get(controller.bootstrap_servers.remote(), timeout=ASK_SECONDS)
     except ray.exceptions.RayTaskError as error:
-        raise ConnectionFailed(f"{error.cause}; `bradbury status` says more") from None
+        raise ConnectionFailed(f"{error.cause}; see `bradbury status`") from None
     except ray.exceptions.RayError as error:
         raise ConnectionFailed(
             f"the cluster's controller does not answer ({type(error).__name__}); "
-            "`bradbury status` says more"
+            "see `bradbury status`"
         ) from None
     return servers
 
@@ -91,7 +91,7 @@ def _why_not(namespace: str) -> str:
     others = [name for name in running_namespaces() if name != namespace]
     if others:
         return (
-            f"no cluster is up in namespace {namespace!r}, but in {', '.join(map(repr, others))}; "
+            f"no cluster is up in namespace {namespace!r}, only in {', '.join(map(repr, others))}; "
             f"name it by BRADBURY_NAMESPACE={others[0]}"
         )
     return (

@@ -1,4 +1,4 @@
-"""Byte code files of the processes that are started now, where the user's environment has none.
+"""Byte code files for started processes, even if the user's environment turns them off.
 
 Images and test runs often set PYTHONDONTWRITEBYTECODE. Without the files each process of Ray and
 each Python that Spark starts would compile some hundreds of modules again, so that setting is
@@ -20,7 +20,7 @@ _FOLDER: Final = "PYTHONPYCACHEPREFIX"
 
 @contextmanager
 def byte_code_kept() -> Iterator[None]:
-    """What is started meanwhile writes byte code. A folder for it that the user has set is used."""
+    """Let processes that are started meanwhile write byte code, in the user's folder if set."""
     refused = os.environ.pop(_NONE, None)
     is_ours = bool(refused) and _FOLDER not in os.environ
     if is_ours:

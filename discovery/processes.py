@@ -1,4 +1,4 @@
-"""Processes by their id and the time they started, since ids are used again."""
+"""Processes by id and start time, since ids are reused."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 PARENT_FIELD = 4
 START_TIME_FIELD = 22
-"""ppid and starttime in /proc/<pid>/stat, counted from 1 (proc_pid_stat(5))."""
+"""Position of the start time in /proc/<pid>/stat, counted from 1 (proc_pid_stat(5))."""
 
 
 def start_time(pid: int) -> int | None:
-    """When process `pid` began, in clock ticks after boot; None if there is none (or a zombie)."""
+    """Start of process `pid` in clock ticks after boot; None if there is none (or a zombie)."""
     found = _parent_and_start(pid)
     return None if found is None else found[1]
 
 
 def descendants_of(pid: int) -> tuple[tuple[int, int], ...]:
-    """(pid, started) of all processes below `pid`."""
+    """Descendants of process `pid`, as (pid, start time)."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         found = _parent_and_start(int(name)) if name.isdecimal() else None

@@ -25,17 +25,17 @@ from .byte_code import byte_code_kept
 from .state_file import BOOTSTRAP_VARIABLE, SEPARATOR, default_namespace, read_state
 
 LOCAL = "local"
-"""The address that means: start an embedded Ray."""
+"""Address that means: start an embedded Ray."""
 AUTO = "auto"
-"""The address that means: the Ray of RAY_ADDRESS, or the one that runs on this machine."""
+"""Address that means: the Ray of RAY_ADDRESS, or the one that runs on this machine."""
 REACH_SECONDS = 5.0
 PROBE_SECONDS = 10.0
 AUTH_MODE = "RAY_AUTH_MODE"
 INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
-"""Set by a user who means a Ray cluster, by Ray for its jobs, and by Ray in its workers."""
+"""Variables set by a user who means a Ray cluster, by Ray for its jobs, or in its workers."""
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client begins with: the magic, and settings of which there are none."""
+"""Begin of a client's HTTP/2 connection: the magic, and an empty SETTINGS frame."""
 FRAME_HEADER = 9
 SETTINGS_FRAME = 4
 
@@ -52,9 +52,9 @@ EMBEDDED_ENVIRONMENT = {
 NO_RAY_HERE = (
     "no Ray cluster runs on this machine; start one with `ray start --head`, or omit the address"
 )
-RAY_TOO_SLOW = "Ray has twice not started within its 30 s: this machine is busy; run it again"
+RAY_TOO_SLOW = "Ray did not start within 30 s, twice: this machine is busy; try again"
 RAY_TRIES = 2
-"""Of starting an embedded Ray. The second one finds in memory what the first read from a disk."""
+"""Number of tries to start an embedded Ray. The second one finds files in the page cache."""
 RAY_CLIENT = "ray://"
 NO_RAY_CLIENT = (
     "Ray Client (ray://) cannot start or manage a cluster: its driver is on another machine; run "
@@ -72,7 +72,7 @@ class RayUnreachable(UpError):
 
 
 _own_mode: list[str] = []
-"""The authentication mode that this module has set, so that it is not taken for the user's."""
+"""Authentication mode that this module has set, to tell it from the user's; or empty."""
 
 
 def is_connected() -> bool:
@@ -82,7 +82,7 @@ def is_connected() -> bool:
 
 
 def refuse_ray_client() -> None:
-    """Raises UpError if what this process is connected by is Ray Client."""
+    """Raise UpError if this process is connected by Ray Client."""
     if is_connected() and import_module("ray.util.client").ray.is_connected():
         raise UpError(NO_RAY_CLIENT)
 
@@ -103,10 +103,10 @@ def join_ray(
 
     Args:
         address: "host:port"; "auto" for RAY_ADDRESS or the Ray that runs on this machine; "local"
-            for an embedded one; None: what `named_address` says, else an embedded one.
+            for an embedded one; None: the result of `named_address`, else an embedded one.
 
     Raises:
-        UpError: it cannot be joined, and why.
+        UpError: it cannot be joined; the text has the reason.
     """
     if is_connected():
         return False
@@ -121,10 +121,10 @@ def join_ray(
 
 
 def connect_ray(address: str, namespace: str) -> None:
-    """Connect this process to the Ray cluster at "host:port", or "auto"; nothing if it is already.
+    """Connect this process to the Ray cluster at "host:port", or "auto", unless it is connected.
 
     Raises:
-        RayUnreachable: none answers there.
+        RayUnreachable: no Ray answers there.
         UpError: it requires another token, or another version of Ray.
     """
     if is_connected():
@@ -152,10 +152,10 @@ def join_running(namespace: str) -> None:
 
 
 def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
-    """Before clients become actors: join the Ray of the cluster that they are for.
+    """Join the Ray of the cluster that clients are for, before they become actors.
 
-    Ray itself would start another one. It may where the brokers are named and no cluster of ours
-    is up here: then they are somewhere else. Raises UpError.
+    Otherwise Ray would start a new one. That is fine if the brokers are given and no cluster of
+    ours is up here: then they are somewhere else. Raises UpError.
     """
     try:
         join_running(namespace or default_namespace())
@@ -165,7 +165,7 @@ def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
 
 
 def running_address(namespace: str, address: str | None = None) -> str:
-    """Where the Ray is in which the cluster `namespace` is up. Raises UpError if nothing says."""
+    """Address of the Ray in which the cluster `namespace` is up. Raises UpError if unknown."""
     named = named_address(address)
     if named is not None and named != LOCAL:
         return named
@@ -173,19 +173,19 @@ def running_address(namespace: str, address: str | None = None) -> str:
     if state is None:
         raise UpError(
             f"no cluster is up in namespace {namespace!r} here; start one with `bradbury up` or "
-            "bradbury.up(), or say in which Ray it is up (--address, RAY_ADDRESS)"
+            "bradbury.up(), or give the address of its Ray (--address, RAY_ADDRESS)"
         )
     if state.is_stale:
         raise UpError(
             f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
             f"`bradbury up --data-dir {state.data_dir.replace(SEPARATOR, ' --data-dir ')}` "
-            "goes on with its data"
+            "starts it again with its data"
         )
     return state.ray_address
 
 
 def resolve_address(address: str) -> str:
-    """The "host:port" of the Ray cluster that `address` means. Raises RayUnreachable: none."""
+    """Resolve `address` to "host:port" of a Ray cluster. Raises RayUnreachable without one."""
     from ray._private import services
 
     if address == AUTO and not os.environ.get("RAY_ADDRESS"):
@@ -196,7 +196,7 @@ def resolve_address(address: str) -> str:
         raise UpError(NO_RAY_CLIENT)
     try:
         found = services.canonicalize_bootstrap_address(address)
-    except (ValueError, OSError):  # in words of Ray's, about other options than ours
+    except (ValueError, OSError):  # Ray's text names options that we do not have
         raise UpError(
             f"{address!r} is not the address of a Ray cluster; use host:port, 'auto' or 'local'"
         ) from None
@@ -215,8 +215,8 @@ def _only_address() -> str:
         return str(last)
     if len(running) > 1:
         raise UpError(
-            f"{len(running)} Ray clusters run on this machine, at {', '.join(running)}; say which "
-            "one is meant with --address or RAY_ADDRESS"
+            f"{len(running)} Ray clusters run on this machine, at {', '.join(running)}; choose one "
+            "with --address or RAY_ADDRESS"
         )
     if not running:
         raise RayUnreachable(NO_RAY_HERE)
@@ -224,7 +224,7 @@ def _only_address() -> str:
 
 
 def ray_on_this_machine() -> str | None:
-    """The "host:port" of a Ray that runs here, anyone's; None: there is none."""
+    """Address "host:port" of a Ray that runs here, of any user; None if there is none."""
     with contextlib.suppress(UpError):
         return resolve_address(AUTO)
     return None
@@ -240,9 +240,9 @@ def is_reachable(address: str) -> bool:
 
 
 def _check_reachable(address: str, shown: str | None = None) -> None:
-    """Ray itself would try for minutes, and write about it. Raises RayUnreachable.
+    """Check that something listens there, as Ray would retry for minutes. Raises RayUnreachable.
 
-    shown: the address as the user has it.
+    shown: the address as the user gave it.
     """
     try:
         _connect(address).close()
@@ -255,9 +255,11 @@ def _check_reachable(address: str, shown: str | None = None) -> None:
 
 
 def _check_ray(address: str, shown: str) -> None:
-    """Ray would try a port of another program for a quarter of an hour. Raises RayUnreachable.
+    """Check that the port is Ray's: with another program's, Ray would retry for 15 minutes.
 
-    Ray's own port speaks gRPC, so its first frame is that of HTTP/2's settings (RFC 9113, 3.4).
+    Ray's port speaks gRPC, so its first frame is HTTP/2's SETTINGS (RFC 9113, 3.4).
+
+    Raises RayUnreachable.
     """
     if os.environ.get("RAY_USE_TLS", "0") == "1":
         return
@@ -284,7 +286,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def match_authentication(address: str) -> None:
-    """Take the authentication mode that the cluster has. Raises UpError for a token that is not."""
+    """Use the cluster's authentication mode. Raises UpError for a missing or wrong token."""
     users_mode = os.environ.get(AUTH_MODE)
     if users_mode is not None and users_mode not in _own_mode:
         wants_token = _requires_token(address)
@@ -317,10 +319,10 @@ def match_authentication(address: str) -> None:
 
 
 def authentication_mode() -> str:
-    """How this process, which is connected, proves itself to Ray: what RAY_AUTH_MODE must say.
+    """Authentication mode of this process, which is connected, as a value of RAY_AUTH_MODE.
 
-    Another process that is to join the same cluster has it from the environment only, and a driver
-    whose mode Ray or `connect_ray` has found out may have none there that is the user's.
+    Another process that is to join the same cluster gets it from the environment only; a driver
+    whose mode was found by Ray or `connect_ray` may have no such variable of the user's.
     """
     raylet = _raylet()
     is_token = raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
@@ -328,7 +330,7 @@ def authentication_mode() -> str:
 
 
 def _requires_token(address: str) -> bool:
-    """Whether the cluster refuses what this process sends for its lack of the right token."""
+    """Whether the cluster refuses this process because of a missing or wrong token."""
     try:
         client = _raylet().GcsClient(address=address, cluster_id=NO_CLUSTER)
         client.internal_kv_keys(b"", namespace=b"bradbury", timeout=PROBE_SECONDS)
@@ -352,7 +354,7 @@ def _set_mode(mode: str) -> None:
 
 
 class _RayTooSlow(UpError):
-    """An embedded Ray took longer than Ray waits for it. None of its processes runs any more."""
+    """Error: an embedded Ray took longer than Ray waits for it. All its processes are ended."""
 
 
 def _start_ray(namespace: str, on_progress: Callable[[str], None]) -> None:
@@ -370,7 +372,7 @@ def _init_ray(address: str, namespace: str) -> None:
     import ray
 
     if address == LOCAL and os.environ.get(AUTH_MODE) in _own_mode:
-        # What a cluster that was joined before wanted says nothing about a new one.
+        # The mode of a cluster that was joined before does not apply to a new one.
         del os.environ[AUTH_MODE]
     users_mode = os.environ.get(AUTH_MODE)
     try:
@@ -396,7 +398,7 @@ def _init_ray(address: str, namespace: str) -> None:
             ) from None
         raise
     except Exception as error:
-        if "timed out during startup" in str(error):  # Ray's own, and no kind of its own
+        if "timed out during startup" in str(error):  # Ray has no class for this error
             _end_half_started(error)
             raise _RayTooSlow(RAY_TOO_SLOW) from None
         raise
@@ -405,9 +407,9 @@ def _init_ray(address: str, namespace: str) -> None:
 
 
 def _end_half_started(error: Exception) -> None:
-    """End the processes of the Ray node that gave up with `error` while it was made.
+    """End the processes of the Ray node whose start failed with `error`.
 
-    Ray forgets such a node, and leaves what it has started until this process ends.
+    Ray forgets such a node, and its processes would stay until this process ends.
     """
     node_kind = import_module("ray._private.node").Node
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -419,7 +421,7 @@ def _end_half_started(error: Exception) -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """The environment of the processes that Ray starts now. What the user has set is kept."""
+    """Set the environment of processes that Ray starts meanwhile. The user's values are kept."""
     changed = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(changed)
     try:

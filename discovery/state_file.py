@@ -2,7 +2,7 @@
 
     $XDG_STATE_HOME/bradbury/cluster.json          namespace "bradbury"
     $XDG_STATE_HOME/bradbury/cluster-<name>.json   any other namespace
-    $XDG_STATE_HOME/bradbury/up.log                what the background process says
+    $XDG_STATE_HOME/bradbury/up.log                the log of the background process
 
 XDG_STATE_HOME is ~/.local/state by default. `bradbury up` and bradbury.up() write it.
 
@@ -29,27 +29,27 @@ DEFAULT_NAMESPACE = "bradbury"
 SEPARATOR = ", "
 """Separator of the data directories of a cluster that has several."""
 BOOTSTRAP_VARIABLE = "BRADBURY_BOOTSTRAP"
-"""Names the brokers for commands and clients without an explicit address."""
+"""Environment variable: brokers for commands and clients without an explicit address."""
 CLIENT_CONFIG_VARIABLE = "BRADBURY_CLIENT_CONFIG"
-"""Names a file of security settings for commands and clients that are given none."""
+"""Environment variable: file of security settings for commands and clients without one."""
 NAMESPACE_VARIABLE = "BRADBURY_NAMESPACE"
-"""Names the cluster for commands and clients without an explicit namespace."""
+"""Environment variable: cluster for commands and clients without an explicit namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """One cluster that was started here.
+    """State of a cluster that was started here.
 
-    pid, started: of the process that keeps it up, and when that began (clock ticks after boot);
+    pid, started: process that keeps it up, and its start time (clock ticks after boot);
         None where detached actors live in a Ray cluster without any process of ours.
-    is_program: that process is a user's program which called bradbury.up(), so taking the
+    is_program: whether that process is a user's program which called bradbury.up(), so taking the
         cluster down does not end it.
-    ray_address: of the Ray cluster's GCS, "host:port".
-    bootstrap: "host:port,..." of the brokers.
-    config: what it was started with, by Kafka's names.
+    ray_address: the address of the Ray cluster's GCS, "host:port".
+    bootstrap: the addresses of the brokers, "host:port,...".
+    config: the settings it was started with, by Kafka's names.
     client_config: the file of security settings for its clients; "": they need none.
-    descendants: (pid, started) of what the process has started: an embedded Ray. Ray's agents
-        outlive a process that is killed, and are ended by the command that finds the state stale.
+    descendants: (pid, started) of the processes of an embedded Ray. Ray's agents outlive a process
+        that is killed, and are ended by the command that finds the state stale.
     """
 
     namespace: str
@@ -65,7 +65,7 @@ class ClusterState:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for what is not a state."""
+        """Parse a state file. Raises ValueError if it is not one."""
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 -- one kind of error for the file
@@ -90,7 +90,7 @@ def state_directory() -> Path:
 
 
 def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/bradbury: what can be made again at any time."""
+    """$XDG_CACHE_HOME/bradbury: directory of files that can be made again at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "bradbury"
 
@@ -101,7 +101,7 @@ def state_path(namespace: str = DEFAULT_NAMESPACE) -> Path:
 
 
 def secure_directory(namespace: str = DEFAULT_NAMESPACE) -> Path:
-    """The keys of a secured cluster that was started here, for its user alone."""
+    """Directory of the keys of a secured cluster that was started here, for its user alone."""
     return state_directory() / f"secure-{namespace}"
 
 
@@ -111,7 +111,7 @@ def log_path(namespace: str = DEFAULT_NAMESPACE) -> Path:
 
 
 def read_state(namespace: str = DEFAULT_NAMESPACE) -> ClusterState | None:
-    """None if there is none, or nothing that can be understood."""
+    """Read the state file; None if there is none, or it cannot be parsed."""
     try:
         return ClusterState.parse(state_path(namespace).read_text())
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_state(namespace: str = DEFAULT_NAMESPACE) -> ClusterState | None:
 
 
 def live_state(namespace: str = DEFAULT_NAMESPACE) -> ClusterState | None:
-    """The state, unless it is stale."""
+    """State of a running cluster; None if there is none, or the state is stale."""
     state = read_state(namespace)
     return None if state is None or state.is_stale else state
 
@@ -144,7 +144,7 @@ def remove_state(namespace: str = DEFAULT_NAMESPACE) -> None:
 
 
 def running_namespaces() -> list[str]:
-    """Names of all clusters that were started here and are not known to have ended."""
+    """Namespaces of all clusters that were started here and are not known to have ended."""
     names = []
     for path in sorted(state_directory().glob("cluster*.json")):
         try:
@@ -157,5 +157,5 @@ def running_namespaces() -> list[str]:
 
 
 def default_namespace() -> str:
-    """BRADBURY_NAMESPACE, or "bradbury"."""
+    """Namespace to use if none is given: BRADBURY_NAMESPACE, or "bradbury"."""
     return os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE

@@ -33,7 +33,7 @@ class Shop:
             self.prices[record.key.decode()] = float(record.value)
 
     async def order(self, fruit: str, count: int) -> tuple[float, int]:
-        """The sum, and the order's place in the log."""
+        """Place an order; returns its total, and its offset in the log."""
         while fruit not in self.prices:
             await asyncio.sleep(0.01)
         total = self.prices[fruit] * count

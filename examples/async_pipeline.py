@@ -3,7 +3,7 @@
     python examples/async_pipeline.py
 
 A hundred sensors report to a topic, each awaiting its acknowledgements. A reader of a group takes
-tables as they come, and a reader of single records stops in the middle and another goes on. No
+tables as they come, and a reader of single records stops in the middle and another continues. No
 Ray: the cluster is in this process.
 """
 
@@ -35,7 +35,7 @@ async def main(servers: str) -> None:
         bradbury.AsyncProducer(servers) as producer,
         bradbury.AsyncConsumer("reports", **group) as consumer,
     ):
-        # All at once: a coroutine that waits costs no thread, and holds nobody up.
+        # All at once: a waiting coroutine takes no thread, and blocks nothing.
         async with asyncio.TaskGroup() as tasks:
             counting = tasks.create_task(count(consumer, SENSORS * REPORTS // 2))
             for sensor in range(SENSORS):

@@ -1,10 +1,10 @@
-"""At least once: a batch is committed when it is processed. Nothing is missing, some comes twice.
+"""At least once: a batch is committed when it is processed. Nothing is lost, some is repeated.
 
     python examples/at_least_once.py
 
 Two consumer actors note every number. Now and then one of them dies by kill -9 right after it has
-processed a batch, and before that is committed. Ray starts it again, and it goes on where it had
-committed: that batch is processed again. Starts a small embedded Ray and ends it again.
+processed a batch, and before that is committed. Ray restarts it, and it resumes at the last
+commit: that batch is processed again. Starts a small embedded Ray and ends it again.
 """
 
 import os
@@ -21,7 +21,7 @@ DEATHS = 4
 
 
 class Note:
-    """Appends each number to a file. Dies, now and then, when it has done so."""
+    """Appends each number to a file. Dies, now and then, after it has done so."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)

@@ -1,10 +1,10 @@
-"""At most once: a batch is committed before it is processed. Nothing comes twice, some is missing.
+"""At most once: a batch is committed before it is processed. Nothing is repeated, some is lost.
 
     python examples/at_most_once.py
 
-For readings that are worth nothing late, or mails that must not go out twice. Two consumer actors
+For readings that are worthless if late, or mails that must not be sent twice. Two consumer actors
 note every number. Now and then one of them dies by kill -9 in the middle of a batch, which is
-committed already: the rest of it is gone. Starts a small embedded Ray and ends it again.
+committed already: the rest of it is lost. Starts a small embedded Ray and ends it again.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 python examples/classic_exactly_once.py
 
-The reader is killed in the middle, twice, and simply begins again where its own database says.
+The reader is killed in the middle, twice, and resumes at the offset in its own database.
 """
 
 import os
@@ -25,7 +25,7 @@ COUNT = 10_000
 
 
 def read_all(host: str, port: int, database: str, *, die_after: int) -> None:
-    """Copy the topic to `database`, from its end on; die uncleanly after `die_after` messages."""
+    """Copy the topic to `database`, from its stored offset; die after `die_after` messages."""
     output = sqlite3.connect(database)
     output.execute("CREATE TABLE IF NOT EXISTS amounts (amount INTEGER)")
     output.execute("CREATE TABLE IF NOT EXISTS progress (offset INTEGER)")
@@ -37,7 +37,7 @@ def read_all(host: str, port: int, database: str, *, die_after: int) -> None:
         try:
             found = list(consumer.fetch(FetchRequest("amounts", 0, offset, max_size)))
         except InvalidMessageSize:
-            max_size *= 2  # as every 0.7 consumer did
+            max_size *= 2  # as in every 0.7 consumer
             continue
         if not found:
             return
@@ -46,7 +46,7 @@ def read_all(host: str, port: int, database: str, *, die_after: int) -> None:
             offset = next_offset
             die_after -= 1
             if die_after == 0:
-                os.kill(os.getpid(), signal.SIGKILL)  # what is not committed is gone
+                os.kill(os.getpid(), signal.SIGKILL)  # what is not committed is lost
         output.execute("DELETE FROM progress")
         output.execute("INSERT INTO progress VALUES (?)", [offset])
         output.commit()  # both or neither

@@ -23,7 +23,7 @@ everything = threading.Event()
 
 
 def consume(stream: KafkaStream[str]) -> None:
-    """A stream is an iterator that waits; it ends with the connector's shutdown."""
+    """Consume a stream, an iterator that blocks; it ends with the connector's shutdown."""
     for message, topic, _partition, _offset, _key, _time in stream:
         assert message.startswith(topic)
         received[topic] += 1

@@ -1,4 +1,4 @@
-"""Consumers as Ray actors: every holder of a handle can poll, and a poll is an Arrow table.
+"""Consumers as Ray actors: every holder of a handle can poll, and a poll returns an Arrow table.
 
     python examples/consume_with_actors.py
 
@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder, bradbury.up(folder, port=0, addres
         ray.get(actor.assign.remote(mine))
 
     received = 0
-    while received < RECORDS:  # an actor that has read its share would wait for more: 500 ms do
+    while received < RECORDS:  # an actor that has read its share would wait for more: for 500 ms
         for table in ray.get([actor.poll.remote(timeout_ms=500) for actor in actors]):
             received += table.num_rows
             print(f"received: {received:,}", table.schema.names)

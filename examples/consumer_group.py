@@ -18,7 +18,7 @@ RECORDS = 100_000
 
 
 class Averages:
-    """Made once in each worker: what is expensive to make (a model, a connection) is made here."""
+    """Averages, constructed once in each worker, as are models or connections."""
 
     def __init__(self) -> None:
         self.sums: dict[bytes, tuple[int, int]] = {}

@@ -3,10 +3,10 @@
     python examples/exactly_once.py
 
 Two stores do it: a database, with output and position in one transaction, and Parquet files, where
-the file's name is the position. Each drops what it has already; the offsets that the group commits
-only say where to begin. Now and then a consumer actor dies by kill -9, right before or right after
-it has stored a batch, and in the end every number is there once. Starts a small embedded Ray and
-ends it again.
+the file's name is the position. Each skips rows that it has already; the offsets that the group
+commits only say where to start. Now and then a consumer actor dies by kill -9, right before or
+right after it has stored a batch, and in the end every number is there once. Starts a small
+embedded Ray and ends it again.
 """
 
 import os
@@ -26,7 +26,7 @@ DEATHS = 4
 
 
 class Mortal:
-    """Dies by kill -9 in the third call of a life, DEATHS times in all; half of them at the end."""
+    """Dies by kill -9 in the third call of a process, DEATHS times in all; half at its end."""
 
     def __init__(self, folder: str) -> None:
         self.deaths = Path(folder)
@@ -41,7 +41,7 @@ class Mortal:
 
 
 def by_partition(table: pa.Table) -> list[tuple[str, pa.Table]]:
-    """The rows of each partition; a batch may have rows of several."""
+    """Rows of a batch by partition; a batch may have rows of several."""
     names = pc.binary_join_element_wise(
         table.column("topic"), table.column("partition").cast(pa.string()), "-"
     )
@@ -49,7 +49,7 @@ def by_partition(table: pa.Table) -> list[tuple[str, pa.Table]]:
 
 
 class Database(Mortal):
-    """One transaction for the rows and the offset after them."""
+    """Store that writes rows and the offset after them in one transaction."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -61,7 +61,7 @@ class Database(Mortal):
 
     def __call__(self, table: pa.Table) -> None:
         execute = self.connection.execute
-        execute("BEGIN IMMEDIATE")  # from here on nobody else writes
+        execute("BEGIN IMMEDIATE")  # from here on no other process writes
         try:
             for part, rows in by_partition(table):
                 found = execute("SELECT position FROM positions WHERE part = ?", [part]).fetchone()
@@ -85,7 +85,7 @@ class Database(Mortal):
 
 
 class Files(Mortal):
-    """A file for each batch and partition, named by its first offset: it is there whole, or not."""
+    """Store of a file for each batch and partition, named by first offset, written atomically."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -96,7 +96,7 @@ class Files(Mortal):
             while True:
                 new = rows.filter(pc.greater_equal(rows.column("offset"), self.position(part)))
                 if not new.num_rows or self.write(part, new):
-                    break  # else another process was first: look again at what is new
+                    break  # otherwise another process was first: check again which rows are new
         self.maybe_die(stored=True)
 
     def write(self, part: str, rows: pa.Table) -> bool:
@@ -113,7 +113,7 @@ class Files(Mortal):
         return True
 
     def position(self, part: str) -> int:
-        """One past the last row of the last file."""
+        """Offset after the last row of the last file."""
         last = max(self.folder.glob(f"{part}-*.parquet"), default=None)
         if last is None:
             return 0

@@ -4,7 +4,7 @@
 
 Readings come in, copies and alarms go out, to two topics. Now and then a consumer actor dies by
 kill -9, between two batches or while it writes. In the end each reading is there once for consumers
-that read committed records only; those that read all of them see what the dead have left, too.
+that read committed records only; those that read all see the aborted records, too.
 Starts a small embedded Ray and ends it again.
 """
 
@@ -25,15 +25,15 @@ DEATHS = 4
 
 
 def judge(table: pa.Table) -> dict[str, pa.Table]:
-    """Of each reading a copy, and an alarm for those that are high."""
-    time.sleep(0.02)  # or it would all be done before anybody has died
+    """A copy of each reading, and an alarm for each high one."""
+    time.sleep(0.02)  # otherwise all would be done before a member has died
     readings = table.select(["key", "value"])
     numbers = pc.cast(pc.cast(readings.column("value"), pa.string()), pa.int64())
     return {"judged": readings, "alarms": readings.filter(pc.greater_equal(numbers, 19_000))}
 
 
 def disturb(group: bradbury.ConsumerGroup, done: threading.Event) -> int:
-    """Kill one member after another; how many were."""
+    """Kill one member after another; returns how many."""
     deaths = 0
     while deaths < DEATHS and not done.wait(random.uniform(1.0, 2.5)):
         living = [member.pid for member in group.status().members if member.pid]

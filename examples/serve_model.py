@@ -35,13 +35,13 @@ def train() -> np.ndarray:
 
 
 class DelayModel:
-    """One in each replica."""
+    """Model, constructed once in each replica."""
 
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights  # a larger model would be loaded here
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """A batch of flights in, as many predictions out."""
+        """Predict the delays of a batch of flights."""
         rows = [json.loads(value) for value in table.column("value").to_pylist()]
         predicted = inputs(rows) @ self.weights
         return pa.table(
@@ -54,7 +54,7 @@ def main() -> None:
         with cluster.admin() as admin:
             admin.create_topic("departures", 4)
             admin.create_topic("predictions", 2)
-        serve.start(proxy_location="Disabled")  # records come by the topic, not by HTTP
+        serve.start(proxy_location="Disabled")  # records come from the topic, not by HTTP
         serve.run(
             bradbury.serve_topic(
                 DelayModel,

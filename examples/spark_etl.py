@@ -21,7 +21,7 @@ from bradbury.protocol.errors import TopicAlreadyExists
 
 
 def produce_orders(bootstrap: str, count: int) -> None:
-    """Orders as JSON, keyed by city."""
+    """Produce orders as JSON, keyed by city."""
     with bradbury.Admin(bootstrap) as admin:
         for topic in ("orders", "spending"):
             with contextlib.suppress(TopicAlreadyExists):
@@ -35,7 +35,7 @@ def produce_orders(bootstrap: str, count: int) -> None:
 
 
 def run(spark, folder: Path) -> None:
-    """Extract, transform, load; then look at both results."""
+    """Extract, transform, load; then print both results."""
     from pyspark.sql import functions as f
 
     orders = (
@@ -72,9 +72,9 @@ def run(spark, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bootstrap", help="host:port of a cluster that runs already")
+    parser.add_argument("--bootstrap", help="host:port of a running cluster")
     parser.add_argument(
-        "--ray", action="store_true", help="brokers and executors on an embedded Ray"
+        "--ray", action="store_true", help="run brokers and executors on an embedded Ray"
     )
     parser.add_argument("--orders", type=int, default=20_000)
     arguments = parser.parse_args()

@@ -1,12 +1,12 @@
-"""Spark streams that remember something, from topics to topics, through a kill -9 of their driver.
+"""Stateful Spark streams, from topics to topics, that survive a kill -9 of their driver.
 
     python examples/stateful_streams.py
 
 Six queries in one session: windows with a watermark, two streams joined, duplicates dropped within
 the watermark, a state of one's own (transformWithState), totals kept up to date in a compacted
-topic, and foreachBatch. The process that runs them, its JVM with it, is killed when some of the
-output is there, and started again on the same checkpoints. In the end each topic is compared with
-what a batch computes over the same input. Starts brokers in this process; Spark needs Java 17.
+topic, and foreachBatch. The process that runs them is killed, with its JVM, when some of the
+output is written, and restarted on the same checkpoints. In the end each topic is compared with the
+result of a batch over the same input. Starts brokers in this process; Spark needs Java 17.
 """
 
 import json
@@ -42,7 +42,7 @@ SCHEMAS = {
     "payments": "number LONG",
 }
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""What transformWithState asks for."""
+"""State store provider that transformWithState needs."""
 OUTPUTS = ("visits", "unpaid", "distinct", "tenths", "totals", "pages")
 
 
@@ -50,7 +50,7 @@ OUTPUTS = ("visits", "unpaid", "distinct", "tenths", "totals", "pages")
 
 
 def fill(servers: str) -> None:
-    """Clicks, every fifth of them twice; orders, and payments of two in three of them.
+    """Produce clicks, every fifth of them twice; orders, and payments of two in three of them.
 
     A last record in each partition, an hour later, ends all windows.
     """
@@ -96,16 +96,16 @@ def parsed(topic: str, rows: DataFrame) -> DataFrame:
 
 
 def timely(rows: DataFrame) -> DataFrame:
-    """Waits ten seconds for late ones. Without the last records, whose time the watermark sees.
+    """Rows with a watermark of ten seconds, without the last records, which only advance it.
 
-    By their time, as any other condition is one that Spark applies before the watermark.
+    Those are excluded by their time: Spark would apply any other condition before the watermark.
     """
     watched = rows.withWatermark("timestamp", "10 seconds")
     return watched.where(f.unix_millis("timestamp") < END_MS)
 
 
 def visits(read: Read) -> DataFrame:
-    """How often each user clicked in each minute, once the minute is over."""
+    """Number of clicks of each user in each minute, once the minute is over."""
     counted = timely(read("clicks")).groupBy(f.window("timestamp", "1 minute"), "user").count()
     start = f.unix_millis("window.start").cast("string")
     return counted.select(
@@ -123,7 +123,7 @@ def unpaid(read: Read) -> DataFrame:
 
 
 def distinct(read: Read) -> DataFrame:
-    """Each click once."""
+    """Clicks without duplicates."""
     clicks = timely(read("clicks"))
     drop = "dropDuplicatesWithinWatermark" if clicks.isStreaming else "dropDuplicates"
     return getattr(clicks, drop)(["id"]).select(
@@ -137,13 +137,13 @@ def pages(read: Read) -> DataFrame:
 
 
 def totals(read: Read) -> DataFrame:
-    """Clicks of each user so far; the newest record of a key counts."""
+    """Number of clicks of each user so far; the newest record of a key counts."""
     counted = read("clicks").where("id >= 0").groupBy("user").count()
     return counted.select(f.col("user").alias("key"), f.col("count").alias("value"))
 
 
 class EveryTenth(StatefulProcessor):
-    """Tells of each tenth click of a user."""
+    """Emits a row for each tenth click of a user."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._count = handle.getValueState("count", "count LONG")
@@ -188,7 +188,7 @@ def as_text(rows: DataFrame) -> DataFrame:
 
 
 def start(spark: SparkSession, folder: Path) -> list[StreamingQuery]:
-    """All six, on their checkpoints."""
+    """Start all six queries, on their checkpoints."""
 
     def read(topic: str) -> DataFrame:
         rows = (
@@ -219,7 +219,7 @@ def start(spark: SparkSession, folder: Path) -> list[StreamingQuery]:
         run(unpaid(read), "unpaid"),
         run(distinct(read), "distinct"),
         run(tenths(read), "tenths"),
-        # Spark lets no sink in Python take updates; foreachBatch does.
+        # Spark does not allow updates in Python sinks; foreachBatch does.
         run_each_batch(totals(read), "totals", "update"),
         run_each_batch(pages(read), "pages", "append"),
     ]
@@ -239,7 +239,7 @@ def session(servers: str) -> SparkSession:
 
 
 def drive(servers: str, folder: Path) -> None:
-    """The process that is killed: runs the queries until they have read everything."""
+    """Run the queries until they have read everything; this process is killed."""
     for query in start(session(servers), folder):
         query.awaitTermination()
         if error := query.exception():
@@ -247,7 +247,7 @@ def drive(servers: str, folder: Path) -> None:
 
 
 def differences(spark: SparkSession, servers: str) -> dict[str, tuple[int, int, int]]:
-    """Of each topic: records that a batch makes of the input; how many are missing; too many."""
+    """By topic: number of records that a batch computes, of missing ones, and of extra ones."""
 
     def read(topic: str) -> DataFrame:
         return parsed(topic, spark.read.format("bradbury").option("subscribe", topic).load())

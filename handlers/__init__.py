@@ -2,7 +2,7 @@
 
 server/                  from a frame to a response
 ports/                   what a handler reaches
-authorization/           what a client must be allowed, API by API
+authorization/           the rights that a client needs, API by API
 records/, topics/        the APIs about records; about topics
 groups/, transactions/   about consumer groups; about transactions
 configs/, cluster/       about settings; about nodes, voters, reassignments, log directories

@@ -53,7 +53,7 @@ DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
 
 
 class LocalCluster:
-    """See `local`. Use it as a context manager, or call `close`."""
+    """Cluster in this process; see `local`. Use it as a context manager, or call `close`."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class LocalCluster:
         config: Mapping[str, Any] | None,
     ) -> None:
         if nodes < 1:
-            raise ValueError(f"a cluster has at least one node, not {nodes}")
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
         if processes < 0:
-            raise ValueError(f"a node has no fewer than 0 processes, not {processes}")
+            raise ValueError(f"the number of processes must be 0 or more, not {processes}")
         self._server = ServerConfig.from_kafka(DEFAULTS | dict(config or {}))
         if nodes > 1:
             self._server.security.check_for_several_nodes()
@@ -83,7 +83,7 @@ class LocalCluster:
         self._process_count = processes
         self.nodes: list[Node] = []
         self.processes: list[list[NodeProcess]] = []
-        """Those of each node."""
+        """Processes of each node, by the node's index."""
         self.controller: Controller | None = None
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._leading: asyncio.Task[None] | None = None
@@ -104,11 +104,11 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every node that runs, separated by commas."""
+        """host:port of every running node, separated by commas."""
         return ",".join(node.address for node in self.nodes if node.is_open)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """The same of another listener than the first, by its name.
+        """host:port of every running node, at the listener with this name.
 
         Raises:
             KeyError: there is no such listener.
@@ -120,7 +120,7 @@ class LocalCluster:
         )
 
     def admin(self, **security: Unpack[SecurityOptions]) -> Admin:
-        """An Admin client of this cluster, which is to be given `security` if the cluster has any.
+        """Make an Admin client of this cluster; `security` is needed if the cluster has any.
 
         Raises:
             InvalidConfig: the first listener is not PLAINTEXT, and `security` does not say how to
@@ -192,7 +192,9 @@ class LocalCluster:
             self._call(self._start(), START_SECONDS)
         except TimeoutError:
             waiting_for = None if self.controller is None else self.controller.waiting_for
-            why = f" (the controller began again: {self._began_again})" if self._began_again else ""
+            why = (
+                f" (the controller was restarted: {self._began_again})" if self._began_again else ""
+            )
             raise TimeoutError(
                 f"not started within {START_SECONDS:g} s: waiting for "
                 f"{waiting_for or 'its nodes'}{why}"
@@ -210,7 +212,7 @@ class LocalCluster:
             config = self._config_of(index)
             self._check_processes(config)
             node = self._make_node(index)
-            self.nodes.append(node)  # what it has locked when it fails is given back by close
+            self.nodes.append(node)  # close releases its locks if it fails
             await node.open()
         await self._lead(controller)
         await asyncio.gather(*(node.join() for node in self.nodes))
@@ -226,7 +228,7 @@ class LocalCluster:
             await self._until_known(index)
 
     async def _until_known(self, index: int) -> None:
-        """Whichever node a client asks, it is told of this one, as long as that runs."""
+        """Wait until all running nodes know this one, as long as it runs."""
         node, own = self.nodes[index], self.processes[index]
         while node.is_open:
             lives = [(node.node_id, node.incarnation)]
@@ -273,15 +275,16 @@ class LocalCluster:
         )
 
     def _check_processes(self, config: NodeConfig) -> None:
-        """Raises DataDirectoryError: there is data that fewer processes would leave behind."""
+        """Raise DataDirectoryError if there is data that needs more processes."""
         for data_dir in (config.data_dir, *config.more_data_dirs):
             for folder in Path(data_dir).glob(f"{PARTITION_DIRECTORY}*"):
                 number = folder.name.removeprefix(PARTITION_DIRECTORY)
                 has_partitions = any(each.is_dir() for each in folder.iterdir())
                 if number.isdecimal() and int(number) > self._process_count and has_partitions:
                     raise DataDirectoryError(
-                        f"{folder} has the partitions of a process, and this cluster is to have "
-                        f"{self._process_count}; give local(processes={number}) or more"
+                        f"{folder} has the partitions of process {number}, but this cluster has "
+                        f"{self._process_count} processes per node; give "
+                        f"local(processes={number}) or more"
                     )
 
     async def _lead(self, controller: Controller) -> None:
@@ -291,16 +294,16 @@ class LocalCluster:
                 return
             except Superseded as error:
                 self._began_again = str(error)
-                logger.warning("the controller starts again: %s", error)
+                logger.warning("restarting the controller: %s", error)
 
     def _on_superseded(self) -> None:
-        """E.g. the voters did not answer in time: in one process no other controller takes over."""
+        """Start again in a new epoch: in one process no other controller takes over."""
         assert self.controller is not None
         self._leading = self._loop.create_task(self._lead(self.controller))
 
     def _on_ended(self, index: int, reason: str) -> None:
-        """A node that cannot go on: fenced off, or without a disk. The others do."""
-        logger.error("node %d ends: %s", index, reason)
+        """Close a node that cannot continue: fenced, or without a disk. The others continue."""
+        logger.error("node %d is shut down: %s", index, reason)
         if self._ending.get(index) is None and index < len(self.nodes):
             self._ending[index] = self._loop.create_task(self.nodes[index].close())
 
@@ -329,17 +332,16 @@ def local(
     processes: int = 0,
     config: Mapping[str, Any] | None = None,
 ) -> LocalCluster:
-    """Start a cluster of `nodes` nodes in this process and return when it serves, and all its nodes
-    know each other.
+    """Start a cluster in this process; returns when all its `nodes` serve and know each other.
 
     Args:
         data_dir: kept when given; else a temporary directory that `close` removes. Several, on
             several disks: partitions are spread over them.
         host: the address to bind.
-        port: of the first node, the next ones follow; 0: any free ports.
-        nodes: Kafka nodes, each with every role.
-        processes: of each node, which serve the partitions of topics, each a Kafka node, so that
-            several cores do; one that dies is started again. With 0 this process does everything.
+        port: port of the first node, the next ones follow; 0: any free ports.
+        nodes: number of Kafka nodes, each with every role.
+        processes: number of processes per node that serve the partitions of topics, each a Kafka
+            node, to use several cores; one that dies is restarted. 0: this process does everything.
         config: broker and group coordinator settings by Kafka's names, e.g.
             {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.
 

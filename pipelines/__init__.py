@@ -1,11 +1,11 @@
 """Bridges on top of the clients: Spark (RayDP), Ray Data, training loops.
 
-ranges/                     reading what a task is given, which they share
+ranges/                     readers of partition ranges, shared by the others
 spark/, pyspark_bradbury/   DataFrames and streams; what Spark's workers import
 ray_data/                   read_topic and write_topic
 training/                   TopicDataset, for PyTorch
 loads/, replays/            topics into tables and back
-mirrors/, migrations/       topics of other clusters, followed; moved
+mirrors/, migrations/       topics of other clusters, mirrored; migrated
 flows/                      several of these in one file
 serving/                    Ray Serve deployments that consume topics
 

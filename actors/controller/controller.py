@@ -33,7 +33,7 @@ A = TypeVar("A")
 
 
 class Controller(ControllerPort):
-    """Create, then `start`. One event loop."""
+    """The controller of a cluster, driven on one event loop. Create, then `start`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Controller(ControllerPort):
         name: str = "controller",
         times: QuorumTimes | None = None,
     ) -> None:
-        """`name`: of the actor that it runs in; voters tell it to those who look for it."""
+        """`name`: name of its actor, which voters tell to nodes that look for the controller."""
         self._find_voters = voters
         self._driver = driver = TwoClockDriver(
             now_ms, on_fault=lambda error: self._step.end(f"a fault: {error!r}")
@@ -67,12 +67,12 @@ class Controller(ControllerPort):
 
     @property
     def voters(self) -> dict[str, int]:
-        """See QuorumController."""
+        """Log end offset of each voter, by name; see QuorumController."""
         return self._step.voters
 
     @property
     def me(self) -> Candidate:
-        """See QuorumController."""
+        """Candidacy of this controller: its name and epoch; see QuorumController."""
         return self._step.me
 
     @property
@@ -81,15 +81,15 @@ class Controller(ControllerPort):
 
     @property
     def waiting_for(self) -> str | None:
-        """In words, what it waits for to become active; None if it is."""
+        """Description of what the controller waits for; None if it is active."""
         return self._step.waiting_for
 
     def health(self) -> ClusterHealth:
-        """How the partitions are, as far as the controller knows."""
+        """State of the partitions, as far as the controller knows."""
         return self._step.health()
 
     async def start(self) -> None:
-        """Return when active. Retries forever what can recover by itself: absent voters.
+        """Wait until the controller is active. Retries forever while voters are absent.
 
         May be called again once it was superseded; it then begins again, in a newer epoch.
 
@@ -99,29 +99,29 @@ class Controller(ControllerPort):
         try:
             await self._driver.ask(lambda ticket: self._step.start(ticket, self._driver.now()))
         except asyncio.CancelledError:
-            self._step.stop("its start was given up")
+            self._step.stop("its start was cancelled")
             self._driver.carry_out()
             raise
 
     async def ask(self, call: ControllerCall[A]) -> A:
-        """Carry out a call. Raises what it says, NotController."""
+        """Carry out a call. Raises what the call raises, and NotController."""
         answer: A = await self._driver.ask(
             lambda ticket: self._step.handle(ticket, call, self._driver.now())
         )
         return answer
 
     def end(self, reason: str) -> None:
-        """Somebody else is the controller now: no change is made any more."""
+        """Stop making changes, since another controller is active."""
         self._step.end(reason)
         self._driver.carry_out()
 
     def resign(self, reason: str) -> None:
-        """It ends without being asked to by voters: no change is made any more."""
+        """Resign without a newer controller: stop making changes."""
         self._step.resign(reason)
         self._driver.carry_out()
 
     async def close(self) -> None:
-        """Returns when no change is under way any more."""
+        """Resign, and wait until no change is in progress."""
         self.resign("it is shut down")
         await self._driver.give_up()
 

@@ -48,7 +48,7 @@ class ControllerTimes:
     least_wait: float = 10.0
 
 
-class ControllerActor(Protocol):
+class ReachedController(Protocol):
     """An actor that is the controller, or runs a standby controller."""
 
     def ask(self, asked: ControllerCall[A]) -> Awaitable[A]:
@@ -59,7 +59,7 @@ class ControllerActor(Protocol):
 class ControllerActors(Protocol):
     """The controller and the voters by the names of their actors."""
 
-    def find(self, name: str) -> ControllerActor:
+    def find(self, name: str) -> ReachedController:
         """CONTROLLER, or a broker with a standby. Raises ConnectionFailed: there is none (yet)."""
         ...
 
@@ -71,7 +71,7 @@ class ControllerActors(Protocol):
 class _Target:
     """Who is taken for the controller. `gone` ends the calls that still wait for it."""
 
-    def __init__(self, actor: ControllerActor) -> None:
+    def __init__(self, actor: ReachedController) -> None:
         self._actor = actor
         self.gone = asyncio.Event()
 

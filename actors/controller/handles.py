@@ -55,7 +55,7 @@ class RayActors:
 
 
 class RayController:
-    """Implements controller_handle.ControllerActor."""
+    """Implements controller_handle.ReachedController."""
 
     def __init__(self, handle: ActorHandle[Any], *, is_standby: bool) -> None:
         self._method: Any = handle.ask_standby if is_standby else handle.ask

@@ -20,7 +20,7 @@ class ProducerIds:
         driver.drive(self._manager)
 
     def fill(self) -> None:
-        """Have ids in stock, if there are few."""
+        """Request a block of ids from the controller if few are left."""
         self._manager.fill()
         self._driver.carry_out()
 
@@ -33,5 +33,5 @@ class ProducerIds:
         return await self._driver.ask(self._manager.take_or_wait)
 
     def close(self) -> None:
-        """Nothing that was asked is waited for any more."""
+        """Cancel the pending requests to the controller."""
         self._driver.cancel()

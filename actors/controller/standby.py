@@ -25,11 +25,11 @@ from .two_clock_driver import TwoClockDriver
 from .voter_host import VoterHost
 
 MakeController = Callable[[Callable[[], None]], Controller]
-"""Given what to call when it was superseded."""
+"""Factory of a controller; its argument is called when that controller was superseded."""
 
 
 class Standby:
-    """`start` it when the node is made; `close` ends what it has started."""
+    """The standby controller of a broker. `start` it when the node is made, then `close`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Standby:
         on_vote_granted: Callable[[], None] = lambda: None,
         times: StandbyTimes | None = None,
     ) -> None:
-        """`on_vote_granted`: called when there is somebody else who may be the controller."""
+        """`on_vote_granted`: called when another process may have become the controller."""
         self._make = make
         self._voter = voter
         self._image = image
@@ -61,7 +61,7 @@ class Standby:
         return self._controller
 
     def start(self) -> None:
-        """Until `close`; no error of a controller ends it."""
+        """Run until `close`; an error of a controller does not end it."""
         self._driver.drive(self)
         self._driver.carry_out()
 

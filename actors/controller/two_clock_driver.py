@@ -24,17 +24,17 @@ class TwoClockStep(Protocol):
     def next_deadline_ms(self) -> int | None: ...
     def on_tick(self, now: Instant) -> None: ...
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
-        """What has come of an effect that has a `then`: a result, or an exception."""
+        """Take the result of an effect that has a `then`: a value, or an exception."""
         ...
 
 
 class TwoClockDriver:
-    """Make the step with `effects`, then `drive` it. One event loop."""
+    """Driver of one step on one event loop. Make the step with `effects`, then `drive` it."""
 
     def __init__(
         self, wall_ms: Callable[[], int], on_fault: Callable[[Exception], None] | None = None
     ) -> None:
-        """`on_fault`: called with what an input has raised, a fault; None: it is logged."""
+        """`on_fault`: called with an exception that an input raised (a bug); None: it is logged."""
         self._driver = StepDriver()
         self._wall_ms = wall_ms
         self._on_fault = on_fault
@@ -46,20 +46,20 @@ class TwoClockDriver:
         self.give_up = self._driver.give_up
 
     def drive(self, step: TwoClockStep) -> None:
-        """From now on it gets the time, and what has come of its effects."""
+        """Give the step the time and the results of its effects from now on."""
         self._step = step
         self._driver.watch(self)
 
     def on_awaited(self, kind: type[E], carry_out: Callable[[E], Awaitable[Any]]) -> None:
-        """An effect of this kind takes a while; its `then`, if any, gets what came of it."""
+        """Register an awaited kind of effect; its `then`, if any, gets the result."""
         self._driver.on_awaited(kind, carry_out, self._on_done)
 
     def now(self) -> Instant:
-        """Sessions are counted on a clock that never jumps: that of the loop's timers."""
+        """Current time of both clocks. Sessions are counted on the monotonic one, the loop's."""
         return Instant(self._driver.now_ms(), self._wall_ms())
 
     async def ask(self, give: Callable[[asyncio.Future[A]], None]) -> A:
-        """The answer to a request, which `give` gives to the step. Raises what it refuses."""
+        """Pass a request to the step with `give`; returns its answer or raises its refusal."""
         ticket: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         give(ticket)
         self.carry_out()
@@ -87,7 +87,7 @@ class TwoClockDriver:
         return None if self._step is None else self._step.next_deadline_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """It looks at the clock itself: both of an Instant are of one moment."""
+        """Tick the step. `now_ms` is unused: both clocks of an Instant are read at one moment."""
         del now_ms
         assert self._step is not None
         self._input(self._step.on_tick)

@@ -20,17 +20,17 @@ A = TypeVar("A")
 
 
 class Voter(Protocol):
-    """A voter, wherever it runs."""
+    """A voter in this process or another one."""
 
     async def ask(self, request: QuorumRequest[A]) -> A:
-        """The answer. Raises what the request says, ConnectionFailed, KafkaStorageError."""
+        """Carry out a request. Raises its errors, ConnectionFailed, KafkaStorageError."""
         ...
 
 
 class VoterHost:
-    """Implements Voter. Its methods run on one event loop, but for open.
+    """The voter of a node. Implements Voter. Its methods run on one event loop, except `open`.
 
-    A request whose caller has gone away is carried through: the next finds it done or not begun.
+    A request is carried through even if its caller goes away: it is done as a whole or not begun.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class VoterHost:
 
     @property
     def vote(self) -> Candidate:
-        """Who may write to this log."""
+        """Candidate that may write to this log."""
         return self._voter.vote
 
     @property
@@ -72,5 +72,5 @@ class VoterHost:
         return answer
 
     async def close(self) -> None:
-        """Returns when nothing of it runs any more, and the directory is unlocked."""
+        """Wait until nothing of the voter runs any more and the directory is unlocked."""
         await self._driver.ask(self._voter.close)

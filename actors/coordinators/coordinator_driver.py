@@ -46,8 +46,7 @@ class CoordinatorDriver(Generic[R]):
         wall_ms: Callable[[], int],
         carry_out_own: Callable[[Any], None],
     ) -> None:
-        """`decode`: reads the kind's records. `carry_out_own`: carries out the kind's own effects.
-        """
+        """`decode`: reads the kind's records. `carry_out_own`: for the kind's own effects."""
         self._context = context
         self._replica = replica
         self._decode = decode
@@ -94,8 +93,7 @@ class CoordinatorDriver(Generic[R]):
         self.carry_out(now_ms, wall_ms)
 
     def carry_out(self, now_ms: int, wall_ms: int) -> None:
-        """Carry out the effects. Nothing here calls back, except the immediate result of an append.
-        """
+        """Carry out the effects. Only an append's immediate result calls the context back."""
         effects = self._context.effects
         while effects:
             outcomes: list[Callable[..., None]] = []

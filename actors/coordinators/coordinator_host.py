@@ -18,10 +18,10 @@ from .coordinator_driver import now_ms_of
 
 
 class Shard(Protocol):
-    """The driver of one context."""
+    """Driver of one coordinator context."""
 
     def close(self) -> None:
-        """The context is closed: fail the requests that wait."""
+        """Fail the waiting requests; the context is closed."""
         ...
 
 
@@ -42,7 +42,7 @@ class CoordinatorHost(Generic[R, S]):
         self._shards: dict[int, S] = {}
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None:
-        """The node leads the partition in `leader_epoch`: load it. An older epoch is ignored."""
+        """Load a partition that this node leads in `leader_epoch`. An older epoch is ignored."""
         context = self._runtime.on_leader(
             partition,
             leader_epoch,
@@ -55,12 +55,12 @@ class CoordinatorHost(Generic[R, S]):
             self._shards[partition] = self._new_shard(context, replica)
 
     def on_resigned(self, partition: int) -> None:
-        """The node no longer leads the partition: waiting requests are answered NOT_COORDINATOR."""
+        """Drop a partition that moved to another leader; waiting requests get NOT_COORDINATOR."""
         self._runtime.on_resigned(partition)
         self._drop(partition)
 
     def _drop(self, partition: int) -> None:
-        """Its context is closed."""
+        """Close the shard of a partition, whose context is closed."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
@@ -70,14 +70,14 @@ class CoordinatorHost(Generic[R, S]):
             self.on_resigned(partition)
 
     def shard(self, partition: int) -> S:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Shard of a partition. Raises NotCoordinator, CoordinatorLoadInProgress."""
         return self._shards[self._runtime.context(partition).partition]
 
     def shards(self) -> list[S]:
-        """Raises CoordinatorLoadInProgress: a list that lacks one of them would be wrong."""
+        """All shards. Raises CoordinatorLoadInProgress while one is missing, as it is loading."""
         return [self._shards[context.partition] for context in self._runtime.all_contexts()]
 
     @property
     def led(self) -> Mapping[int, S]:
-        """All shards by partition, also those that are being loaded."""
+        """All shards by partition, including those that are loading."""
         return self._shards

@@ -57,8 +57,7 @@ class GroupHost:
         return self._host.shard(partition)
 
     def shards(self) -> Sequence[GroupShardPort]:
-        """All shards. Raises CoordinatorLoadInProgress while one is loading and would be missing.
-        """
+        """All shards. Raises CoordinatorLoadInProgress while one is missing, as it is loading."""
         return self._host.shards()
 
     def on_metadata(self, before: MetadataImage, after: MetadataImage) -> None:

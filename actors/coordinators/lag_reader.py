@@ -1,6 +1,6 @@
-"""Driver of groups/offsets/lag_look: the lag of the groups of this node, when somebody asks for it.
+"""Driver of groups/offsets/lag_look: the lag of the groups of this node, read on request.
 
-Nothing is kept between two looks, so that one costs nothing as long as nobody looks: connections
+Nothing is kept between two looks, so without a scrape there is no cost: connections
 are made for it, one to each leader, this node's own included. A leader that is slow or gone costs
 NODE_SECONDS, and the lag of what it leads is not shown.
 """
@@ -30,17 +30,17 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 MAX_GROUP_PARTITIONS: Final = 20_000
-"""Of one node, whose lag is shown."""
+"""Maximum number of committed partitions of one node whose lag is shown."""
 NODE_SECONDS: Final = 3.0
 POSITIONS_AT_ONCE: Final = 1_000
 LIST_OFFSETS_VERSION: Final = 9
 FETCH_VERSION: Final = 12
-"""The last one with the names of topics."""
+"""The last version of Fetch that has the names of topics."""
 MAX_ANSWER_BYTES: Final = 16 * 1024**2
 
 
 class CoordinatingNode(Protocol):
-    """A node, as far as the lag of its groups goes."""
+    """The part of a node that the lag of its groups needs."""
 
     groups: GroupHost | None
 
@@ -54,7 +54,7 @@ class CoordinatingNode(Protocol):
 
 
 async def read_lags(node: CoordinatingNode) -> tuple[list[GroupPartitionLag], int]:
-    """(lags, how many committed partitions are not among them)."""
+    """Read the lags. Returns (lags, number of committed partitions that are not among them)."""
     if node.groups is None:
         return [], 0
     positions, beyond = await _positions(node.groups)
@@ -81,7 +81,7 @@ async def read_lags(node: CoordinatingNode) -> tuple[list[GroupPartitionLag], in
 
 
 async def _positions(groups: GroupHost) -> tuple[list[GroupPosition], int]:
-    """(at most so many, how many more there are), with turns for others in between."""
+    """Collect positions. Returns (at most MAX_GROUP_PARTITIONS of them, number of the rest)."""
     found: list[GroupPosition] = []
     beyond = since = 0
     for offsets in groups.offsets():
@@ -103,7 +103,7 @@ def _leader(image: MetadataImage, key: TopicPartition) -> int | None:
 
 
 class _Leaders:
-    """A connection to each leader that is asked, for one look."""
+    """Connections to the leaders that are asked, for one look."""
 
     def __init__(self, node: CoordinatingNode) -> None:
         self._node = node
@@ -117,7 +117,7 @@ class _Leaders:
         version: int,
         on_answer: Callable[[Q, R], None],
     ) -> None:
-        """All leaders at once, each of them one request after the other."""
+        """Ask all leaders at once, each of them one request after the other."""
         by_leader: defaultdict[int, list[Q]] = defaultdict(list)
         for leader, request in requests:
             by_leader[leader].append(request)

@@ -24,14 +24,14 @@ MAX_ANSWER_BYTES = 16 * 1024**2
 
 
 class AskingNode(Node, Protocol):
-    """A node that connects to others."""
+    """A node that connects to other nodes."""
 
     @property
     def peers(self) -> Peers: ...
 
 
 class NodeRequests:
-    """One event loop. `ask` of one node waits for its former answer: the steps see to that."""
+    """Requests to nodes, on one event loop. The steps send a node one request at a time."""
 
     def __init__(self, node: AskingNode, client_id: str) -> None:
         self._node = node
@@ -41,7 +41,7 @@ class NodeRequests:
     async def ask(
         self, node_id: int, message: Message, response: type[R], version: int, timeout_ms: int
     ) -> R:
-        """Raises ConnectionFailed: there is no answer, and whether it was carried out is open."""
+        """Send a request; returns the response. Raises ConnectionFailed: it may be carried out."""
         if node_id == self._node.node_id:
             return await self._ask_own(message, response, version, timeout_ms)
         connection = await self._connection(node_id)
@@ -88,6 +88,6 @@ class NodeRequests:
             known[1].close()
 
     def close(self) -> None:
-        """After the tasks that ask have ended."""
+        """Close all connections. Call it when the tasks that called `ask` have ended."""
         for node_id in list(self._connections):
             self._close(node_id)

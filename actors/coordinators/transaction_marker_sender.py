@@ -18,9 +18,9 @@ from ..loop.step_driver import StepDriver
 from .node_requests import AskingNode, NodeRequests
 
 WRITE_TXN_MARKERS_VERSION = 2
-"""With the transaction.version, by which a partition tells a late batch's epoch (KIP-1228)."""
+"""Version of WriteTxnMarkers that has the transaction.version, needed for KIP-1228."""
 REQUEST_TIMEOUT_MS = 30_000
-"""request.timeout.ms of a broker's requests to others."""
+"""Timeout of requests to other brokers: Kafka's request.timeout.ms."""
 
 
 class ServingLeaders:
@@ -39,10 +39,10 @@ class ServingLeaders:
 
 
 class TransactionMarkerSender:
-    """One event loop. `on_metadata` comes before the node acts on an image, `close` at last."""
+    """Sender of markers, on one event loop. Call `on_metadata` before the node acts on an image."""
 
     def __init__(self, node: AskingNode, on_written: Callable[[MarkersWritten], None]) -> None:
-        """`on_written`: all markers of a transaction are there; in a later turn of the loop."""
+        """`on_written`: called, in a later turn, when all markers of a transaction are written."""
         self._node = node
         self._on_written = on_written
         self._driver = driver = StepDriver()
@@ -54,7 +54,7 @@ class TransactionMarkerSender:
         driver.watch(self.manager)
 
     def send(self, partition: int, coordinator_epoch: int, markers: SendMarkers) -> None:
-        """See TransactionMarkerManager; `partition` is one of __transaction_state."""
+        """Send markers; see TransactionMarkerManager. `partition` is one of __transaction_state."""
         self.manager.send(partition, coordinator_epoch, markers)
         self._driver.carry_out()
 
@@ -63,14 +63,14 @@ class TransactionMarkerSender:
         self._driver.carry_out()
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Before the coordinators of that image: see transaction_markers, what must hold."""
+        """Take a new image, before the coordinators do: see transaction_markers, what must hold."""
         before, self._leaders.image = self._leaders.image, image
         if before.topics is not image.topics or before.nodes is not image.nodes:
             self.manager.on_metadata()
             self._driver.carry_out()
 
     def _written(self, effect: MarkersWritten) -> None:
-        """In a separate turn of the loop: the coordinator may be carrying out what has led here."""
+        """Report in a separate turn of the loop: the coordinator may be in the middle of a step."""
         asyncio.get_running_loop().call_soon(self._on_written, effect)
 
     async def _ask(self, effect: SendWriteTxnMarkers) -> WriteTxnMarkersResponse:
@@ -94,7 +94,7 @@ class TransactionMarkerSender:
             effect.step.on_answer(effect.node_id, result, now_ms)
 
     async def close(self) -> None:
-        """Nothing that was sent is waited for any more."""
+        """Cancel the pending requests."""
         await self._driver.give_up()
         if self._requests is not None:
             self._requests.close()

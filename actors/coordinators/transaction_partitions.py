@@ -24,7 +24,7 @@ from .node_requests import AskingNode, NodeRequests
 
 ADD_PARTITIONS_TO_TXN_VERSION = 5
 REQUEST_TIMEOUT_MS = 30_000
-"""request.timeout.ms of a broker's requests to others."""
+"""Timeout of requests to other brokers: Kafka's request.timeout.ms."""
 
 
 class HostedTransactionPartitions:
@@ -32,9 +32,9 @@ class HostedTransactionPartitions:
 
     def __init__(self, node: AskingNode) -> None:
         self.answer_times = Histogram()
-        """From each question to its answer, of whichever kind."""
+        """Times from each question to its answer, whatever the answer."""
         self.failed_partitions = 0
-        """Partitions that coordinators, or nobody, said no to."""
+        """Partitions that the coordinator did not confirm, or that had no coordinator."""
         self._node = node
         self._driver = driver = StepDriver()
         config = node.server_config.transactions
@@ -84,7 +84,7 @@ class HostedTransactionPartitions:
         )
 
     def coordinator_of(self, transactional_id: str) -> int | None:
-        """See add_partitions_manager.CoordinatorNodes."""
+        """Node id of the coordinator, or None; see add_partitions_manager.CoordinatorNodes."""
         topic = self._image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None or not topic.partitions:
             return None
@@ -122,7 +122,7 @@ class HostedTransactionPartitions:
             effect.step.on_answer(effect.node_id, result, self._driver.now_ms())
 
     async def close(self) -> None:
-        """Nothing that was asked is waited for any more."""
+        """Cancel the pending requests."""
         self._manager.close()
         self._driver.carry_out()
         await self._driver.give_up()

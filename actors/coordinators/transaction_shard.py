@@ -26,7 +26,7 @@ class TransactionShard:
         wall_ms: Callable[[], int],
         send_markers: Callable[[TransactionShard, SendMarkers], None],
     ) -> None:
-        """`send_markers` leads to on_markers_written, once; or never, if the shard is closed."""
+        """`send_markers` leads to one call of on_markers_written, or none if the shard closes."""
         self.partition = context.partition
         self.coordinator_epoch = context.leader_epoch
         self._context = context

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _under_way: set[asyncio.Task[Any]] = set()
-"""The event loop itself holds tasks only weakly."""
+"""Strong references to the tasks: the event loop itself holds them only weakly."""
 
 
 async def carry_through(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns or raises. Cancelled, it ends at once, and `work` goes on."""
+    """Run `work` to its end; returns its result. If the caller is cancelled, `work` continues."""
     task = asyncio.create_task(work)
     _under_way.add(task)
     task.add_done_callback(_on_done)
@@ -25,7 +25,7 @@ async def carry_through(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def until_thread_ends(future: asyncio.Future[T]) -> T:
-    """What a thread's work returns or raises. Cancelled, it waits for the thread all the same."""
+    """Wait for a thread's result. If the caller is cancelled, it still waits for the thread."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -42,7 +42,7 @@ def _on_done(task: asyncio.Task[Any]) -> None:
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """What `work` gives. Raises TimeoutError.
+    """Wait for the result of `work` for at most `seconds`. Raises TimeoutError.
 
     Not asyncio.wait_for, which up to Python 3.11 forgets a cancellation that comes at the same
     moment as the answer: a caller that waits for the end of the cancelled task then waits forever.

@@ -1,7 +1,7 @@
 """Log lines about peers, at most so many: a flood of bad peers must not become a flood of lines.
 
-A bucket of BURST lines (or `burst`) fills again by PER_SECOND; what is left out is counted and said
-with the next line that goes out, or by `settle`.
+A token bucket of BURST lines (or `burst`), refilled by PER_SECOND. Suppressed lines are counted;
+the count is logged before the next line, or by `settle`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LineLimit:
             self._logger.error(message, *values, exc_info=cause)
 
     def settle(self) -> None:
-        """Say what was left out, once there is room for a line."""
+        """Log how many lines were suppressed, once there is room for a line."""
         if self.left_out and self._has_room():
             self._report()
 

@@ -1,4 +1,4 @@
-"""What one node counts: its requests, its connections, the pace of its event loop.
+"""Counters of one node: its requests, its connections, the lag of its event loop.
 
 Plain integers on the node's loop; actors/metrics/metrics_collector.py turns them into metrics.
 """
@@ -16,7 +16,7 @@ QUOTAS = ("produce", "fetch", "request", "controller_mutation", "connection")
 
 
 class NodeMetrics(RequestMetrics):
-    """See the module. Reasons are words of a fixed, small set."""
+    """Counters of one node; see the module. Reasons are words of a fixed, small set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,13 +24,13 @@ class NodeMetrics(RequestMetrics):
         self.connections_refused: Counter[str] = Counter()
         self.connections_closed: Counter[str] = Counter()
         self.throttles = {quota: Histogram() for quota in QUOTAS}
-        """By quota: how long clients were told to wait."""
+        """Times that clients were told to wait, by quota."""
         self.loop_lag = Histogram()
         self.unexpected_errors = 0
 
 
 class LoopProbe:
-    """How late the loop is: a timer that notes by how much it was missed."""
+    """Probe of the event loop's lag: a timer that records how late it fires."""
 
     def __init__(self, lag: Histogram) -> None:
         self._lag = lag

@@ -21,7 +21,7 @@ AFTER_FAILURE_MS = 100
 
 
 class StepDriver:
-    """One event loop. A Reply's ticket is a Future."""
+    """Driver of a node's steps, on one event loop. A Reply's ticket is a Future."""
 
     def __init__(self) -> None:
         self.effects: Effects = []
@@ -40,7 +40,7 @@ class StepDriver:
         self._time: Callable[[], float] | None = None
 
     def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
-        """How an effect of this kind is carried out. It calls no step itself, but for later."""
+        """Register how an effect of this kind is carried out: without direct calls of a step."""
         self._carriers[kind] = carry_out
 
     def on_awaited(
@@ -49,8 +49,9 @@ class StepDriver:
         carry_out: Callable[[E], Awaitable[Any]],
         done: Callable[[E, Any], None],
     ) -> None:
-        """An effect of this kind takes a while. `done` is the input that it leads to: called with
-        its result or exception. After `close` none comes.
+        """Register a kind of effect that takes a while.
+
+        `done` is called with its result or exception, as an input of the step; not after `close`.
         """
 
         async def run(effect: E) -> None:
@@ -75,13 +76,13 @@ class StepDriver:
         self._carriers[kind] = begin
 
     def watch(self, step: TickingStep) -> None:
-        """From now on look at the step's next deadline whenever effects have been carried out."""
+        """Check the step's next deadline whenever effects have been carried out."""
         self._watched.append(step)
 
     def carry_out(self) -> None:
-        """All effects, in their order. To be called after every input, if there are any."""
+        """Carry out all effects, in order. Call it after every input that may add some."""
         if self._is_carrying_out:
-            return  # the outer call goes on with what came
+            return  # the outer call carries out the new effects
         self._is_carrying_out = True
         try:
             while self.effects:
@@ -96,7 +97,7 @@ class StepDriver:
             self.tick_when_due(step)
 
     async def run(self, sequel: Sequel) -> None:
-        """Run a sequel of steps for a caller that is not a step. Raises what it raises."""
+        """Run a sequel of steps for a caller that is not a step. Raises what the sequel raises."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         Procedure(
             self.effects,
@@ -128,7 +129,7 @@ class StepDriver:
         return int(self._time() * 1000)
 
     def tick_when_due(self, step: TickingStep) -> None:
-        """Call on_tick at the step's next deadline, instead of at the former one."""
+        """Set the timer that calls on_tick to the step's next deadline."""
         timer = self._timers.pop(step, None)
         if timer is not None:
             timer.cancel()
@@ -158,19 +159,19 @@ class StepDriver:
         self.tick_when_due(step)
 
     def close(self) -> None:
-        """No step's on_tick is called any more."""
+        """Stop calling on_tick of any step."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def cancel(self) -> None:
-        """End what is still awaited: no step gets a result."""
+        """Cancel awaited effects: no step gets their results."""
         for task in self._tasks:
             task.cancel()
 
     async def give_up(self) -> None:
-        """Close, and cancel; returns when nothing of it runs any more."""
+        """Close, cancel, and wait until nothing of it runs any more."""
         self.close()
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -19,7 +19,7 @@ STORAGE_THREADS = 4
 
 
 class StorageThreads:
-    """One event loop."""
+    """Threads for storage work, used from one event loop."""
 
     def __init__(self, driver: StepDriver) -> None:
         self._driver = driver
@@ -29,7 +29,7 @@ class StorageThreads:
         driver.on(RunWork, self._begin)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises. Also when cancelled, this ends after the thread."""
+        """Run `call` in a thread; returns its result. It waits for the thread even if cancelled."""
         loop = asyncio.get_running_loop()
         return await until_thread_ends(loop.run_in_executor(self._threads, call))
 
@@ -52,7 +52,7 @@ class StorageThreads:
         self._driver.carry_out()
 
     async def settle(self) -> None:
-        """Returns when no work of a step is in progress."""
+        """Wait until no work of a step is in progress."""
         while self._working:
             await asyncio.gather(*self._working, return_exceptions=True)
 

@@ -74,17 +74,17 @@ METRICS = [
     Metric("kafka_network_requestmetrics_requests_total", "counter", ("request",),
            "Requests answered (with acks=0: handled)"),
     Metric("kafka_network_requestmetrics_errors_total", "counter", ("request", "error"),
-           "Error codes in responses, each partition's counted"),
+           "Error codes in responses, counted per partition"),
     Metric("bradbury_request_bytes_total", "counter", ("request",), "Bytes of requests"),
     Metric("bradbury_response_bytes_total", "counter", ("request",), "Bytes of responses"),
     Metric("bradbury_request_total_seconds", "histogram", ("request",),
-           "From a request's last byte to its response's last byte"),
+           "Time from a request's last byte received to its response's last byte sent"),
     Metric("bradbury_request_handling_seconds", "histogram", ("request",),
-           "Of that: held the event loop"),
+           "Part of the total time in which the request was handled on the event loop"),
     Metric("bradbury_request_waiting_seconds", "histogram", ("request",),
-           "Of that: for an fsync, for more records, for others; only of requests that waited"),
+           "Part of the total time spent waiting: for an fsync, records, or others; if it waited"),
     Metric("bradbury_request_sending_seconds", "histogram", ("request",),
-           "Of that: from ready to sent, the answers before it included"),
+           "Part of the total time from ready to sent, including the responses before it"),
     Metric("kafka_server_brokertopicmetrics_bytesin_total", "counter", ("topic",),
            "Bytes of record batches appended"),
     Metric("kafka_server_brokertopicmetrics_messagesin_total", "counter", ("topic",),
@@ -94,21 +94,21 @@ METRICS = [
            "Bytes of record batches given to consumers"),
     Metric("kafka_log_log_size", "gauge", _PARTITION, "Bytes of the partition's segments"),
     Metric("kafka_log_log_numlogsegments", "gauge", _PARTITION, "Segments of the partition"),
-    Metric("kafka_log_log_logstartoffset", "gauge", _PARTITION, "First offset that can be read"),
-    Metric("kafka_log_log_logendoffset", "gauge", _PARTITION, "Offset of the next record"),
+    Metric("kafka_log_log_logstartoffset", "gauge", _PARTITION, "Log start offset"),
+    Metric("kafka_log_log_logendoffset", "gauge", _PARTITION, "Log end offset"),
     Metric("kafka_server_replicamanager_partitioncount", "gauge", (), "Partitions of this node"),
     Metric("kafka_server_replicamanager_leadercount", "gauge", (), "Partitions led by this node"),
     Metric(
         "kafka_server_replicamanager_underreplicatedpartitions",
         "gauge",
         (),
-        "Partitions led by this node of which a replica is out of sync",
+        "Partitions led by this node with a replica outside the ISR",
     ),
     Metric(
         "kafka_server_replicamanager_underminisrpartitioncount",
         "gauge",
         (),
-        "Partitions led by this node with fewer replicas in sync than min.insync.replicas",
+        "Partitions led by this node whose ISR is smaller than min.insync.replicas",
     ),
     Metric(
         "kafka_server_replicamanager_isrshrinks_total",
@@ -120,80 +120,80 @@ METRICS = [
         "kafka_server_replicamanager_isrexpands_total",
         "counter",
         (),
-        "Replicas that came in sync again in partitions led by this node",
+        "Replicas that joined the ISR of partitions led by this node",
     ),
     Metric(
         "kafka_server_brokertopicmetrics_replicationbytesin_total",
         "counter",
         (),
-        "Record bytes that this node has copied from leaders",
+        "Bytes of records that this node has fetched from leaders",
     ),
     Metric("bradbury_metrics_partitions_omitted", "gauge", (),
-           "Partitions beyond the number that is shown with labels"),
+           "Partitions without their own labels, beyond the limit of labels"),
     Metric("kafka_log_logmanager_offlinelogdirectorycount", "gauge", (),
            "Log directories that failed or could not be opened"),
     Metric("bradbury_log_directories_short_of_space", "gauge", (),
-           "Log directories below their floor of free space: producers are refused"),
-    Metric("bradbury_fsync_seconds", "histogram", (), "Flushes of partitions to the disk"),
+           "Log directories with too little free space: producers are refused"),
+    Metric("bradbury_fsync_seconds", "histogram", (), "Time of flushes of partitions to the disk"),
     Metric("kafka_log_logcleanermanager_max_dirty_percent", "gauge", (),
-           "Of the compacted logs: the largest part of one that waits to be compacted"),
+           "Largest dirty share of a compacted log, in percent"),
     Metric("kafka_log_logcleanermanager_uncleanable_partitions_count", "gauge", (),
-           "Logs that compaction leaves alone, since it failed on them"),
+           "Logs excluded from compaction, since it failed on them"),
     Metric("bradbury_cleanings_total", "counter", (), "Compactions finished"),
-    Metric("bradbury_cleaner_read_bytes_total", "counter", (), "Bytes that compaction has read"),
+    Metric("bradbury_cleaner_read_bytes_total", "counter", (), "Bytes read by compaction"),
     Metric("bradbury_cleaner_written_bytes_total", "counter", (),
-           "Bytes that compaction has written"),
+           "Bytes written by compaction"),
     Metric("bradbury_log_damaged_partitions", "gauge", (),
-           "Partitions of this node with records that cannot be read: a file is damaged"),
+           "Partitions of this node with unreadable records in a damaged file"),
     Metric("bradbury_log_damaged_offsets", "gauge", (),
-           "Offsets of those records; other replicas are asked for them"),
+           "Offsets of unreadable records in damaged files; other replicas are asked for them"),
     Metric("bradbury_log_skipped_offsets_total", "counter", (),
-           "Of those: passed over for a reader, with bradbury.damaged.segment=skip"),
+           "Unreadable offsets that readers skipped, with bradbury.damaged.segment=skip"),
     Metric("bradbury_log_healed_segments_total", "counter", (),
-           "Damaged segments made whole again from another replica"),
+           "Damaged segments repaired from another replica"),
     Metric("bradbury_log_scrubbed_bytes_total", "counter", (),
-           "Bytes of segments that were read to see whether they are sound"),
+           "Bytes of segments read to check them for damage"),
     Metric("bradbury_connections", "gauge", (), "Open connections of clients"),
     Metric("bradbury_connections_accepted_total", "counter", (), "Connections accepted"),
     Metric("bradbury_connections_refused_total", "counter", ("limit",),
            "Connections refused, by the limit that was reached"),
     Metric("bradbury_connections_closed_total", "counter", ("reason",), "Connections closed"),
     Metric("bradbury_request_memory_bytes", "gauge", (),
-           "Held for requests and answers; the limit is queued.max.request.bytes"),
+           "Memory held for requests and responses; the limit is queued.max.request.bytes"),
     Metric("bradbury_request_memory_waiting", "gauge", (),
-           "Connections whose long request waits for memory"),
+           "Connections whose request waits for memory"),
     Metric("bradbury_unexpected_errors_total", "counter", (),
-           "Requests that failed by a fault of the broker; each has a traceback in its log"),
+           "Requests that failed by a bug of the broker; each is logged with a traceback"),
     Metric("bradbury_throttle_seconds", "histogram", ("quota",),
-           "How long clients beyond a quota were told to wait; not those within it"),
+           "Time that clients beyond a quota were told to wait"),
     Metric("bradbury_event_loop_lag_seconds", "histogram", (),
-           "How late a timer of the event loop is, looked at ten times a second"),
+           "Delay of a timer of the event loop, measured ten times a second"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", (),
            "Consumer groups coordinated here"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", "gauge", (),
-           "Groups that wait for their members to rejoin"),
+           "Groups whose members are rejoining"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroupscompletingrebalance", "gauge",
-           (), "Groups that wait for their leader's assignment"),
+           (), "Groups that wait for the assignment of their leader"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", "gauge", (),
            "Groups whose members have their assignments"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "gauge", (),
-           "Groups without members, kept for their offsets"),
+           "Groups without members that have committed offsets"),
     Metric("kafka_coordinator_group_groupmetadatamanager_numoffsets", "gauge", (),
            "Partitions with a committed offset, of all groups coordinated here"),
-    Metric("bradbury_group_members", "gauge", (), "Members of those groups"),
+    Metric("bradbury_group_members", "gauge", (), "Members of the groups coordinated here"),
     Metric("bradbury_group_memory_bytes", "gauge", (),
-           "Held for members; the limit is bradbury.group.members.max.bytes"),
+           "Memory held for members; the limit is bradbury.group.members.max.bytes"),
     Metric("bradbury_group_partitions", "gauge", ("state",),
            "Partitions of __consumer_offsets coordinated here: active, or still loading"),
-    Metric("bradbury_group_completed_rebalances_total", "counter", (), "Generations begun"),
+    Metric("bradbury_group_completed_rebalances_total", "counter", (), "Rebalances completed"),
     Metric("bradbury_group_members_removed_total", "counter", (),
-           "Members dropped: silent for their session, or too late to rejoin or to sync"),
+           "Members removed: session expired, or too late to rejoin or to sync"),
     Metric("bradbury_group_offset_commits_total", "counter", (),
-           "Offset commits accepted, each partition's counted"),
+           "Offset commits accepted, counted per partition"),
     Metric("bradbury_group_offsets_expired_total", "counter", (),
-           "Offsets that became older than offsets.retention.minutes"),
+           "Committed offsets expired by offsets.retention.minutes"),
     Metric("bradbury_group_offsets_deleted_total", "counter", (),
-           "Offsets deleted one by one, with their group, or with their topic"),
+           "Committed offsets deleted: alone, with their group, or with their topic"),
     Metric("kafka_consumergroup_lag", "gauge", _GROUP_PARTITION,
            "Records between a group's committed offset and the high watermark"),
     Metric("kafka_consumergroup_lag_seconds", "gauge", _GROUP_PARTITION,
@@ -201,22 +201,22 @@ METRICS = [
     Metric("bradbury_metrics_group_partitions_omitted", "gauge", (),
            "Committed partitions of groups coordinated here whose lag is not shown"),
     Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize",
-           "gauge", (), "Ended transactions that wait for a leader of a partition, for its marker"),
+           "gauge", (), "Ended transactions whose marker waits for a partition to have a leader"),
     Metric("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize",
-           "gauge", (), "Ended transactions whose last record was refused and is tried again"),
+           "gauge", (), "Ended transactions whose last record was refused and is retried"),
     Metric("bradbury_transaction_partitions", "gauge", ("state",),
            "Partitions of __transaction_state coordinated here: active, or still loading"),
     Metric("bradbury_transactional_ids", "gauge", (), "Transactional ids coordinated here"),
     Metric("bradbury_transaction_load_seconds", "histogram", (),
-           "From leading a partition of __transaction_state until its coordinator serves"),
+           "Time from leading a partition of __transaction_state until its coordinator serves"),
     Metric("bradbury_transaction_verification_seconds", "histogram", (),
-           "From asking coordinators about partitions in transactions to their answer"),
+           "Time from asking a coordinator about partitions in a transaction to its answer"),
     Metric("kafka_server_addpartitionstotxnmanager_verificationfailurerate_total", "counter", (),
            "Partitions that coordinators did not confirm to be in a transaction"),
     Metric("kafka_server_replicamanager_partitionswithlatetransactionscount", "gauge", (),
-           "Partitions led by this node with a transaction that should have been ended long ago"),
+           "Partitions led by this node with a transaction open beyond its timeout"),
     Metric("bradbury_metadata_offset", "gauge", (), "Metadata records this node has applied"),
-    Metric("bradbury_scrape_seconds", "gauge", (), "What reading the numbers of this scrape took"),
+    Metric("bradbury_scrape_seconds", "gauge", (), "Seconds spent reading this scrape's values"),
 ]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ class PartitionNumbers(NamedTuple):
 
 @dataclass(slots=True)
 class Numbers:
-    """Everything one scrape shows, read but not yet written."""
+    """All values of one scrape, read but not yet written."""
 
     apis: list[ApiMetrics]
     partitions: list[PartitionNumbers] = field(default_factory=list)
@@ -250,7 +250,7 @@ class Numbers:
 
 
 class MeasuredNode(Protocol):
-    """A node, as far as its metrics go. Implemented by actors/node."""
+    """The part of a node that its metrics are read from. Implemented by actors/node."""
 
     metrics: NodeMetrics
     groups: GroupHost | None
@@ -271,7 +271,7 @@ class MeasuredNode(Protocol):
 
 
 async def read_numbers(node: MeasuredNode) -> Numbers:
-    """Read the node's counters, with a turn for everybody between slices. Runs on its loop."""
+    """Read the node's counters on its loop, in slices, so that other work runs in between."""
     started = time.perf_counter()
     metrics = node.metrics
     numbers = Numbers(list(metrics.apis.values()))
@@ -435,7 +435,7 @@ def _of_damage(replicas: list[Replica], scrubber: LogScrubber | None) -> dict[st
 
 
 def families(numbers: Numbers) -> list[Family]:
-    """All metrics of METRICS, in its order. For a thread: some 10 us per partition."""
+    """Make all metrics of METRICS, in its order. For a thread: some 10 us per partition."""
     return [_family(metric, numbers) for metric in METRICS]
 
 
@@ -459,9 +459,9 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
 
 
 def _patiently(items: Iterable[T]) -> Iterator[T]:
-    """Hand over the interpreter again and again: for a thread besides the event loop.
+    """Release the interpreter lock regularly, in a thread beside the event loop.
 
-    Left to itself a thread keeps it for 5 ms each time, and the loop needs it several times to
+    Otherwise a thread keeps the lock for 5 ms at a time, and the loop needs it several times to
     answer one client.
     """
     for index, item in enumerate(items):
@@ -471,7 +471,7 @@ def _patiently(items: Iterable[T]) -> Iterator[T]:
 
 
 class _LazySamples(list[Sample]):
-    """Made while they are written: 40,000 kept ones would call the collector of garbage."""
+    """Samples that are made while they are written: 40,000 kept ones would cost collections."""
 
     def __init__(self, metric: Metric, numbers: Numbers) -> None:
         super().__init__()

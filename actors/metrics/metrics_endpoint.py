@@ -27,7 +27,7 @@ MAX_AT_ONCE = 8
 
 
 class MetricsEndpoint:
-    """`open`, then `close`. It failing never harms the node: metrics are not worth an outage."""
+    """HTTP endpoint of the metrics. `open`, then `close`. Its failure does not stop the node."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
@@ -37,7 +37,7 @@ class MetricsEndpoint:
         self.port: int | None = None
 
     async def open(self, host: str, port: int) -> None:
-        """Listen on `port` or a later one; 0: any free one; OFF: not at all."""
+        """Listen on `port` or the next free one after it; 0: any free port; OFF: do not listen."""
         if port == OFF:
             return
         for tried in range(port, min(port + PORTS_TRIED, 65_536)):
@@ -103,7 +103,7 @@ class MetricsEndpoint:
 
 
 class _Families:
-    """What prometheus_client's encoders take for a registry."""
+    """The registry that prometheus_client's encoders expect."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families

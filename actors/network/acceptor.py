@@ -5,8 +5,8 @@ still holds the port, the new one waits. Out of file descriptors, accepting paus
 spinning on a readiness that nothing can be done about.
 
 A certificate is replaced without a restart: when a file that the listener's settings name has
-changed, it is read again, and connections from then on are of the new one. One that cannot be used
-is a line in the log, and the former one stays.
+changed, it is read again, and used for connections from then on. One that cannot be used is logged,
+and the previous one stays.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ class PortInUse(Exception):
 
 
 class AcceptingServer(Protocol):
-    """What the listeners of a node have in common: its limits and its connections."""
+    """The part of a socket server that its listeners use: the limits and connections of a node."""
 
     def seconds_to_wait(self) -> float:
-        """Until one more may be accepted; 0: now."""
+        """Seconds until one more connection may be accepted; 0: now."""
         ...
 
     def on_accepted(self, acceptor: Acceptor, sock: socket.socket, host: str, port: int) -> None:
-        """Takes the socket, or closes it."""
+        """Take over the socket of a new connection, or close it."""
         ...
 
     def on_exhausted(self, error: OSError) -> None:
-        """There are no descriptors, or no memory, for one more."""
+        """Handle a lack of file descriptors or memory for one more connection."""
         ...
 
 
 class Acceptor:
-    """`credentials`: of a SASL listener."""
+    """The listening socket of one listener. `credentials`: the users of a SASL listener."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Acceptor:
             self._socket = None
 
     def read_again(self) -> None:
-        """Of the files those that have changed. It reads files: not for the event loop."""
+        """Load the certificate again if its files changed. Not for the event loop."""
         if self.tls is None:
             return
         versions = file_versions(self.config.tls)
@@ -128,7 +128,7 @@ class Acceptor:
         try:
             self.tls = server_context(self.config.tls)
         except InvalidConfig as error:
-            logger.warning("listener %s keeps its certificate: %s", self.config.name, error)
+            logger.warning("listener %s keeps its old certificate: %s", self.config.name, error)
         else:
             logger.info("listener %s has a new certificate", self.config.name)
 

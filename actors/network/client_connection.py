@@ -6,8 +6,8 @@ go from the receive buffer straight into the log and from the file straight into
 
     receiving   whole frames are handled in the node's shared scratch buffer; a longer one is
                 filled into the connection's own buffer, which doubles as the bytes really come (a
-                length that lies costs nothing). It serves the next long frame, too, from that one's
-                first byte on: who sends one long frame after the other has none of them copied
+                false length costs nothing). The buffer serves the next long frame, too, from its
+                first byte on: of long frames in a row none is copied
     answering   a slot per request keeps the order; slots are sent as soon as they are next in line
     bounds      MAX_PIPELINED requests in work, MAX_UNSENT bytes of answers and MAX_PARKED bytes of
                 requests that wait, then no more reading; all of it counts into the node's memory
@@ -115,12 +115,12 @@ class ClientConnection:
 
     @property
     def is_waited_for(self) -> bool:
-        """A request is in work: the silence is ours, not the peer's."""
+        """Whether a request is in work, so that the peer waits for us."""
         return bool(self._tasks) or self._muting.is_on
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it has still to prove who it is."""
+        """Whether the client has still to authenticate."""
         return self.session.sasl is not None and self.session.sasl.max_request_bytes is not None
 
     @property
@@ -132,14 +132,14 @@ class ClientConnection:
         return bool(self._unsent)
 
     def is_slow(self, now: float, grace_seconds: float) -> bool:
-        """Its request began longer ago than the grace, and since then too little came."""
+        """Whether a request began longer ago than the grace, and too little of it came since."""
         if not self._began_at or self._paused_at or self._muting.is_on:
             return False
         late = now - self._began_at - grace_seconds
         return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
 
     def close(self, reason: str | None = None, kind: str = "peer") -> None:
-        """`reason` goes to the log, `kind` (a word of a small set) to the metrics."""
+        """Close. `reason` is logged; `kind`, a word of a small set, goes to the metrics."""
         if self.closed:
             return
         self.closed = True
@@ -166,7 +166,7 @@ class ClientConnection:
         shared.on_close(self)
 
     def _fail(self, error: BaseException) -> None:
-        """A request failed: by the peer's fault, or by ours."""
+        """Close after a failed request: by the peer's fault, or by ours."""
         if isinstance(error, NotServed) and (
             seconds := self._shared.refusals.seconds(self.session.address)
         ):
@@ -226,7 +226,7 @@ class ClientConnection:
         self._handle_all(scratch[: kept + count])
 
     def _handle_all(self, received: memoryview) -> None:
-        """Handle the whole frames of `received`; what is left is kept."""
+        """Handle the whole frames of `received`; the rest is kept."""
         position = 0
         end = len(received)
         started = perf_counter()
@@ -252,7 +252,7 @@ class ClientConnection:
             self._began_at = self._loop.time()
 
     def _handle_rest(self) -> None:
-        """Go on with what was received before."""
+        """Handle what was received before."""
         self._resuming = False
         if self.closed or self._is_full():
             return
@@ -274,19 +274,19 @@ class ClientConnection:
         if not 0 < size <= limit:
             hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
             speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
-            raise PeerError(f"announced a request of {size} bytes, allowed are {limit}{speaks}")
+            raise PeerError(f"announced a request of {size} bytes; the limit is {limit}{speaks}")
 
     def _check_long(self, start: memoryview) -> None:
-        """A long frame's header is looked at when it begins, not when it has cost its memory."""
+        """Check the header of a long frame when it begins, before memory is used for it."""
         is_produce = check_header(start)
         limit = self._node.server_config.broker.bradbury_first_request_max_bytes
         if self._is_first and not is_produce and self._frame_size > limit:
             raise PeerError(
-                f"began with a request of {self._frame_size} bytes, allowed are {limit} at first"
+                f"began with a request of {self._frame_size} bytes; the limit is {limit} at first"
             )
 
     def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
-        """A frame that is not whole yet: its first bytes move to where the others will follow.
+        """Begin an incomplete frame: its first bytes move to where the rest will follow.
 
         `ends_at`: where they end in the buffer they are in.
         """
@@ -330,13 +330,13 @@ class ClientConnection:
                 self._buffer = bytearray()
 
     def _pause(self) -> None:
-        """Memory is short: wait in line, unread. This time is not the peer's fault."""
+        """Wait in line for memory, unread. This time is not counted against the peer."""
         self._paused_at = self._loop.time()
         self._loop.remove_reader(self._fd)
         self._reading = False
 
     def resume(self) -> None:
-        """See request_memory.Waiter."""
+        """Continue after a wait for memory; see request_memory.Waiter."""
         if self.closed or not self._paused_at:
             return
         self._began_at += self._loop.time() - self._paused_at
@@ -350,7 +350,7 @@ class ClientConnection:
             self._account()
 
     def _handle(self, frame: memoryview, *, is_lasting: bool = False) -> float:
-        """Returns the time afterwards, by perf_counter. A lasting frame is not written to again."""
+        """Handle a frame; returns perf_counter after it. A lasting frame stays unchanged."""
         self._is_first = False
         self._began_at = 0.0
         slot = ResponseSlot(perf_counter(), len(frame))
@@ -384,7 +384,7 @@ class ClientConnection:
     async def _finish(
         self, result: Awaitable[Chunks | None], slot: ResponseSlot, weight: int
     ) -> None:
-        """Sent from here and not from a callback of the task, which would be a turn later."""
+        """Wait for a response and send it. A callback of the task would come one turn later."""
         try:
             chunks = await result
         except Exception as error:  # noqa: BLE001 -- the top of a connection
@@ -417,7 +417,7 @@ class ClientConnection:
         )
 
     def _regulate(self) -> None:
-        """Read on only while the peer takes its answers and we keep up."""
+        """Read only while the peer takes its responses and there is room for more requests."""
         if self.closed:
             return
         self._account()
@@ -475,7 +475,7 @@ class ClientConnection:
         return records
 
     def _give_up_on_file(self) -> None:
-        """A file is shorter than promised: the frame can neither be finished nor withdrawn."""
+        """Close after a file is shorter than the announced frame, which cannot be completed."""
         self._shared.lines.error("a log file shrank under a fetch of %s", self.peer)
         self.close(kind="failure")
 
@@ -545,7 +545,7 @@ class ClientConnection:
         return complete
 
     def _write_last(self, chunk: bytes | bytearray | memoryview) -> bool:
-        """As above for the only chunk there is, as most answers are, in half the steps."""
+        """Send the only chunk of the queue, like `_write_next`, with half of the steps."""
         sent = self._socket.send(chunk)
         self._unsent_bytes -= sent
         self._sent_total += sent
@@ -579,7 +579,7 @@ class ClientConnection:
         return True
 
     def _warm(self, chunk: FileSlice) -> None:
-        """Bring a cold slice into memory in a thread, then go on sending."""
+        """Read a cold slice into memory in a thread, then continue sending."""
         self._warming = True
         reading = self._loop.run_in_executor(None, bring_in, chunk)
 

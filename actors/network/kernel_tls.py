@@ -5,7 +5,7 @@ both know the cipher. What is written then is encrypted behind the socket, so th
 sendfile as on a plain connection, and what is read is decrypted there, many records at a time.
 See `SSL_OP_ENABLE_KTLS` in OpenSSL's SSL_CTX_set_options.
 
-Only with both: while OpenSSL reads from a socket it goes on for as long as TLS's own messages come
+Only with both: OpenSSL reads from a socket for as long as TLS messages without data come
 (key updates, one after the other), and a peer could keep it from ever coming back. OpenSSL hands
 over the keys of reading with TLS 1.3 from 3.2 on. The kernel does not change keys: it ends then.
 """
@@ -21,7 +21,7 @@ from contextlib import suppress
 from .tls_socket import MAX_ENCRYPTED, subject_of
 
 OP_ENABLE_KTLS = 1 << 3
-"""Python 3.12 has it as `ssl.OP_ENABLE_KTLS`."""
+"""Option that enables kernel TLS; `ssl.OP_ENABLE_KTLS` from Python 3.12 on."""
 # linux/tcp.h, linux/tls.h
 _TCP_ULP = 31
 _SOL_TLS = 282
@@ -29,11 +29,11 @@ _TLS_TX = 1
 _TLS_RX = 2
 _CRYPTO_INFO_BYTES = 56
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""With TLS 1.2; what the kernel knows (and RFC 9325 leaves). Those of TLS 1.3 it knows all."""
+"""Ciphers of TLS 1.2 that the kernel supports (and RFC 9325 allows); of TLS 1.3 it has all."""
 
 
 def is_available() -> bool:
-    """Whether this kernel has TLS, and this OpenSSL leaves both directions to it."""
+    """Whether this kernel has TLS, and this OpenSSL hands both directions over to it."""
     if ssl.OPENSSL_VERSION_INFO < (3, 2):
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as unconnected:
@@ -45,12 +45,12 @@ def is_available() -> bool:
 
 
 class KernelTlsSocket:
-    """Takes over `sock`; the server's side. Raises BlockingIOError as a plain socket does.
+    """Server's side of TLS in the kernel; owns `sock`. Raises BlockingIOError like a plain one.
 
-    Where the kernel has not been given the keys, OpenSSL encrypts and decrypts; then what it could
-    not send has to be given to it again, as whoever writes to a socket does in any case.
+    Where the kernel has not been given the keys, OpenSSL encrypts and decrypts; then unsent data
+    has to be passed to `send` again, as with any socket.
 
-    sends_files: the kernel encrypts, so that sendfile works. Known after the handshake.
+    sends_files: whether the kernel encrypts, so that sendfile works. Known after the handshake.
     """
 
     must_decrypt = True
@@ -64,17 +64,17 @@ class KernelTlsSocket:
 
     @property
     def has_received(self) -> bool:
-        """Something may be read without the socket becoming readable."""
+        """Whether data may be read without the socket becoming readable."""
         return not self._decrypts and self._tls.pending() > 0
 
     @property
     def has_unsent(self) -> bool:
-        """Of the handshake."""
+        """Whether a part of the handshake waits until the socket is writable."""
         return self._awaits_room
 
     @property
     def subject(self) -> str | None:
-        """The subject of the peer's certificate; None: it has shown none."""
+        """Subject of the peer's certificate; None if the peer sent none."""
         return subject_of(self._tls.getpeercert())
 
     def fileno(self) -> int:
@@ -84,8 +84,9 @@ class KernelTlsSocket:
         self._tls.close()
 
     def shake_hands(self) -> bool:
-        """One step. True: the connection is secured; False: it has to become readable (or
-        writable, see `has_unsent`).
+        """Do one step of the handshake; True once the connection is secured.
+
+        False: the socket has to become readable (or writable, see `has_unsent`).
 
         Raises:
             ssl.SSLError: the peer does not speak TLS, or not one that we accept.
@@ -110,16 +111,16 @@ class KernelTlsSocket:
         # What OpenSSL has decrypted before the kernel did is read from OpenSSL.
         self._decrypts = self._has_keys(_TLS_RX) and not self._tls.pending()
         if self.must_decrypt and not self._decrypts:
-            raise ssl.SSLError(f"the kernel's TLS does not decrypt {self._tls.cipher()}")
+            raise ssl.SSLError(f"the kernel's TLS does not decrypt cipher {self._tls.cipher()}")
         return True
 
     def flush(self) -> None:
-        """Raises BlockingIOError while the handshake has more to say than the socket takes."""
+        """Check for unsent data. Raises BlockingIOError while a part of the handshake is unsent."""
         if self._awaits_room:
             raise BlockingIOError
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection."""
+        """Read the decrypted bytes that are there and fit; 0: the peer closed the connection."""
         if self._decrypts:
             try:
                 return socket.socket.recv_into(self._tls, view)
@@ -153,7 +154,7 @@ class KernelTlsSocket:
         ancillary: tuple[()] = (),
         flags: int = 0,
     ) -> int:
-        """Small buffers go into one TLS record: each has its own cost."""
+        """Send small buffers in one TLS record, as each record has its own cost."""
         if self.sends_files:
             return socket.socket.sendmsg(self._tls, buffers, ancillary, flags)
         joined = bytearray()
@@ -162,7 +163,7 @@ class KernelTlsSocket:
         return self.send(joined)
 
     def _has_keys(self, direction: int) -> bool:
-        """Whether the kernel has been given them."""
+        """Whether the kernel has been given the keys of the direction."""
         try:
             self._tls.getsockopt(_SOL_TLS, direction, _CRYPTO_INFO_BYTES)
         except OSError:

@@ -1,4 +1,4 @@
-"""Is a slice of a file in the page cache, and bringing it there. Linux's RWF_NOWAIT (4.14).
+"""Check whether a slice of a file is in the page cache, and read it in. Linux's RWF_NOWAIT (4.14).
 
 sendfile of pages that are not in memory waits for the disk, and with it every connection of the
 event loop. So a slice is probed first, without waiting, and a cold one is read once in a thread.
@@ -35,7 +35,7 @@ def is_resident(chunk: FileSlice) -> bool:
 
 
 def bring_in(chunk: FileSlice) -> None:
-    """Read the slice and forget it. Blocking: call in a thread."""
+    """Read the slice into the page cache. Blocking: call in a thread."""
     assert chunk.file is not None
     buffer = bytearray(min(READ_SIZE, chunk.size))
     end = chunk.position + chunk.size

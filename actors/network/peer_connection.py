@@ -30,10 +30,10 @@ R = TypeVar("R", bound=Message)
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 1.0
 KEPT_BYTES = 16 * 1024**2
-"""A larger buffer serves one answer."""
+"""Maximum size of the buffer that is kept between answers; a larger one serves one answer."""
 SMALL_BYTES = 64 * 1024
 SMALL_IN_A_ROW = 16
-"""After so many small answers a buffer is released: the peer has no records to send."""
+"""Number of small answers in a row after which the buffer is released."""
 _SIZE = Struct(">i")
 
 
@@ -51,7 +51,7 @@ async def is_port_closed(host: str, port: int) -> bool:
 
 
 class PeerConnection:
-    """Made by `open`. One request at a time."""
+    """A connection to another node, made by `open`. One request at a time."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PeerConnection:
         max_answer_bytes: int,
         tls: ssl.SSLContext | None = None,
     ) -> PeerConnection:
-        """Raises ConnectionFailed."""
+        """Connect to a node. Raises ConnectionFailed."""
         loop = asyncio.get_running_loop()
         sock: socket.socket | None = None
         try:
@@ -124,7 +124,7 @@ class PeerConnection:
                 await self._until(is_writable=True)
 
     async def _until(self, *, is_writable: bool) -> None:
-        """The socket may be read, or also written to."""
+        """Wait until the socket may be read, or, if `is_writable`, written to."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
 
@@ -152,14 +152,14 @@ class PeerConnection:
         timeout_seconds: float,
         is_used_up: bool = False,
     ) -> R:
-        """Send, and receive the answer. Records in it are views of a buffer that is theirs alone.
+        """Send a request; returns its response, whose records are views of a buffer of their own.
 
         Args:
-            is_used_up: the answer is, before the next request that says so: that one's answer
-                takes its buffer.
+            is_used_up: whether the response is done with before the next request with this flag,
+                whose response gets its buffer.
 
         Raises:
-            ConnectionFailed: the peer is gone, silent or sends nonsense; the connection is over.
+            ConnectionFailed: the peer is gone, silent or sends invalid data; it is closed.
         """
         try:
             return await self._exchange(message, response, version, timeout_seconds, is_used_up)
@@ -189,7 +189,7 @@ class PeerConnection:
         return read_response(response, version, view)
 
     def _room(self, size: int) -> memoryview:
-        """A buffer for an answer of `size` bytes: that of the answer before, if there is one."""
+        """Buffer for an answer of `size` bytes: the previous answer's, if it is large enough."""
         if size <= SMALL_BYTES:
             self._small_in_a_row += 1
             if self._small_in_a_row == SMALL_IN_A_ROW:
@@ -203,7 +203,7 @@ class PeerConnection:
         return memoryview(self._buffer)[:size]
 
     async def _send(self, frame: bytearray, deadline: float) -> None:
-        """The socket is empty between two requests, so it takes nearly every one at once."""
+        """Send a frame. The socket is empty between requests, so it takes nearly all at once."""
         try:
             sent = self._socket.send(frame)
         except (BlockingIOError, InterruptedError):
@@ -217,7 +217,7 @@ class PeerConnection:
             await within(deadline - loop.time(), rest)
 
     async def _send_secured(self, secured: TlsSocket, rest: memoryview) -> None:
-        """Until OpenSSL and the socket have all of it."""
+        """Send until OpenSSL and the socket have taken all of it."""
         while rest or secured.has_unsent:
             try:
                 if rest:
@@ -228,10 +228,10 @@ class PeerConnection:
                 await self._until(is_writable=True)
 
     async def _receive_frame(self, deadline: float, is_used_up: bool) -> memoryview:
-        """The next frame, without its length.
+        """Receive the next frame, without its length.
 
-        Its socket is registered, and this task is woken, once for all of it, not for each piece
-        of a long answer as by loop.sock_recv_into. Nor is a timeout entered and left.
+        The socket is registered and this task is woken once per frame, not once for each piece of a
+        long answer as with loop.sock_recv_into. There is one timer, and no timeout context.
         """
         loop = asyncio.get_running_loop()
         whole: asyncio.Future[memoryview] = loop.create_future()
@@ -247,7 +247,7 @@ class PeerConnection:
                     return
 
         def take() -> bool:
-            """False: there is nothing to take."""
+            """Receive once; False if there is nothing to receive."""
             nonlocal view, received, has_size
             if whole.done():
                 return False
@@ -286,5 +286,8 @@ class PeerConnection:
     def _view_of_answer(self, is_used_up: bool) -> memoryview:
         (size,) = _SIZE.unpack(self._size)
         if not 4 <= size <= self._max_answer_bytes:
-            raise ConnectionFailed(f"the peer announces an answer of {size} bytes")
+            raise ConnectionFailed(
+                f"the peer announces an answer of {size} bytes, "
+                f"the limit is {self._max_answer_bytes}"
+            )
         return self._room(size) if is_used_up else memoryview(bytearray(size))

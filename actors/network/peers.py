@@ -28,13 +28,13 @@ from .tls_contexts import client_context, file_versions, read_secret
 
 SASL_SECONDS: Final = 10.0
 ROOM_FOR_HEADERS: Final = 16 * 1024**2
-"""In an answer, besides its records: some 200,000 partitions."""
+"""Bytes of an answer besides its records: enough for some 200,000 partitions."""
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
 
 
 class ConnectingNode(Protocol):
-    """A node that connects to others."""
+    """A node that connects to other nodes."""
 
     @property
     def node_id(self) -> int: ...
@@ -49,13 +49,13 @@ class ConnectingNode(Protocol):
 async def connect_to(
     node_id: int, me: ConnectingNode, *, purpose: str, most_bytes: int
 ) -> PeerConnection:
-    """A connection to another node, for fetches.
+    """Open a connection to another node, for fetches.
 
     Args:
         purpose: the first part of the client id.
-        most_bytes: of records in an answer, but for one batch, which comes whole however large.
+        most_bytes: maximum bytes of records in an answer, except that one batch always fits.
 
-    Raises ConnectionFailed; AuthenticationFailed, as Peers.connect.
+    Raises ConnectionFailed; AuthenticationFailed, see Peers.connect.
     """
     node = me.image.nodes.get(node_id)
     if node is None:
@@ -69,7 +69,7 @@ async def connect_to(
 
 
 class Peers:
-    """Raises InvalidConfig: as SecurityConfig.inter_broker."""
+    """Connector to other nodes. Raises InvalidConfig, see SecurityConfig.inter_broker."""
 
     def __init__(self, config: SecurityConfig) -> None:
         self._between: InterBrokerConfig = config.inter_broker()
@@ -77,7 +77,7 @@ class Peers:
         self._files: tuple[object, ...] = ()
 
     def address_of(self, node: NodeImage) -> tuple[str, int]:
-        """Raises ConnectionFailed: the node has no such listener."""
+        """Host and port of a node's inter-broker listener. Raises ConnectionFailed without one."""
         endpoint = node.endpoint(self._between.listener.name)
         if endpoint is None:
             raise ConnectionFailed(
@@ -88,7 +88,7 @@ class Peers:
     async def connect(
         self, node: NodeImage, *, client_id: str, max_answer_bytes: int
     ) -> PeerConnection:
-        """Raises ConnectionFailed; AuthenticationFailed: it does not believe us, or we not it."""
+        """Open a connection. Raises ConnectionFailed; AuthenticationFailed if refused by a side."""
         host, port = self.address_of(node)
         try:
             tls = await self._context()
@@ -134,7 +134,7 @@ class Peers:
         )
         if handshake.error_code:
             raise AuthenticationFailed(
-                f"the node refuses SASL mechanism {mechanism}: {error_for(handshake.error_code)}"
+                f"the node refused SASL mechanism {mechanism}: {error_for(handshake.error_code)}"
             )
         exchange = SaslExchange(
             mechanism,
@@ -152,7 +152,7 @@ class Peers:
             )
             if answer.error_code:
                 raise AuthenticationFailed(
-                    f"the node does not believe that this is {options['username']!r}: "
+                    f"the node refused the credentials of user {options['username']!r}: "
                     f"{answer.error_message}"
                 )
             # SCRAM hashes the password some thousand times here.

@@ -1,4 +1,4 @@
-"""How long a connection stays open after a request for an API or version that is not served here.
+"""Delay before a connection is closed after a request for an API or version that is not served.
 
 A client that did not look at ApiVersions takes the closed connection for a fault of the network,
 connects and asks again, thousands of times a second. So the first few of an address are closed
@@ -25,10 +25,10 @@ class RefusalDelay:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counts: dict[str, tuple[int, float]] = {}
-        """By address, the oldest first: how many refusals, and when the last one was."""
+        """Number of refusals and time of the last one, by address, the oldest first."""
 
     def seconds(self, address: str) -> float:
-        """How long one more connection of this address is kept open; 0: it is closed at once."""
+        """Seconds that one more connection of this address is kept open; 0: it closes at once."""
         now = self._clock()
         count, last = self._counts.pop(address, (0, now))
         count = 1 if now - last > FORGOTTEN_SECONDS else count + 1

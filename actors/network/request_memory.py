@@ -3,8 +3,8 @@
 Kafka's queued.max.request.bytes, always bounded here. Memory is counted as it is used, not as peers
 announce it. While it is short:
 
-    - small requests of everybody are still read and answered;
-    - a long request that has begun waits in line, unread; the first in line goes on, so that
+    - small requests of all clients are still read and answered;
+    - a long request that has begun waits in line, unread; the first in line continues, so that
       always one is finished, and what is above the limit is one request at most;
     - peers that hold answers they do not take are closed (Listener, at its next look).
 """
@@ -17,7 +17,7 @@ from typing import Protocol
 
 class Waiter(Protocol):
     def resume(self) -> None:
-        """There is room, or it is your turn: read on."""
+        """Continue reading: there is memory, or the waiter is the first in line."""
         ...
 
 
@@ -34,7 +34,7 @@ class RequestMemory:
 
     @property
     def is_tight(self) -> bool:
-        """More than half is used: nothing should be kept for later."""
+        """Whether more than half is used, so that no buffer should be kept for later."""
         return self.used > 0 and 2 * self.used >= self._limit()
 
     @property
@@ -42,7 +42,7 @@ class RequestMemory:
         return len(self._line)
 
     def change(self, difference: int) -> None:
-        """`difference` bytes more (or fewer) are held than before."""
+        """Count `difference` bytes more (or fewer, if negative)."""
         self.used += difference
         if difference < 0 and self._line and not self.is_short:
             line, self._line = self._line, {}
@@ -50,14 +50,14 @@ class RequestMemory:
                 waiter.resume()
 
     def may_grow(self, waiter: Waiter) -> bool:
-        """Whether `waiter` may take more. If not, it is in line and will be resumed."""
+        """Whether `waiter` may take more. If not, it waits in line and will be resumed."""
         if not self.is_short:
             return True
         self._line.setdefault(waiter)
         return next(iter(self._line)) is waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Its request is whole, or it is gone: the next in line goes on."""
+        """Leave the line, once the request is complete or its peer gone; the next one continues."""
         if waiter not in self._line:
             return
         was_first = next(iter(self._line)) is waiter

@@ -7,7 +7,7 @@ from ...handlers.server.dispatch import Chunks
 
 
 class ResponseSlot(RequestTrace):
-    """Filled in when the response is there; see ClientConnection."""
+    """One response in the order of its connection, filled in later; see ClientConnection."""
 
     __slots__ = ("chunks", "end", "ready")
 

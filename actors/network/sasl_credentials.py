@@ -28,7 +28,7 @@ _NONE: Final[Mapping[str, ScramCredential]] = MappingProxyType({})
 
 
 class ListenerCredentials:
-    """Implements sasl.credentials.Credentials.
+    """The users of one listener. Implements sasl.credentials.Credentials.
 
     Raises:
         InvalidConfig: a sasl.jaas.config that cannot be read, or PLAIN without any user.
@@ -67,14 +67,14 @@ class ListenerCredentials:
             self._tokens = TokenValidator(config.oauth.rules, self._keys.keys, self._keys.expedite)
         if PLAIN in config.mechanisms and not self._users:
             raise InvalidConfig(
-                f"listener {config.name} takes SASL PLAIN, and no user is there: set "
+                f"listener {config.name} enables SASL PLAIN, but no user is defined: set "
                 f"listener.name.{config.name.lower()}.plain.sasl.jaas.config to "
                 '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="..."'
                 ";`"
             )
 
     async def open(self) -> None:
-        """Read the keys of an issuer of tokens, if there is one. Raises InvalidConfig."""
+        """Read the keys of the OAuth issuer, if one is configured. Raises InvalidConfig."""
         if self._keys is not None:
             await self._keys.open()
 
@@ -83,21 +83,21 @@ class ListenerCredentials:
             await self._keys.close()
 
     def plain_password(self, user: str) -> str | None:
-        """See Credentials."""
+        """Password of a user of PLAIN, or None; see Credentials."""
         return self._users.get(user)
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | None:
-        """See Credentials."""
+        """SCRAM credential of a user, or None; see Credentials."""
         return self._image().scram_credentials.get(user, _NONE).get(mechanism)
 
     def delegation_token(self, token_id: str, mechanism: str) -> TokenCredential | None:
-        """See Credentials."""
+        """Credential of a delegation token, or None; see Credentials."""
         if self._token_key is None:
             return None
         return token_credential(self._image(), self._token_key, token_id, mechanism)
 
     def authentication(self, session: ClientSession) -> SaslAuthentication:
-        """Of a new connection."""
+        """Make the SASL authentication of a new connection."""
 
         def server(mechanism: str, is_repeated: bool) -> SaslServer:
             nonce = secrets.token_urlsafe(NONCE_BYTES)

@@ -1,4 +1,4 @@
-"""What the connections of one node have in common."""
+"""State that the connections of one node share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .request_memory import RequestMemory
 
 
 class ClosedConnection(Protocol):
-    """One that has come to its end."""
+    """A connection that was closed."""
 
     session: ClientSession
     peer: str
@@ -23,7 +23,7 @@ class ClosedConnection(Protocol):
 
 @dataclass(slots=True)
 class Shared:
-    """See the module."""
+    """State that all connections of one node share."""
 
     node: Node
     scratch: bytearray

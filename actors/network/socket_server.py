@@ -40,7 +40,7 @@ SWEEP_SECONDS = 5.0
 STALL_SECONDS = 1.0
 AUTHENTICATION_SECONDS = 30.0
 READ_SECONDS = 10.0
-"""How often it is looked whether certificates have changed."""
+"""Seconds between two checks for changed certificates."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +50,12 @@ class ListeningNode(Node, Protocol):
     def metrics(self) -> NodeMetrics: ...
 
     def on_closed(self, peer: str) -> None:
-        """The connection from `peer` is closed, by whichever side."""
+        """Handle the end of the connection from `peer`, whichever side closed it."""
         ...
 
 
 class SocketServer:
-    """All listeners of one node."""
+    """The listeners of one node and their connections."""
 
     def __init__(self, node: ListeningNode) -> None:
         self._node = node
@@ -83,11 +83,11 @@ class SocketServer:
 
     @property
     def port(self) -> int:
-        """Of the first listener."""
+        """Port of the first listener."""
         return self._acceptors[0].port
 
     def ports(self) -> dict[str, int]:
-        """By the names of the listeners, in their order."""
+        """Ports of the listeners by name, in their order."""
         return {acceptor.config.name: acceptor.port for acceptor in self._acceptors}
 
     @property
@@ -112,13 +112,13 @@ class SocketServer:
         return taken
 
     async def read_keys(self) -> None:
-        """What listeners have to know before they may be opened. Raises InvalidConfig."""
+        """Read the keys that listeners need before they are opened. Raises InvalidConfig."""
         for acceptor in self._acceptors:
             if acceptor.credentials is not None:
                 await acceptor.credentials.open()
 
     async def let_go_of_keys(self) -> None:
-        """Before `close`."""
+        """Stop reading keys. Call it before `close`."""
         for acceptor in self._acceptors:
             if acceptor.credentials is not None:
                 await acceptor.credentials.close()
@@ -131,7 +131,7 @@ class SocketServer:
         self._timer = loop.call_later(self._look_seconds(), self._look)
 
     def close(self) -> None:
-        """It may be bound anew afterwards."""
+        """Close the listeners and their connections. `bind` may be called again afterwards."""
         if self._timer is not None:
             self._timer.cancel()
         for acceptor in self._acceptors:
@@ -144,12 +144,12 @@ class SocketServer:
     # --- accepting -------------------------------------------------------------------------------
 
     def on_exhausted(self, error: OSError) -> None:
-        """See AcceptingServer."""
+        """Count and log a refused connection; see AcceptingServer."""
         self._node_metrics.connections_refused["descriptors"] += 1
         self._lines.warning("cannot accept: %s", error)
 
     def on_accepted(self, acceptor: Acceptor, sock: socket.socket, host: str, port: int) -> None:
-        """See AcceptingServer."""
+        """Serve a new connection, or refuse it; see AcceptingServer."""
         peer = f"{host}:{port}"
         quotas = self._node.quotas
         if quotas is not None and (throttle_ms := quotas.connecting(host)):
@@ -192,7 +192,7 @@ class SocketServer:
         return self._node.metrics
 
     def seconds_to_wait(self) -> float:
-        """See AcceptingServer. A bucket of one second's connections."""
+        """Seconds until the next accept: a bucket of one second's connections."""
         rate = self._node.server_config.broker.max_connection_creation_rate
         now = asyncio.get_running_loop().time()
         filled = self._may_accept + (now - self._accept_counted_at) * rate
@@ -201,7 +201,7 @@ class SocketServer:
         return 0.0 if self._may_accept >= 1 else max(0.01, (1 - self._may_accept) / rate)
 
     def _refusal(self, address: str) -> str | None:
-        """The setting that a connection more from `address` would break."""
+        """Name of the limit that one more connection from `address` would exceed, or None."""
         config = self._node.server_config.broker
         if len(self._connections) >= config.max_connections:
             return "max.connections"
@@ -239,7 +239,7 @@ class SocketServer:
         self._timer = loop.call_later(self._look_seconds(), self._look)
 
     def _may_read_files(self) -> bool:
-        """There are certificates, and they are not being read."""
+        """Whether there are certificates, and none are being read."""
         is_read = self._reading is None or self._reading.done()
         return is_read and any(acceptor.tls is not None for acceptor in self._acceptors)
 
@@ -255,20 +255,20 @@ class SocketServer:
             idle = now - connection.last_activity
             if connection.is_unknown and now - connection.opened_at > AUTHENTICATION_SECONDS:
                 connection.close(
-                    f"did not authenticate in {AUTHENTICATION_SECONDS:g} s", "authentication"
+                    f"did not authenticate within {AUTHENTICATION_SECONDS:g} s", "authentication"
                 )
             elif idle > longest and not connection.is_waited_for:
                 if connection.has_unsent:
-                    connection.close("does not take its answers", "stalled")
+                    connection.close("does not read its responses", "stalled")
                 else:
                     connection.close("was idle", "idle")
             elif connection.is_slow(now, grace):
-                connection.close("began a request that does not come", "slow")
+                connection.close("did not send the rest of a request in time", "slow")
             elif idle > BUFFER_SECONDS:
                 connection.release_buffer()
 
     def _make_room(self, now: float) -> None:
-        """Memory is short: peers that do not take what they asked for go, the largest first."""
+        """Close peers that do not read their responses, the largest first, to free memory."""
         for connection in list(self._connections):
             connection.release_buffer()
         stalled = [
@@ -280,4 +280,4 @@ class SocketServer:
         for connection in stalled:
             if not self.memory.is_short:
                 return
-            connection.close("does not take its answers, and memory is short", "shortage")
+            connection.close("does not read its responses, and memory is short", "shortage")

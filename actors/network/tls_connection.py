@@ -27,7 +27,7 @@ HANDSHAKE_SECONDS = 30.0
 
 
 class TlsConnection(ClientConnection):
-    """See ClientConnection. The session's principal is nobody until the handshake is over."""
+    """A client connection behind TLS. Its session has no user until the handshake is over."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class TlsConnection(ClientConnection):
 
     def _on_late(self) -> None:
         self._patience = None
-        self.close(f"did not finish its TLS handshake in {HANDSHAKE_SECONDS:g} s", "slow")
+        self.close(f"did not finish its TLS handshake within {HANDSHAKE_SECONDS:g} s", "slow")
 
     def _shake_hands(self) -> None:
         try:
@@ -76,7 +76,7 @@ class TlsConnection(ClientConnection):
             try:
                 self._know_client()
             except NoRuleApplies as error:
-                self.close(f"has a certificate that is nobody's: {error}", "authentication")
+                self.close(f"has a certificate without a principal: {error}", "authentication")
                 return
             if self._patience is not None:
                 self._patience.cancel()
@@ -85,7 +85,7 @@ class TlsConnection(ClientConnection):
         self._regulate()
 
     def _know_client(self) -> None:
-        """By its certificate, unless SASL is to say who it is."""
+        """Set the principal from the certificate, unless SASL authenticates the client."""
         subject = self._tls.subject
         if subject is not None and self.session.sasl is None:
             self.session.principal = Principal("User", self._mapping.name_of(subject))

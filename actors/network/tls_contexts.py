@@ -26,14 +26,14 @@ _CLIENT_AUTH = {
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Reads the files.
+    """Make the context of a listener; reads its files.
 
     Raises:
-        InvalidConfig: a file is not there, not PEM, or its key is of another certificate.
+        InvalidConfig: a file is missing or not PEM, or the key is of another certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, settings)
-    # Who may begin a new handshake at will makes us do the costly half of it again and again.
+    # A client that starts new handshakes at will would make us do their costly half each time.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if kernel_tls.is_available():
         context.options |= kernel_tls.OP_ENABLE_KTLS
@@ -45,10 +45,10 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Of connections to other nodes: the same key proves who this node is.
+    """Make the context of connections to other nodes; this node presents the listener's key.
 
     Raises:
-        InvalidConfig: as server_context.
+        InvalidConfig: like server_context.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _limit(context, settings)
@@ -103,7 +103,7 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def file_versions(settings: TlsSettings) -> tuple[object, ...]:
-    """What differs when one of the files is another one; a link may now point elsewhere, too."""
+    """Versions of the files: a value that differs once a file, or a link to it, has changed."""
     return tuple(map(_version, settings.files))
 
 
@@ -116,7 +116,7 @@ def _version(path: str) -> object:
 
 
 def read_secret(text: str) -> str:
-    """What it refers to, or itself; see secret_reference. Raises InvalidConfig."""
+    """Resolve a secret reference; other text is returned as it is. Raises InvalidConfig."""
     return resolve(text, read=_read_text, environment=os.environ.get)
 
 
@@ -126,7 +126,7 @@ def _read_text(path: str) -> str:
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """A path under which `text` can be read, by this process alone."""
+    """Path under which this process alone can read `text`."""
     descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -136,7 +136,7 @@ def _in_memory(text: str) -> Iterator[str]:
 
 
 def _refuse_password() -> NoReturn:
-    """Without this, OpenSSL asks at the terminal."""
+    """Refuse an encrypted key. Without this, OpenSSL would ask for a password at the terminal."""
     raise InvalidConfig(
         "ssl.keystore.location: the key is encrypted, and there is no ssl.key.password"
     )

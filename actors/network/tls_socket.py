@@ -16,9 +16,9 @@ from typing import Any, Protocol
 READ_BYTES = 64 * 1024
 MAX_ENCRYPTED = 64 * 1024
 RECORD_HEADER = 5
-"""Bytes: type, version, and the length of what follows (RFC 8446, 5.1)."""
+"""Bytes of a TLS record header: type, version, and length (RFC 8446, 5.1)."""
 MOST_WITHOUT_DATA = 1024 * 1024
-"""Bytes of TLS's own messages in a row; each may cost the work of new keys."""
+"""Maximum bytes of TLS messages without data in a row; each may cost a change of keys."""
 # RFC 2253, as Java's X500Principal writes a name.
 _SHORT = {
     "commonName": "CN",
@@ -34,7 +34,7 @@ _SHORT = {
 
 
 class ConnectedSocket(Protocol):
-    """What a connection uses of a socket, plain or behind TLS."""
+    """The methods of a socket, plain or behind TLS, that a connection uses."""
 
     def fileno(self) -> int: ...
     def close(self) -> None: ...
@@ -50,17 +50,17 @@ class ConnectedSocket(Protocol):
 
 
 class RecordBoundaries:
-    """Which of the bytes that have come are of a record that is not whole yet: the last `begun`."""
+    """Finder of the incomplete TLS record at the end of received bytes: the last `begun` ones."""
 
     __slots__ = ("_awaited", "_header", "begun")
 
     def __init__(self) -> None:
         self.begun = 0
         self._header = b""
-        self._awaited = 0  # that have still to come; known when the header is
+        self._awaited = 0  # bytes that have still to come; known once the header is
 
     def follow(self, received: bytes) -> None:
-        """These have come, too."""
+        """Take more received bytes into account."""
         at, end = 0, len(received)
         if self.begun:
             at = RECORD_HEADER - len(self._header)
@@ -87,9 +87,9 @@ class RecordBoundaries:
 
 
 class TlsSocket:
-    """Owns `sock`. Raises BlockingIOError, as a plain socket does, whenever the peer is awaited.
+    """TLS on a socket that it owns. Raises BlockingIOError, like a plain socket, when it must wait.
 
-    server_name: of a client's side, whose certificate it is to be; None: the server's side.
+    server_name: on a client's side, the name that the certificate must have; None: server's side.
     sends_files: whether sendfile works; not without the kernel's TLS.
     """
 
@@ -114,7 +114,7 @@ class TlsSocket:
 
     @property
     def has_received(self) -> bool:
-        """Something may be read without the socket becoming readable."""
+        """Whether data may be read without the socket becoming readable."""
         return (
             self._incoming.pending > self._records.begun
             or self._tls.pending() > 0
@@ -127,7 +127,7 @@ class TlsSocket:
 
     @property
     def subject(self) -> str | None:
-        """The subject of the peer's certificate; None: it has shown none."""
+        """Subject of the peer's certificate; None if the peer sent none."""
         return subject_of(self._tls.getpeercert())
 
     def fileno(self) -> int:
@@ -137,7 +137,7 @@ class TlsSocket:
         self._socket.close()
 
     def shake_hands(self) -> bool:
-        """One step. True: the connection is secured; False: the peer has to say something.
+        """Do one step of the handshake. True: the connection is secured; False: the peer's turn.
 
         Raises:
             ssl.SSLError: the peer does not speak TLS, or not one that we accept.
@@ -161,10 +161,10 @@ class TlsSocket:
                 return True
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypted bytes, as many as are there and fit; 0: the peer has ended the connection.
+        """Read decrypted bytes, as many as are there and fit; 0: the peer has ended the connection.
 
-        The socket is read once at most: a peer that sends nothing but TLS's own messages has no
-        more of the loop than others, and it says so again as long as there is more.
+        The socket is read once at most: a peer that sends only TLS messages without data takes no
+        more of the loop than others, as the loop reports the rest as readable again.
         """
         filled, has_taken = 0, False
         while filled < len(view):
@@ -183,7 +183,7 @@ class TlsSocket:
                 continue
             try:
                 count = int(self._tls.read(len(view) - filled, view[filled:]))
-            except ssl.SSLWantReadError:  # it was a message of TLS's own
+            except ssl.SSLWantReadError:  # it was a TLS message without data
                 continue
             except ssl.SSLZeroReturnError:
                 count = 0
@@ -195,7 +195,7 @@ class TlsSocket:
         return filled
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """Encrypts some of `data`; what of it the socket does not take is kept, see `flush`."""
+        """Encrypt and send a part of `data`; what the socket refuses is kept for `flush`."""
         self.flush()
         count = self._tls.write(memoryview(data)[:MAX_ENCRYPTED])
         try:
@@ -210,7 +210,7 @@ class TlsSocket:
         _ancillary: tuple[()] = (),
         _flags: int = 0,
     ) -> int:
-        """Small buffers go into one TLS record: each has its own cost."""
+        """Send small buffers in one TLS record, as each record has its own cost."""
         joined = bytearray()
         for buffer in buffers:
             joined += memoryview(buffer)[: MAX_ENCRYPTED - len(joined)]
@@ -219,7 +219,7 @@ class TlsSocket:
         return self.send(joined)
 
     def flush(self) -> None:
-        """Raises BlockingIOError while the socket does not take all."""
+        """Send the encrypted bytes that are left. Raises BlockingIOError if the socket is full."""
         while True:
             if not self._encrypted:
                 if not self._outgoing.pending:
@@ -233,21 +233,21 @@ class TlsSocket:
             raise ConnectionResetError("the peer has left")
         self._without_data += len(received)
         if self._without_data > MOST_WITHOUT_DATA:
-            raise ConnectionResetError("the peer sends nothing but TLS's own messages")
+            raise ConnectionResetError("the peer sends only TLS messages without data")
         self._incoming.write(received)
         self._records.follow(received)
 
     def _flush_own(self) -> None:
-        """What TLS itself answers to a message without data, such as that keys are not made again.
+        """Send what TLS itself answers to a message without data, such as a refused renegotiation.
 
-        What the socket does not take now goes with what is written next.
+        What the socket does not take now goes with the next write.
         """
         if self._outgoing.pending:
             with suppress(BlockingIOError):
                 self.flush()
 
     def _flush_alert(self) -> None:
-        """The peer may be told why it is refused; that it does not listen is no new error."""
+        """Send the alert that tells the peer why it is refused; socket errors are ignored."""
         try:
             self.flush()
         except OSError:
@@ -255,12 +255,12 @@ class TlsSocket:
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
-    """Of what `getpeercert` gives; None: there is no certificate."""
+    """Subject of a certificate as `getpeercert` returns it; None if there is no certificate."""
     return distinguished_name(certificate.get("subject", ())) if certificate else None
 
 
 def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """`CN=alice,OU=etl,O=Example`: the last part first, as RFC 2253 wants it."""
+    """Format a subject like `CN=alice,OU=etl,O=Example`: the last part first, see RFC 2253."""
     parts = [
         "+".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in part)
         for part in subject

@@ -1,4 +1,4 @@
-"""How a node holds its clients to their quotas: clocks, timers and sockets beside cluster/quotas.
+"""Enforcement of clients' quotas on a node: clocks, timers and sockets beside cluster/quotas.
 
 node_quotas     what handlers and listeners ask
 timed_request   the time that a request takes

@@ -8,7 +8,7 @@ from time import monotonic
 
 
 class Muting:
-    """`on_over` is called when the time is up. Of several times the one that ends last counts.
+    """Timer of a muted connection. `on_over` is called when the longest of the times is up.
 
     Never before, as the client was told how long: a timer of uvloop, which counts whole
     milliseconds of a clock cut to milliseconds, may be early by one.
@@ -37,7 +37,7 @@ class Muting:
         self.is_on = True
 
     def put_off(self, began_at: float) -> float:
-        """A request that had begun then (0: none) was held up by us, and not by the peer."""
+        """Shift the begin of a request (0: none) by the time that the connection was muted."""
         if not began_at:
             return 0.0
         return began_at + asyncio.get_running_loop().time() - max(began_at, self.began_at)

@@ -26,7 +26,10 @@ from ...protocol.config_key import INT_MAX
 
 
 class NodeQuotas:
-    """Implements handlers.ports.quota_port.Quotas. `throttles`: by quota, see Quotas.hold."""
+    """Quotas of one node. Implements handlers.ports.quota_port.Quotas.
+
+    `throttles`: histograms of throttle times, by quota; see Quotas.hold.
+    """
 
     def __init__(self, config: BrokerConfig, throttles: Mapping[str, Histogram]) -> None:
         samples = config.quota_window_num
@@ -41,7 +44,7 @@ class NodeQuotas:
         self._throttles = throttles
 
     def follow(self, quotas: ClientQuotas) -> NodeQuotas | None:
-        """These are set now. None if there are none: nothing is asked of this then."""
+        """Use these quotas from now on. Returns None if there are none, and nothing to check."""
         for rates, key in (
             (self._produce, PRODUCER_BYTE_RATE),
             (self._fetch, CONSUMER_BYTE_RATE),
@@ -54,35 +57,35 @@ class NodeQuotas:
 
     @property
     def counts_time(self) -> bool:
-        """Whether any client has a quota of time."""
+        """Whether any client has a quota of request time."""
         return self._counts_time
 
     def produced(self, context: AskedBy) -> int:
-        """See Quotas."""
+        """Count the request's bytes; see Quotas."""
         assert context.trace is not None
         return self._produce.record(*_who(context), context.trace.request_bytes, _now_ms())
 
     def fetched(self, context: AskedBy, size: int) -> int:
-        """See Quotas."""
+        """Count the response's bytes; see Quotas."""
         return self._fetch.record(*_who(context), size, _now_ms())
 
     def not_fetched(self, context: AskedBy, size: int) -> None:
-        """See Quotas."""
+        """Take back the bytes of a response that was not sent; see Quotas."""
         self._fetch.take_back(*_who(context), size, _now_ms())
 
     def most_fetched(self, context: AskedBy) -> int:
-        """See Quotas."""
+        """Bytes that a client within its quota may fetch at once; see Quotas."""
         return int(min(self._fetch.most_at_once(*_who(context)), INT_MAX))
 
     def handled(self, context: AskedBy) -> int:
-        """See Quotas. 100 percent are one second of each second."""
+        """Count the request's time; see Quotas. 100 percent are one second of each second."""
         if not self._counts_time or context.trace is None:
             return 0
         percent = 100 * context.trace.busy_seconds(time.perf_counter())
         return self._request.record(*_who(context), percent, _now_ms())
 
     def connecting(self, address: str) -> int:
-        """See Quotas. A connection that has to wait is none."""
+        """Count a new connection; see Quotas. One that has to wait is not counted."""
         now_ms = _now_ms()
         throttle_ms = self._addresses.record(address, "", 1, now_ms)
         if throttle_ms:
@@ -91,7 +94,7 @@ class NodeQuotas:
         return throttle_ms
 
     def hold(self, context: AskedBy, quota: str, throttle_ms: int) -> None:
-        """See Quotas."""
+        """Record a throttled response; see Quotas."""
         self._throttles[quota].observe(throttle_ms / 1000)
         if context.trace is not None:
             context.trace.throttle_ms = throttle_ms

@@ -16,11 +16,11 @@ from ...handlers.ports.request_metrics import BusyTime, RequestTrace
 
 T = TypeVar("T")
 _WORK: ContextVar[BusyTime | None] = ContextVar("work", default=None)
-"""Of the request that a task is for."""
+"""Busy time of the request that the current task belongs to."""
 
 
 class TimedRequest(Generic[T]):
-    """Awaited in the place of `awaitable`. `trace`: what the request has taken until now."""
+    """Awaitable that counts the time of `awaitable` into `trace`."""
 
     def __init__(self, awaitable: Awaitable[T], trace: RequestTrace, now: float) -> None:
         self._awaitable = awaitable
@@ -52,14 +52,14 @@ class TimedRequest(Generic[T]):
 def maybe_timed(
     awaitable: Awaitable[T], quotas: Quotas | None, trace: RequestTrace, now: float
 ) -> Awaitable[T]:
-    """As it is, while no client has a quota of time."""
+    """Time the awaitable; it is returned unchanged while no client has a quota of request time."""
     if quotas is None or not quotas.counts_time:
         return awaitable
     return TimedRequest(awaitable, trace, now)
 
 
 def timed_aside(call: Callable[[], T]) -> Callable[[], T]:
-    """What is run in the thread; its time counts into that of the request that this task is for."""
+    """Wrap a call for the thread, so that its time counts into the request of the current task."""
     work = _WORK.get()
     if work is None:
         return call
@@ -69,7 +69,7 @@ def timed_aside(call: Callable[[], T]) -> Callable[[], T]:
         try:
             return call()
         finally:
-            # The request waits for this, so nobody else adds to it meanwhile.
+            # The request waits for this call, so nothing else adds to its time meanwhile.
             work.seconds += perf_counter() - began
 
     return timed

@@ -1,8 +1,8 @@
-"""What a node does before it goes for good: others get its replicas, and its vote on the metadata.
+"""Departure of a machine for good: others get its replicas, and its vote on the metadata.
 
 Each actor of the machine asks for the same, again and again, as each of them is told by Ray alone;
-the controller begins what is not under way yet. Whoever asks is not the judge: what moves where is
-decided by cluster/control/rebalance, who may vote by cluster/quorum/voter_change.
+the controller begins what is not in progress yet. The actors only ask: what moves where is
+decided by cluster/control/rebalance, and who may vote by cluster/quorum/voter_change.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
 VOTER_MS = 10_000
-"""For a new voter to have what is committed."""
+"""Milliseconds for a new voter to catch up with what is committed."""
 
 
 class Departure:
-    """Of a machine, seen from one of its nodes."""
+    """Departure of a machine, as one of its nodes carries it out."""
 
     def __init__(self, node: Node, controller: Controller, machine: str) -> None:
         self._node = node
@@ -34,20 +34,22 @@ class Departure:
         self._machine = machine
 
     async def move_replicas(self) -> None:
-        """Until the machine has none, or none that another one could take."""
+        """Wait until the machine has no replicas, or only some that no other machine can take."""
         while left := replicas_on(self._node.image, self._machine):
             try:
                 is_moving = await self._move()
             except NotController as error:
-                logger.info("%s; the replicas of this machine are moved then", error)
+                logger.info("moving the replicas of this machine waits for a controller: %s", error)
             else:
                 if not is_moving:
-                    logger.warning("%d replicas stay here: no other machine can take them", left)
+                    logger.warning(
+                        "%d replicas not moved: no eligible node on another machine", left
+                    )
                     return
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _move(self) -> bool:
-        """Begin with what has not begun; whether anything of this machine moves."""
+        """Begin moves that have not begun; returns whether any replica here is moving."""
         leave = Rebalance(leave=self._machine)
         if await self._controller.ask(Change(leave, timeout_ms=0)):
             return True
@@ -57,9 +59,9 @@ class Departure:
         return any(mine & {*each.partition.replicas} for each in moving)
 
     async def pass_vote_on(self) -> None:
-        """Another broker becomes a voter instead of this machine's, if there is one for it.
+        """Replace this machine's voter by another broker, if there is one for it.
 
-        Tried until it is done: without its only voter a cluster knows nothing any more.
+        Retried until it is done: a cluster that loses its only voter loses its metadata.
         """
         change = successor(self._node.image, self._machine)
         if change is None:
@@ -69,13 +71,15 @@ class Departure:
             asked = VoterChange(is_addition=is_addition, node_id=node_id, is_repeated=True)
             while not await self._change_voter(asked):
                 await asyncio.sleep(RETRY_SECONDS)
-        logger.info("node %d votes on the metadata instead of node %d", newcomer, voter)
+        logger.info("node %d is now a metadata voter instead of node %d", newcomer, voter)
 
     async def _change_voter(self, change: VoterChange) -> bool:
-        """Whether it is so now, by this try or an earlier one."""
+        """Try a change of voters; returns whether it is in force, by this try or an earlier one."""
         try:
             await self._controller.ask(ChangeVoter(change, VOTER_MS))
         except KafkaError as error:
-            logger.info("this machine's copy of the metadata still counts: %s", error)
+            logger.info(
+                "the metadata voter of this machine is not replaced yet, retrying: %s", error
+            )
             return False
         return True

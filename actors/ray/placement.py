@@ -1,7 +1,7 @@
-"""Which actors run where: from the Ray nodes there are to the actors of a cluster. Pure.
+"""Placement of actors: from the existing Ray nodes to the actors of a cluster. Pure.
 
 `plan` is for the nodes that there are when a cluster comes up, `plan_joined` for those that come
-later. A name is a node for ever: it is never given to another one, and has the port it had.
+later. A name means one node forever: it is never given to another one, and keeps its port.
 
 A log node is pinned by something that outlives a Ray node's id (that is new at each start):
     label "log-node"      where the operator gave one: `ray start --labels=log-node=n1`
@@ -27,9 +27,9 @@ LABEL = "log-node"
 RACK_LABELS = ("log-rack", "ray.io/availability-zone")
 PORTS_PER_NODE = 16
 PIN = 0.001
-"""Of a resource: enough to be placed by it, and nothing taken from others."""
+"""Amount of a resource that pins an actor: enough for placement, and too little to matter."""
 CORES_PER_PARTITION_ACTOR = 4
-"""Where bradbury.partition.actors is not given."""
+"""CPU cores per partition actor where bradbury.partition.actors is not set."""
 PARTITION_DIRECTORY = "partitions-"
 LOOPBACK = "127.0.0.1"
 
@@ -38,7 +38,7 @@ Address = tuple[str, int]
 
 
 class PlacementError(Exception):
-    """One line: why no cluster can run on these Ray nodes, and the remedy."""
+    """Reason why no cluster can run on these Ray nodes, and the remedy, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class RayNode:
 
     @property
     def name(self) -> str:
-        """What it is called in the cluster, as long as it lives and whenever it comes back."""
+        """Name of the node in the cluster, the same whenever the node comes back."""
         return self.labels.get(LABEL) or self.address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorPlan:
-    """One actor to start: its class's name, its own name, what pins it, its configuration."""
+    """Plan of one actor to start: its class's name, its own name, its pins, its configuration."""
 
     kind: str
     name: str
@@ -67,14 +67,14 @@ class ActorPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which Ray nodes a cluster is meant for, where they keep its data, and where they listen.
+    """Ray nodes that a cluster runs on, where they keep its data, and where they listen.
 
-    data_dirs: on every node; nodes with a label use a folder of its name in each.
+    data_dirs: data directories on every node; nodes with a label use a folder of its name in each.
     host: the address to bind; None: loopback if there is a `shared_address`, else each its own.
-    port: of the broker, its siblings take the next ones; nodes at one address are
+    port: the broker's port, its siblings take the next ones; nodes at one address are
         PORTS_PER_NODE apart. 0: any free ports.
-    node_label, node_resource: only nodes that have them.
-    shared_address: of all Ray nodes there were when the cluster came up, if they had one.
+    node_label, node_resource: a Ray node needs these to be used.
+    shared_address: the address of all Ray nodes when the cluster came up; None if they had several.
     """
 
     data_dirs: tuple[str, ...]
@@ -85,30 +85,30 @@ class Placement:
     shared_address: str | None = None
 
     def includes(self, node: RayNode) -> bool:
-        """Whether the cluster is meant for it."""
+        """Whether the cluster runs on this Ray node."""
         return all(node.labels.get(key) == value for key, value in self.node_label.items()) and (
             self.node_resource is None or node.resources.get(self.node_resource, 0) > 0
         )
 
     def host_of(self, node: RayNode) -> str:
-        """The address that its actors bind."""
+        """Address that the node's actors bind."""
         return self.host or (LOOPBACK if self.shared_address else node.address)
 
     def advertised_host_of(self, node: RayNode) -> str:
-        """The address that clients are told."""
+        """Address of the node that clients are told."""
         host = self.host_of(node)
         return node.address if host in ("0.0.0.0", "::") else host  # noqa: S104 -- not bound
 
     def reaches(self, node: RayNode) -> bool:
-        """False: the cluster listens on another machine's loopback, where nobody else hears it."""
+        """Whether clients reach the node; False if the cluster is on another machine's loopback."""
         return self.shared_address in (None, node.address) or not is_loopback(self.host_of(node))
 
     @property
     def controller_pins(self) -> dict[str, object]:
-        """Ray's options for the controller: any node that the cluster is meant for.
+        """Ray's options for the controller: any node that the cluster runs on.
 
         It holds no data, so it may be on any of them, and Ray starts it on another one when its
-        node dies. Elsewhere it would be where nobody expects it, on a node that may go any moment.
+        node dies. Without these pins it could be on a node of other users, which may go any moment.
         """
         pins: dict[str, object] = {}
         if self.node_label:
@@ -119,20 +119,20 @@ class Placement:
 
 
 class JoinedNodes(NamedTuple):
-    """plans: of the brokers to start. left_out: why other nodes get none, by their names."""
+    """Brokers to start (plans); reasons why other nodes get none, by their names (left_out)."""
 
     plans: list[ActorPlan]
     left_out: dict[str, str]
 
 
 def shared_address(nodes: Sequence[RayNode]) -> str | None:
-    """The address of all nodes; None if they have several."""
+    """Address that all nodes share; None if they have several."""
     addresses = {node.address for node in nodes}
     return addresses.pop() if len(addresses) == 1 else None
 
 
 def partition_actors(node: RayNode, server: ServerConfig) -> int:
-    """How many a node gets: what is configured, or else what its cores warrant.
+    """Number of partition actors of a node: as configured, or by its number of cores.
 
     Cores are those that Ray counts: `ray start --num-cpus`.
     """
@@ -215,11 +215,11 @@ def plan_joined(
 
 
 def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list[ActorPlan]:
-    """The siblings, and partition actors for what fewer of them than before would leave behind.
+    """Add partition actors to the planned siblings, for directories that would have none.
 
     Args:
-        siblings: as planned.
-        directories: those on the node's disks that hold partitions.
+        siblings: the planned actors; there may be fewer of them than before.
+        directories: the directories with partitions on the node's disks.
     """
     planned = {actor.config.directory for actor in siblings}
     model = next((actor for actor in siblings if actor.kind == "PartitionActor"), None)
@@ -270,7 +270,7 @@ def _repeated(chosen: Sequence[RayNode]) -> list[str]:
 
 def _not_distinct(names: Sequence[str]) -> str:
     return (
-        f"several Ray nodes are called {', '.join(names)}; give each its own name: "
+        f"several Ray nodes have the name {', '.join(names)}; give each its own name: "
         f"ray start --labels={LABEL}=n1 (n2, ...)"
     )
 
@@ -285,16 +285,16 @@ def _not_reached(placement: Placement) -> str:
 def _advertised_twice(
     plans: Sequence[ActorPlan], server: ServerConfig, *, taken: set[int]
 ) -> dict[str, str]:
-    """Why nodes get no broker that clients would look for where another one is, by their names.
+    """Reasons why nodes get no broker, since clients would look for it at another one; by name.
 
-    taken: what other nodes add to the ports that advertised.listeners says.
+    taken: port offsets that other nodes add to the ports of advertised.listeners.
     """
     fixed = [each for each in server.security.advertised() if each.is_fixed]
     if not fixed:
         return {}
     reason = (
         f"advertised.listeners would give it the address {fixed[0].host}:{fixed[0].port} of "
-        "another node; say a host, or a port, that each node looks up: ${env:NAME}"
+        "another node; give a host, or a port, that each node looks up: ${env:NAME}"
     )
     used, twice = set(taken), {}
     for plan in plans:
@@ -305,7 +305,7 @@ def _advertised_twice(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether the host is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

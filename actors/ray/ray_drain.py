@@ -2,11 +2,11 @@
 instance ends, or by SIGTERM to `ray start --block`, which is how Kubernetes ends a pod.
 
 Ray places nothing more on such a node, and ends it once nothing runs on it or the deadline has
-come. Until then its actors go on as if nothing were: only the GCS knows, and is asked every
-POLL_SECONDS, in a thread. One question costs it and us less than a millisecond.
+come. Its actors are not told: only the GCS knows, and is asked every POLL_SECONDS, in a thread. One
+question costs it and us less than a millisecond.
 
 What always holds:
-    No answer is no notice: a GCS that is away, or another one after its restart, drains nobody.
+    A failed question is no notice: a GCS that is down, or a restarted one, drains no node.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0
-"""Seconds between two questions while none is answered."""
+"""Seconds between two questions while Ray does not answer."""
 
 
 class RayDrain:
-    """Whether the Ray node that this process runs on is being drained."""
+    """Notice of a drain of the Ray node that this process runs on."""
 
     def __init__(self) -> None:
         self._node_id: str = ray.get_runtime_context().get_node_id()
@@ -37,7 +37,7 @@ class RayDrain:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drain")
 
     async def wait(self) -> float:
-        """Return when the node is being drained: the seconds that are left, perhaps infinite."""
+        """Wait until the node is being drained; returns the seconds left, which may be infinite."""
         is_answered = True
         while True:
             try:
@@ -46,7 +46,9 @@ class RayDrain:
                 )
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
                 if is_answered:
-                    logger.warning("asking Ray whether this node is drained failed: %s", error)
+                    logger.warning(
+                        "asking Ray whether this node is drained failed, retrying: %s", error
+                    )
                 is_answered = False
                 await asyncio.sleep(PATIENCE_SECONDS)
                 continue
@@ -56,5 +58,5 @@ class RayDrain:
             await asyncio.sleep(POLL_SECONDS)
 
     def _deadline_ms(self) -> int | None:
-        """None: the node is not drained; 0: without a deadline."""
+        """Deadline of the drain in ms since 1970; 0: no deadline; None: the node is not drained."""
         return self._draining.deadlines_ms().get(self._node_id)

@@ -14,7 +14,7 @@ ANSWER_SECONDS = 5.0
 
 
 def living_nodes() -> dict[str, RayNode]:
-    """By Ray's id, which is new at each start of a node."""
+    """Living Ray nodes by Ray's id, which is new at each start of a node."""
     return {
         node["NodeID"]: RayNode(
             node["NodeManagerAddress"], node.get("Labels") or {}, node["Resources"]
@@ -25,14 +25,14 @@ def living_nodes() -> dict[str, RayNode]:
 
 
 class DrainingNodes:
-    """Asks which Ray nodes are being drained; of one thread."""
+    """Reader of the Ray nodes that are being drained; for use in one thread."""
 
     def __init__(self) -> None:
         self._address: str = ray.get_runtime_context().gcs_address
         self._client: GcsClient | None = None
 
     def deadlines_ms(self) -> dict[str, int]:
-        """When each of them ends, since 1970, by Ray's id; 0: nobody knows. Raises what Ray does.
+        """Deadlines of draining nodes (ms since 1970; 0: none), by Ray's id. Raises what Ray does.
 
         After a failure another connection is made: the GCS that comes back may be another one.
         """

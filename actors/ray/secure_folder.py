@@ -1,4 +1,4 @@
-"""What `bradbury up --secure` keeps in the data directory of every node; see launch/secure."""
+"""Files of `bradbury up --secure` in the data directory of every node; see launch/secure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 FOLDER: Final = "tls"
 NODE_FILE: Final = "node.pem"
-"""The node's private key and certificate."""
+"""File of the node's private key and certificate."""
 AUTHORITY_FILE: Final = "ca.pem"
-"""Whom the node trusts."""
+"""File of the certificate authority that the node trusts."""
 CLIENT_FILE: Final = "client.properties"
-"""Security settings for clients that run there."""
+"""File of security settings for clients that run on the node."""

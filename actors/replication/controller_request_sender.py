@@ -10,7 +10,7 @@ from ..loop.step_driver import StepDriver
 
 
 class ControllerRequestSender:
-    """One event loop. Each request is answered to the step, however long that takes."""
+    """Sender of requests to the controller, on one event loop. Each answer goes to its step."""
 
     def __init__(self, controller: Controller, driver: StepDriver) -> None:
         self._controller = controller

@@ -29,13 +29,13 @@ from ...protocol.kernel_loading import is_worth_a_thread
 T = TypeVar("T")
 THREADS = 2
 LEAST_RECORDS = 16
-"""Of a batch that is better checked by the compiled loop."""
+"""Minimum number of records of a batch for which the compiled loop pays."""
 MOST_BYTES = 128 * 1024**2
-"""Bytes of batches that wait for their conversion, or for another one's, on one node."""
+"""Maximum bytes of batches in all conversion queues of one node."""
 
 
 class ConversionPool:
-    """Threads for record conversion. One event loop."""
+    """Threads of a node for record conversion, used from one event loop."""
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
@@ -43,16 +43,17 @@ class ConversionPool:
         self._is_loading = False
 
     def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """`call` in one of the threads, which are made at the first use."""
+        """Run `call` in one of the threads, which are made at the first use."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="conversion")
         return asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def load_when_it_pays(self, record_count: int) -> None:
-        """A batch of so many records is looked at plainly: see protocol/kernel_loading.
+        """Load the compiled check of records when it pays off; see protocol/kernel_loading.
 
-        Small batches do not count: of those the loop saves a few us of the hundred that a request
-        costs, and its loading takes Python's lock from the event loop for a second or two.
+        Called for each batch that is checked in plain Python. Small batches do not count: for them
+        the loop saves a few us of the hundred that a request costs, and loading it takes Python's
+        lock from the event loop for a second or two.
         """
         if record_count < LEAST_RECORDS or self._is_loading:
             return
@@ -61,7 +62,7 @@ class ConversionPool:
             self.run(load_record_check)
 
     def reserve(self, size: int) -> None:
-        """Raises RequestTimedOut, which producers retry, when too much is in work already."""
+        """Reserve memory. Raises RequestTimedOut, which producers retry, if too much is in work."""
         if self._bytes and self._bytes + size > MOST_BYTES:
             raise RequestTimedOut("the broker has too many records to convert; try again")
         self._bytes += size
@@ -70,7 +71,7 @@ class ConversionPool:
         self._bytes -= size
 
     def close(self) -> None:
-        """Conversions that run are waited for, the others are not begun."""
+        """Wait for running conversions; those that have not begun are cancelled."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
@@ -84,7 +85,7 @@ class _Entry(NamedTuple):
 
 
 class ConversionQueue:
-    """One partition's batches on their way into the log."""
+    """Batches of one partition on their way into the log."""
 
     def __init__(self, pool: ConversionPool) -> None:
         self._pool = pool
@@ -100,7 +101,9 @@ class ConversionQueue:
         convert: Callable[[bytearray], bytearray] | None,
         append: Callable[[bytearray], Appended],
     ) -> asyncio.Future[Appended]:
-        """`append` what `convert` (in a thread) makes of `batch`, after everything before it.
+        """Convert a batch in a thread and append the result, after everything before it.
+
+        `convert` None: the batch is appended unchanged.
 
         Raises:
             RequestTimedOut: too much is in work; `batch` was not taken.
@@ -137,7 +140,7 @@ class ConversionQueue:
                 self._appending = None
 
     def abandon(self, error: KafkaError) -> None:
-        """Nothing more is appended; waiting callers get `error`."""
+        """Stop appending; waiting callers get `error`."""
         if self._appending is not None:
             self._appending.cancel()
             self._appending = None

@@ -11,7 +11,7 @@ SETTING = "bradbury.log.deletion.policy"
 
 
 def load_deletion_policy(path: str) -> DeletionPolicy:
-    """An object of the class at `package.module:Class`; Kafka's retention if `path` is empty.
+    """Make an object of the class at `package.module:Class`; Kafka's retention if `path` is empty.
 
     Raises:
         InvalidConfig: there is no such class, or it cannot be made, or it has no `reason`.
@@ -20,10 +20,10 @@ def load_deletion_policy(path: str) -> DeletionPolicy:
         return RETENTION_POLICY
     module, colon, name = path.partition(":")
     if not (module and colon and name):
-        raise InvalidConfig(f"{SETTING} is package.module:Class, not {path!r}")
+        raise InvalidConfig(f"{SETTING} must be package.module:Class, not {path!r}")
     try:
         policy: DeletionPolicy = getattr(import_module(module), name)()
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # whatever the user's module raises
         raise InvalidConfig(f"{SETTING}={path} cannot be used: {error!r}") from error
     if not callable(getattr(policy, "reason", None)):
         raise InvalidConfig(f"{SETTING}={path} cannot be used: it has no method `reason`")

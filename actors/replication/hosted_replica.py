@@ -31,7 +31,7 @@ from ..loop.step_driver import StepDriver
 from .conversion_queue import ConversionPool, ConversionQueue
 
 MOST_BYTES_OPENED_AT_ONCE = 8 * 1024
-"""A batch whose records must be looked at is looked at here and now if it is no larger."""
+"""Maximum size of a batch whose records are checked on the event loop."""
 MOST_BYTES_CONVERTED_DOWN = 16 * 1024**2
 CODEC_POSITION = 22
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class InThread(Protocol):
-    """Runs a blocking call in one of the node's storage threads."""
+    """Function that runs a blocking call in one of the node's storage threads."""
 
     def __call__(self, call: Callable[[], T]) -> Awaitable[T]: ...
 
@@ -62,7 +62,7 @@ class HostedReplica:
         self._in_thread = in_thread
         self._pool = conversions
         self.conversions = ConversionQueue(conversions)
-        """What is being converted; it is given up when the replica does not lead any more."""
+        """Queue of conversions; abandoned when the replica no longer leads."""
 
     # --- its log ---------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class HostedReplica:
     # --- appending -------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, *, guard: VerificationGuard | None = None) -> Appended:
-        """The broker's own batch: not converted, its records not looked at."""
+        """Append a batch of the broker's own: not converted, its records not checked."""
         return self._append(batch, opened=True, is_own=True, guard=guard)
 
     def produce(
@@ -149,7 +149,7 @@ class HostedReplica:
         return self.conversions.submit(bytearray(records), convert, append)
 
     def _needs_conversion(self, batch: memoryview, config: LogConfig) -> bool:
-        """Whether a batch has to be opened, and is too large to do that here and now."""
+        """Whether a batch has to be converted, and is too large to do that on the event loop."""
         codec = batch[CODEC_POSITION] & CODEC_MASK
         if config.compression_type != "producer" and target_codec(codec, config) != codec:
             return True
@@ -158,7 +158,7 @@ class HostedReplica:
         return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self.conversions)
 
     def _is_opened_elsewhere(self, batch: memoryview, config: LogConfig) -> bool:
-        """Whether looking at the records of a batch takes too long to do it here and now."""
+        """Whether checking the records of a batch takes too long for the event loop."""
         codec = batch[CODEC_POSITION] & CODEC_MASK
         if not must_open(codec, config) or opens_records(config):
             return False
@@ -248,7 +248,7 @@ class HostedReplica:
     # --- look-ups by time ------------------------------------------------------------------------
 
     async def offset_for_timestamp(self, timestamp: int, *, up_to: int) -> FoundOffset | None:
-        """Reads and opens one batch, so it runs in a thread."""
+        """Find an offset by time. It reads and opens one batch, so it runs in a thread."""
         return _found(await self._search(lambda log: log.first_at_or_after(timestamp), up_to))
 
     async def offset_of_max_timestamp(self, *, up_to: int) -> FoundOffset | None:

@@ -1,4 +1,4 @@
-"""Whether what was written to a directory is still there, although nothing says it was fsynced.
+"""Tokens that tell whether data that was written but not fsynced survived the last process.
 
 A killed process leaves its page cache behind, a machine that went down does not; only the second
 may have lost records that were acknowledged. So while a node uses a directory there is a file
@@ -6,9 +6,9 @@ may have lost records that were acknowledged. So while a node uses a directory t
     /dev/shm/bradbury-<directory id>      the boot id of this machine, and which mount it lies on;
                                           the path of the directory
 
-in memory, which goes with the page cache. A node that finds it has all its data, as after a clean
-stop. It is removed before the process ends because of a disk. Where there is no /dev/shm nobody is
-believed: the node then catches up before it counts as in sync again (KIP-966's rule).
+in memory, which is lost along with the page cache. A node that finds it has all its data, as after
+a clean stop. It is removed before the process ends because of a disk. Without /dev/shm there are no
+tokens: the node then catches up before it joins an ISR again (KIP-966's rule).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class IntactToken:
-    """Files in memory, of one node's log directories; see replication/logs/directory_lifecycle."""
+    """Tokens in memory for one node's log directories; see replication/logs/directory_lifecycle."""
 
     @classmethod
     def of(cls, directories: LogDirectories) -> Self:
@@ -39,13 +39,13 @@ class IntactToken:
         )
 
     def __init__(self, directories: Mapping[str, str], *, memory: Path = MEMORY) -> None:
-        """directories: path of each, by its id."""
+        """directories: the path of each directory, by its id."""
         self._directories = dict(directories)
         self._paths = {each: memory / f"{PREFIX}{each}" for each in directories}
         self._memory = memory
 
     def is_valid(self, directory_id: str) -> bool:
-        """Whether the page cache of what this directory was written with is still there."""
+        """Whether the page cache from the time of the directory's last writes is still there."""
         identity = self._identity()
         try:
             known_id, _, _ = self._paths[directory_id].read_text().partition("\n")
@@ -54,7 +54,7 @@ class IntactToken:
             return False
 
     def put(self) -> None:
-        """From now on the death of this process loses nothing."""
+        """Write the tokens: from now on a killed process loses nothing."""
         identity = self._identity()
         if identity is None:
             return
@@ -64,14 +64,14 @@ class IntactToken:
         self._forget_others()
 
     def _forget_others(self) -> None:
-        """Files of nodes that were killed, and whose directories are no more, go."""
+        """Remove the tokens of killed nodes whose directories do not exist any more."""
         for path in self._memory.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError, IndexError):
                 if not Path(path.read_text().splitlines()[1]).exists():
                     path.unlink()
 
     def remove(self) -> None:
-        """What is on the disk may be less than what was written, or is safe by itself."""
+        """Remove the tokens: data on the disk may be incomplete, or is already flushed."""
         for path in self._paths.values():
             with contextlib.suppress(OSError):
                 path.unlink()

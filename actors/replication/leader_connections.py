@@ -22,13 +22,13 @@ ANSWER_SECONDS = 30.0
 
 
 class FetchingNode(ConnectingNode, Protocol):
-    """The node whose fetchers these are."""
+    """The node that the fetchers belong to."""
 
     def wall_ms(self) -> int: ...
 
 
 class LeaderConnections:
-    """One event loop. Each request is answered to its fetcher, unless that has ended."""
+    """Connections of fetchers, on one event loop. A fetcher gets its answers until it ends."""
 
     def __init__(self, node: FetchingNode, driver: StepDriver) -> None:
         self._node = node
@@ -98,7 +98,7 @@ class LeaderConnections:
         self._end(effect.steps)
 
     def _end(self, steps: Sequence[FetchingStep]) -> list[asyncio.Task[None]]:
-        """What is on its way is cancelled, and closes its connection when it lets go of it."""
+        """Cancel pending requests; each closes its connection when it ends. Returns their tasks."""
         cancelled = []
         for step in steps:
             task = self._requests.pop(step, None)
@@ -111,6 +111,6 @@ class LeaderConnections:
         return cancelled
 
     async def close(self) -> None:
-        """Nothing that was asked is waited for any more."""
+        """Cancel the pending requests."""
         tasks = self._end([*self._requests, *self._connections])
         await asyncio.gather(*tasks, return_exceptions=True)

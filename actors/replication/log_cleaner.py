@@ -1,8 +1,8 @@
 """Driver of replication/logs/log_compactor: the cleaner's workers, threads and throttle.
 
-Each of `log.cleaner.threads` workers lets the log be cleaned that needs it most and asks for the
-next; when there is none it waits log.cleaner.backoff.ms. Reading and writing of all together stays
-below log.cleaner.io.max.bytes.per.second on average.
+Each of `log.cleaner.threads` workers cleans the log that needs it most, one after the other; when
+there is none it waits log.cleaner.backoff.ms. Reads and writes of all workers together stay below
+log.cleaner.io.max.bytes.per.second on average.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..loop.step_driver import StepDriver
 logger = logging.getLogger(__name__)
 
 MOST_THREADS = 64
-"""They come when they are needed; beyond, workers share them."""
+"""Maximum number of threads, started on demand; beyond it workers share them."""
 
 
 class LogCleaner:
-    """Runs on the node's loop from start() to stop()."""
+    """Cleaner of logs. Runs on the node's loop from start() to stop()."""
 
     def __init__(self, step: LogCompactor, driver: StepDriver, config: BrokerConfig) -> None:
-        """Nothing runs yet."""
+        """Make a cleaner that does not run yet."""
         self.step = step
         self._driver = driver
         self._is_enabled = config.log_cleaner_enable
@@ -59,7 +59,7 @@ class LogCleaner:
                 self._workers[number] = asyncio.create_task(self._work(number))
 
     def configure(self, config: BrokerConfig) -> None:
-        """Use these settings from the next cleaning on; what is under way goes on as it began."""
+        """Use these settings from the next cleaning on; one in progress keeps the old ones."""
         self.step.config = cleaner_config(config)
         self._backoff_seconds = config.log_cleaner_backoff_ms / 1000
         with self._throttling:
@@ -71,7 +71,7 @@ class LogCleaner:
         self._woken = asyncio.Event()
 
     async def stop(self) -> None:
-        """Returns when no thread of it runs any more; a cleaning in progress ends unfinished."""
+        """Wait until none of its threads runs; a cleaning in progress is aborted."""
         self._stopping.set()
         self._woken.set()
         await asyncio.gather(*self._workers.values(), return_exceptions=True)
@@ -100,7 +100,7 @@ class LogCleaner:
         task.add_done_callback(self._working.discard)
 
     async def _run(self, effect: RunCleanerWork) -> None:
-        """In a cleaner's thread."""
+        """Run one piece of work in a cleaner's thread."""
         assert self._threads is not None
         failure: Exception | None = None
         loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class LogCleaner:
         self._driver.carry_out()
 
     def _progress(self, size: int) -> None:
-        """In a cleaner's thread: wait as long as the rate wants, unless the cleaner stops."""
+        """Wait in a cleaner's thread as long as the rate limit requires, or until it stops."""
         with self._throttling:
             wait_ms = self._throttler.observe(size, time.monotonic() * 1000)
         if self._stopping.wait(wait_ms / 1000) if wait_ms else self._stopping.is_set():

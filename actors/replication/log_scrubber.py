@@ -1,9 +1,9 @@
 """Driver of replication/logs/segment_healer and log_scrub: their rounds, threads and connections.
 
-Every LOOK_SECONDS what readers have stumbled over is examined and healed, every END_SECONDS the
-scrub goes on where it is due. Files are read in threads of their own, those of the scrub at no more
-than bradbury.log.scrub.io.max.bytes.per.second. What is found is one line in the node's log, a
-metric, and a problem that `bradbury status` names, until it is healed or the records are deleted.
+Every LOOK_SECONDS damage that readers found is examined and repaired; every END_SECONDS the scrub
+continues if it is due. Files are read in threads of their own, those of the scrub at no more than
+bradbury.log.scrub.io.max.bytes.per.second. Damage is logged, counted in a metric, and shown by
+`bradbury status`, until it is repaired or the records are deleted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ANSWER_SECONDS: Final = 30.0
 
 
 class LogScrubber:
-    """Runs on the node's loop from start() to stop()."""
+    """Scrubber of logs. Runs on the node's loop from start() to stop()."""
 
     def __init__(
         self, healer: SegmentHealer, scrub: LogScrub, driver: StepDriver, node: ConnectingNode
@@ -80,7 +80,7 @@ class LogScrubber:
             self._throttler.set_rate(config.bradbury_log_scrub_io_max_bytes_per_second)
 
     async def stop(self) -> None:
-        """Returns when nothing of it runs any more."""
+        """Stop, and wait until nothing of it runs any more."""
         self.healer.is_stopping = True
         self._stopping.set()
         self._stopped.set()
@@ -98,7 +98,7 @@ class LogScrubber:
             except ScrubbingStopped:
                 return
             except Exception:
-                logger.exception("the log scrubber failed; readers still find what is damaged")
+                logger.exception("the log scrubber failed; readers still detect damage")
             with suppress(TimeoutError):
                 await within(pause_seconds, self._stopped.wait())
 
@@ -134,7 +134,7 @@ class LogScrubber:
         self.scrubbed_bytes += size
 
     def _progress(self, size: int) -> None:
-        """In the thread: wait as long as the rate wants, unless the node ends."""
+        """Wait in the thread as long as the rate limit requires, unless the node ends."""
         self._count(size)
         with self._throttling:
             wait_ms = self._throttler.observe(size, time.monotonic() * 1000)

@@ -12,25 +12,25 @@ from ..loop.step_driver import StepDriver
 
 
 class UnreachableNodes:
-    """Of one node. Before `start` there is no controller to report to."""
+    """Reporter of unreachable nodes. Before `start` there is no controller to report to."""
 
     def __init__(self, driver: StepDriver) -> None:
         self._suspect: Callable[[int], Coroutine[None, None, None]] | None = None
         self._followers: dict[str, int] = {}
-        """Node by the other end of its connection."""
+        """Node id of each follower, by the peer address of its connection."""
         self._reports: set[asyncio.Task[None]] = set()
         driver.on(SuspectNode, lambda effect: self.report(effect.node_id))
 
     def start(self, suspect: Callable[[int], Coroutine[None, None, None]]) -> None:
-        """`suspect`: tells the controller."""
+        """`suspect`: reports a node to the controller."""
         self._suspect = suspect
 
     def on_follower(self, node_id: int, peer: str) -> None:
-        """A replica of that node copies from here, over the connection from `peer`."""
+        """Note that a replica of the node fetches from here, over the connection from `peer`."""
         self._followers[peer] = node_id
 
     def on_closed(self, peer: str) -> None:
-        """A follower that leads nothing is missed by nobody else, and acks=all waits for it."""
+        """Report the node of a closed follower connection: acks=all waits for it."""
         node_id = self._followers.pop(peer, None)
         if node_id is not None:
             self.report(node_id)

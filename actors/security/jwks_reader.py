@@ -1,8 +1,8 @@
 """The key set of an OAuth issuer, from a file or a URL, read again at intervals in a thread.
 
-A set that cannot be read leaves the one before in force, and is tried again soon: an issuer that is
-away for an hour stops nobody. A token with a key that is not known may be signed with a new one, so
-it makes the set be read at once, though not more often than every ten seconds.
+A set that cannot be read leaves the previous one in force, and is retried soon: an issuer that is
+down for an hour stops no client. A token with an unknown key may be signed with a new one, so it
+causes a read at once, though not more often than every ten seconds.
 Source: RefreshingHttpsJwks in apache/kafka.
 """
 
@@ -23,15 +23,16 @@ from ...protocol.errors import InvalidConfig
 MOST_BYTES: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 10
 SOONEST_SECONDS: Final = 10.0
-"""Between two readings that tokens with unknown keys have asked for."""
+"""Minimum seconds between two reads that tokens with unknown keys caused."""
 
 logger = logging.getLogger(__name__)
 
 
 class JwksReader:
-    """url: file:, http: or https:; Kafka's sasl.oauthbearer.jwks.endpoint.url.
+    """Reader of a key set.
 
-    read: what is at the URL; in a thread. Raises OSError.
+    url: file:, http: or https:; Kafka's sasl.oauthbearer.jwks.endpoint.url.
+    read: reads the content of the URL; called in a thread. Raises OSError.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class JwksReader:
         self._task: asyncio.Task[None] | None = None
 
     def keys(self) -> KeySet:
-        """The newest set; without keys until one was read."""
+        """The newest key set; empty until one was read."""
         return self._keys
 
     def expedite(self) -> None:
-        """A token has a key that is not among these."""
+        """Read the set soon: a token has a key that is not in it."""
         self._wanted.set()
 
     async def open(self) -> None:
-        """Read the set, and go on reading it.
+        """Read the set, and keep reading it at intervals.
 
         Raises:
-            InvalidConfig: a file that is not there or holds none. Of a URL it is only logged: the
-                issuer may come later than the broker.
+            InvalidConfig: a file is missing or holds no key set. An http URL that cannot be read is
+                only logged: the issuer may start later than the broker.
         """
         try:
             await self._refresh()
@@ -77,11 +78,11 @@ class JwksReader:
             text = f"sasl.oauthbearer.jwks.endpoint.url={self._url} cannot be used: {error}"
             if self._url.startswith("file:"):
                 raise InvalidConfig(text) from None
-            logger.warning("%s; it is tried again", text)
+            logger.warning("%s; retrying", text)
         self._task = asyncio.create_task(self._go_on())
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Stop reading. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -109,12 +110,12 @@ class JwksReader:
                 await self._refresh()
                 backoff_s = 0.0
             except (OSError, InvalidConfig) as error:
-                logger.warning("key set %s cannot be read: %s", self._url, error)
+                logger.warning("key set %s cannot be read, retrying: %s", self._url, error)
                 backoff_s = min(max(backoff_s * 2, self._backoff_s), self._longest_backoff_s)
 
 
 def read_url(url: str) -> bytes:
-    """At most a mebibyte. Raises OSError."""
+    """Read at most a mebibyte. Raises OSError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         with Path(unquote(parts.path)).open("rb") as file:
@@ -123,5 +124,5 @@ def read_url(url: str) -> bytes:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 -- checked
             content = response.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise OSError("it has more than a mebibyte")
+        raise OSError("the content is larger than a mebibyte")
     return bytes(content)

@@ -26,11 +26,11 @@ RESOURCE_NAMES = {
     ResourceType.DELEGATION_TOKEN: "DelegationToken",
     ResourceType.USER: "User",
 }
-"""As SecurityUtils.resourceTypeName writes them."""
+"""Names of resource types in the audit lines; see SecurityUtils.resourceTypeName."""
 
 
 class NodeAuthorizer:
-    """Implements handlers.ports.access.Authorizer."""
+    """The authorizer of a node. Implements handlers.ports.access.Authorizer."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._rules = StandardAuthorizer(
@@ -44,7 +44,7 @@ class NodeAuthorizer:
         return self._rules.version
 
     def use(self, image: MetadataImage) -> None:
-        """Go by the rules of this image from now on."""
+        """Use the rules of this image from now on."""
         self._rules.use(image.acls)
 
     def authorize(

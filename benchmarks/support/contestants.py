@@ -1,4 +1,4 @@
-"""The two brokers that are compared, each a separate process that is started and ended here."""
+"""Brokers to compare, each a separate process that is started and ended here."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .kafka_broker import KafkaBroker
 
 KAFKA_HEAP = "1g"
 GIVE_PAGES_BACK = {"log.segment.delete.delay.ms": "100"}
-"""Kafka deletes the log of a deleted topic by the broker's delay alone, not by the topic's."""
+"""Config of fast topic deletion: Kafka applies the broker's delay only, not the topic's."""
 MAY_STAND_STILL = {"broker.session.timeout.ms": "3600000"}
-"""Else a Kafka that was suspended fences itself when it goes on (see alone)."""
+"""Config without which a suspended Kafka is fenced when it resumes (see alone)."""
 
 
 def _serve(pipe: Connection, data_dir: str, config: dict[str, str], names: list[str]) -> None:
@@ -51,16 +51,16 @@ class Contestant(ABC):
     def __enter__(self) -> Self: ...
 
     def processes(self) -> list[psutil.Process]:
-        """All that it consists of; not Ray's own."""
+        """Processes of the broker, without Ray's own."""
         return [self._process]
 
     def wait_until_deleted(self, topic: str) -> None:
-        """Until its files are gone, and their pages are free."""
+        """Wait until the files of a deleted topic are removed, and their pages are free."""
         while any(self.folder.rglob(f"{topic}-*")):
             time.sleep(0.01)
 
     def cpu_seconds(self) -> float:
-        """User and system time so far (/proc/<pid>/stat)."""
+        """CPU seconds so far, user and system (/proc/<pid>/stat)."""
         return float(sum(sum(each.cpu_times()[:2]) for each in self.processes()))
 
     def rss_bytes(self) -> int:
@@ -85,7 +85,7 @@ class Contestant(ABC):
 
 @contextmanager
 def alone(broker: Contestant, brokers: Iterable[Contestant]) -> Iterator[None]:
-    """The other processes are suspended: an idle JVM wakes up some hundred times a second."""
+    """Suspend the other brokers' processes: an idle JVM wakes up some hundred times a second."""
     others = [other for other in brokers if other is not broker]
     for other in others:
         other.suspend()
@@ -97,7 +97,7 @@ def alone(broker: Contestant, brokers: Iterable[Contestant]) -> Iterator[None]:
 
 
 class Bradbury(Contestant):
-    """One node with every role in one process, as local() makes it."""
+    """Contestant: one node with every role in one process, as made by local()."""
 
     name = "Bradbury"
 
@@ -140,7 +140,7 @@ class Bradbury(Contestant):
 
 
 class Kafka(Contestant):
-    """Apache Kafka from its own jars: one KRaft node, its own defaults, its scripts' heap."""
+    """Contestant: Apache Kafka, one KRaft node with its own defaults and its scripts' heap."""
 
     name = "Kafka"
 
@@ -170,7 +170,7 @@ class Kafka(Contestant):
 
 
 class Arena:
-    """A folder on one disk for both; gone afterwards."""
+    """Temporary folder on one disk for both; deleted afterwards."""
 
     def __init__(self, parent: str | None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="versus-", dir=parent))

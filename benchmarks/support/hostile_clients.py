@@ -1,14 +1,14 @@
-"""Clients who mean harm, at ports with TLS: what an honest client's wait is measured beside.
+"""Hostile clients at ports with TLS, for measuring the latency of another client.
 
-    half-open    HALF_OPEN connections that begin a handshake and never end it, each begun again
-                 when the broker gives up on it
+    half-open    HALF_OPEN connections that begin a handshake and never finish it, each reopened
+                     when the broker closes it
     and RATE times a second one of these, in turn:
-    garbage      a kilobyte of chance, instead of a handshake
+    garbage      a kilobyte of random bytes, instead of a handshake
     plaintext    a request without TLS
-    broken off   a whole ClientHello, and the connection's end
-    refused      a whole handshake, then a token that is too long, with a user that nobody knows
+    broken off   a whole ClientHello, then the connection is closed
+    refused      a whole handshake, then a token that is too long, of an unknown user
 
-In a process of its own, so that the attack is no work of the client that is measured.
+They run in a process of their own, so that the attack takes no time of the measured client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Address = tuple[str, int]
 
 
 def _client_hello() -> bytes:
-    """As a client of OpenSSL's begins."""
+    """ClientHello of an OpenSSL client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -122,7 +122,7 @@ def _attack(tls: Address, login: Address, ready: Event, stop: Event) -> None:
 
 @contextmanager
 def attacked(tls: str, login: str) -> Iterator[None]:
-    """While it lasts, these two are attacked. Raises TimeoutError: it does not begin."""
+    """Context in which these two addresses are attacked. Raises TimeoutError: it did not start."""
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Event(), context.Event()
     addresses = [_address(each) for each in (tls, login)]
@@ -130,7 +130,7 @@ def attacked(tls: str, login: str) -> Iterator[None]:
     process.start()
     try:
         if not ready.wait(READY_SECONDS):
-            raise TimeoutError("the attack does not begin")
+            raise TimeoutError("the attack did not start")
         yield
     finally:
         stop.set()

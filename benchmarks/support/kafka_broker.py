@@ -30,13 +30,13 @@ SERVER_OPTIONS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 class KafkaBroker:
-    """Started on entering, killed on leaving if stop() or kill() were not called before.
+    """An Apache Kafka broker, started on entering, killed on leaving unless ended before.
 
     Args:
-        folder: kept; a second broker on it goes on with the data of the first.
-        heap: the Java heap, e.g. "1g", which is what Kafka's own scripts give it.
+        folder: not deleted; a second broker on it continues with the data of the first.
+        heap: size of the Java heap, e.g. "1g", the default of Kafka's own scripts.
         config: settings of the broker, besides the addresses.
-        features: levels that a new cluster begins with, instead of the newest.
+        features: feature levels of a new cluster, instead of the newest.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class KafkaBroker:
         return self._controller_port
 
     def start(self) -> None:
-        """Returns when it takes connections. Raises RuntimeError with what it said."""
+        """Start it; returns when it accepts connections. Raises RuntimeError with its output."""
         self.start_without_waiting()
         self.wait_until_it_serves()
 
     def format(self) -> Path:
-        """Write its settings, and its directory if it has none. Returns the file of settings."""
+        """Write its settings, and format its directory if needed; returns the settings file."""
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         settings = {
@@ -117,7 +117,7 @@ class KafkaBroker:
             )
 
     def wait_until_it_serves(self) -> None:
-        """Raises RuntimeError with what it said, and ends it."""
+        """Wait until it serves; on failure end it, and raise RuntimeError with its output."""
         try:
             self._wait()
         except BaseException:
@@ -129,7 +129,7 @@ class KafkaBroker:
         assert self._process is not None
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                raise RuntimeError(f"Kafka ended at once:\n{self._log.read_text()[-3000:]}")
+                raise RuntimeError(f"Kafka exited at start:\n{self._log.read_text()[-3000:]}")
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self._port), 1).close()
                 return
@@ -137,11 +137,11 @@ class KafkaBroker:
         raise RuntimeError(f"Kafka does not serve after {START_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """A clean stop."""
+        """End it with SIGTERM, a clean shutdown."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As kill -9."""
+        """End it with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:

@@ -72,10 +72,10 @@ def load() -> ctypes.CDLL:
 
 
 def _keep_memory() -> None:
-    """What is freed stays with the process, as it does in a producer that runs for days.
+    """Make malloc keep freed memory, as in a producer that runs for days.
 
-    Given back after each round, hundreds of megabytes of messages would be fetched from the system
-    again in the next one, at the expense of a third of the client's speed on a virtual machine.
+    Otherwise hundreds of megabytes of messages would be returned to the system after each round and
+    requested again in the next one, which costs a third of the client's speed on a virtual machine.
     """
     trim_threshold, mmap_threshold = -1, -3
     libc = ctypes.CDLL(None)
@@ -98,7 +98,7 @@ DO_NOT_COPY = 0
 
 
 class Client:
-    """One producer of one partition of a topic, or one consumer of its partition 0."""
+    """A producer of one partition of a topic, or a consumer of its partition 0."""
 
     def __init__(
         self, kind: int, servers: str, topic: str, settings: dict[str, str], *, partition: int = 0
@@ -152,7 +152,7 @@ class Client:
     def consume(self, count: int) -> float:
         """Seconds from the first to the last of `count` records, from the beginning on.
 
-        What comes before the first is omitted: half a second in which the library looks around.
+        The time before the first is left out: half a second for the library's metadata requests.
         """
         library = self._library
         drain = drain_library().drain

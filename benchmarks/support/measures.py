@@ -1,6 +1,6 @@
-"""What is measured of a broker, each by the same client with the same settings.
+"""Measurements of a broker, each by the same client with the same settings.
 
-Throughput is measured with librdkafka's calls by the batch (librdkafka.py), so that no Python runs
+Throughput is measured with librdkafka's batch calls (librdkafka.py), so that no Python runs
 per record on the client's side. Latency is measured record by record through confluent-kafka, which
 at 1,000 records a second costs next to nothing.
 """
@@ -34,7 +34,7 @@ BIG_BATCHES = {
     "queue.buffering.max.kbytes": "1000000",
 }
 SMALL_BATCHES = {**BIG_BATCHES, "linger.ms": "0", "batch.size": "16384"}
-"""What a producer sends that does not wait: the Java client's default batch, no linger."""
+"""Settings of a producer without linger, with the Java client's default batch size."""
 READING = {
     "group.id": "versus",
     "queued.min.messages": "1000000",
@@ -44,14 +44,14 @@ READING = {
 }
 LATENCY_RATE = 1_000
 WARM_UP = LATENCY_RATE // 2
-"""Records, not counted."""
+"""Number of first records, which are not counted."""
 WAIT_SECONDS = 120
 MOST_PARTITIONS_AT_ONCE = 5_000
-"""Kafka refuses a change of 10,000 records."""
+"""Most partitions of one request: Kafka refuses a change of 10,000 metadata records."""
 
 
 class Goal(NamedTuple):
-    """Limits of the ratio Bradbury / Kafka."""
+    """Goal for the ratio Bradbury / Kafka."""
 
     sign: str
     ratio: float
@@ -64,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """broker_cpu: seconds a GB. client_cpu: of one core, 1.0 is all of it."""
+    """Measured throughput. broker_cpu: seconds a GB. client_cpu: cores, 1.0 is a whole one."""
 
     records_per_second: float
     megabytes_per_second: float
@@ -73,7 +73,7 @@ class Throughput(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Milliseconds."""
+    """Percentiles of latency, in milliseconds."""
 
     p50: float
     p99: float
@@ -86,7 +86,7 @@ def new_topic(
     replicas: int = 1,
     config: dict[str, str] | None = None,
 ) -> str:
-    """Made, and known to every client that asks. Deleted, its files go at once (see Turns)."""
+    """Create a topic and wait for its metadata. Its deletion takes effect at once (see Turns)."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
     first = min(partitions, MOST_PARTITIONS_AT_ONCE)
     topic = NewTopic(name, first, replicas, config={"file.delete.delay.ms": "0", **(config or {})})
@@ -98,11 +98,11 @@ def new_topic(
 
 
 class Turns:
-    """A fresh topic for each turn of a broker; its former one is deleted just before it writes.
+    """A new topic for each turn of a broker; its former one is deleted just before it writes.
 
-    So it writes to the pages that it has just given back. A virtual machine gives free pages back
-    to its host after a second or two, and to get one again costs up to ten times as much as to
-    write to it: that would be most of what is measured, and more of it for the faster writer.
+    So the broker writes to pages that it has just freed. A virtual machine returns free pages to
+    its host after a second or two, and getting one back costs up to ten times as much as writing to
+    it: that would be most of what is measured, and more of it for the faster writer.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Turns:
         replicas: int = 1,
         config: dict[str, str] | None = None,
     ) -> str:
-        """The name of the topic. The disk is idle: nobody pays for what was left to be written."""
+        """Create the topic of a turn and wait for pending disk writes; returns its name."""
         new_topic(broker, topic, replicas=replicas, config=config)
         os.sync()
         if (former := self._former.get(broker.name)) is not None:
@@ -133,7 +133,7 @@ def delete_topic(broker: Contestant, name: str) -> None:
 def produce(
     broker: Contestant, topic: str, size: int, count: int, settings: dict[str, str]
 ) -> Throughput:
-    """`count` records of `size` bytes to partition 0, until all are acknowledged."""
+    """Produce `count` records of `size` bytes to partition 0, until all are acknowledged."""
     client = Client(PRODUCER, broker.bootstrap_servers, topic, settings)
     try:
         client.produce(1_000, size)  # connected, metadata known
@@ -145,7 +145,7 @@ def produce(
 def consume(
     broker: Contestant, topic: str, size: int, count: int, settings: dict[str, str] | None = None
 ) -> Throughput:
-    """The first `count` records of partition 0, from the first call to the last record."""
+    """Consume the first `count` records of partition 0, from the first call to the last record."""
     client = Client(CONSUMER, broker.bootstrap_servers, topic, READING | (settings or {}))
     try:
         return _throughput(broker, size, count, lambda: client.consume(count))
@@ -163,12 +163,12 @@ def _throughput(broker: Contestant, size: int, count: int, work: Callable[[], fl
 
 
 def produce_latency(broker: Contestant, topic: str, seconds: float) -> Latency:
-    """LATENCY_RATE records a second with acks=1, from the call that sends one to its answer."""
+    """Latency from send to acknowledgement, at LATENCY_RATE records a second with acks=1."""
     return _percentiles(_send_steadily(broker.bootstrap_servers, topic, seconds))
 
 
 def round_trip(broker: Contestant, topic: str, seconds: float) -> Latency:
-    """The same, until a consumer in another process has been handed the record."""
+    """Latency from send until a consumer in another process receives the record."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     total = int(LATENCY_RATE * seconds) + WARM_UP
@@ -198,22 +198,22 @@ def _receive(address: str, topic: str, total: int, answers: Connection) -> None:
     times: list[float] = []
     deadline = time.perf_counter() + WAIT_SECONDS
     while len(times) < total and time.perf_counter() < deadline:
-        # One by one: consume() would wait until it has as many as it was asked for.
+        # One by one: consume() would wait until it has the requested number.
         record = consumer.poll(1.0)
         if record is not None and record.error() is None:
             times.append(time.perf_counter() - float(record.value()))
     consumer.close()
     if len(times) < total:
-        raise RuntimeError(f"{len(times)} of {total} records came back")
+        raise RuntimeError(f"{len(times)} of {total} records were received")
     answers.send(times)
 
 
 def _send_steadily(address: str, topic: str, seconds: float) -> list[float]:
-    """How long each record took from its call; WARM_UP records more come before these.
+    """Latencies of records in seconds, after WARM_UP records that are not counted.
 
-    A record is sent when it is due, whatever became of those before it; what it is late by (0.1 ms,
-    the sleep of this process) is the client's. Answers are waited for in a thread, so that none of
-    them waits for the next record's turn.
+    Records are sent when they are due, independent of earlier ones; a delay (0.1 ms, the sleep of
+    this process) is the client's. A thread waits for responses, so that none of them waits for the
+    next record to be due.
     """
     times: list[float] = []
     producer = Producer({"bootstrap.servers": address, "acks": 1, "linger.ms": 0})

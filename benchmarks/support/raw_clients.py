@@ -1,7 +1,7 @@
 """Hundreds of clients in one thread: sockets, an epoll, and the few fields of the wire they need.
 
-What a library keeps beside each client (threads, buffers, timers) would cost more here than a
-broker does. Layouts: Fetch v11 and Produce v7 of Kafka's message definitions.
+A library's threads, buffers and timers for each client would cost more here than a broker
+does. Layouts: Fetch v11 and Produce v7 of Kafka's message definitions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 1_000_000
 SIZE = 200
 MARK = b"sent at "
-"""Before the time of sending, in a record that is not compressed."""
+"""Marks the time of sending that follows it in an uncompressed record."""
 SETTLE_SECONDS = 2.0
 LONGEST_ANSWER_S = 30.0
 
@@ -39,7 +39,7 @@ FETCH_VERSION, PRODUCE_VERSION = 11, 7
 
 
 class Delays(NamedTuple):
-    """p50, p99: milliseconds. cpu: cores that the broker took meanwhile."""
+    """Measured delays. p50, p99: milliseconds. cpu: cores that the broker used meanwhile."""
 
     p50: float
     p99: float
@@ -47,7 +47,7 @@ class Delays(NamedTuple):
 
 
 class Connection:
-    """A socket whose answers are read as they come; requests are framed here."""
+    """Socket that frames requests, and reads responses as they arrive."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=30)
@@ -56,12 +56,12 @@ class Connection:
         self._received = bytearray()
 
     def send(self, request: bytes) -> None:
-        """Requests here are small and few are under way: the socket takes each as a whole."""
+        """Send a request; it is small and few are in flight, so the socket takes it as a whole."""
         if self.socket.send(struct.pack(">i", len(request)) + request) != len(request) + 4:
-            raise ConnectionError("the socket takes no more")
+            raise ConnectionError("the socket's send buffer is full")
 
     def answers(self) -> Iterator[bytes]:
-        """Those that are complete, without their frame."""
+        """Complete responses received so far, without their frames."""
         with _nothing_there():
             more = self.socket.recv(1 << 18)
             if not more:
@@ -84,7 +84,7 @@ def _nothing_there() -> Iterator[None]:
 
 
 class FetchingConnection(Connection):
-    """A fetch session (KIP-227) over what one leader has of a topic, from its beginning on."""
+    """Fetch session (KIP-227) of a leader's partitions of a topic, from the beginning on."""
 
     def __init__(self, address: tuple[str, int], topic: str, partitions: list[int]) -> None:
         super().__init__(address)
@@ -95,9 +95,9 @@ class FetchingConnection(Connection):
         self._ask(partitions)
 
     def _ask(self, partitions: list[int]) -> None:
-        """A request for what changed since the last one: the first names all partitions.
+        """Send an incremental fetch of changed partitions; the first request names all of them.
 
-        So does every one, where the broker has no session left to give.
+        So does every request if the broker has no free session slot.
         """
         if self._session == 0:
             partitions, self._epoch = list(self._next), 0
@@ -117,7 +117,7 @@ class FetchingConnection(Connection):
         self._epoch += 1
 
     def read(self) -> list[float]:
-        """When the records that came were sent, by time.perf_counter; asks for the next ones."""
+        """Send times of received records, by time.perf_counter; sends the next fetch."""
         sent: list[float] = []
         for answer in self.answers():
             _, _, error, self._session, topics = struct.unpack_from(">iihii", answer)
@@ -155,7 +155,7 @@ class FetchingConnection(Connection):
 
 
 class ProducingConnection(Connection):
-    """Sends the same request again and again; answers come in its order."""
+    """Connection that repeats one produce request; responses arrive in order."""
 
     def __init__(self, address: tuple[str, int], topic: str, partition: int) -> None:
         super().__init__(address)
@@ -175,7 +175,7 @@ class ProducingConnection(Connection):
         self.send(self._request)
 
     def read(self) -> list[float]:
-        """How long each answer took that came, in seconds."""
+        """Times until each received response, in seconds."""
         took = []
         for answer in self.answers():
             (length,) = struct.unpack_from(">h", answer, 8)
@@ -187,7 +187,7 @@ class ProducingConnection(Connection):
 
 
 def leaders(broker: Contestant, topic: str) -> dict[int, tuple[str, int]]:
-    """Where the leader of each partition is reached."""
+    """Address of the leader of each partition."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
     metadata = admin.list_topics(topic, timeout=30)
     found = {}
@@ -198,9 +198,9 @@ def leaders(broker: Contestant, topic: str) -> dict[int, tuple[str, int]]:
 
 
 def measure_consumers(broker: Contestant, topic: str, count: int, seconds: float) -> Delays:
-    """`count` consumers that read all of 8 partitions; 10,000 records/s are delivered in all.
+    """Delays of `count` consumers that all read 8 partitions; 10,000 records/s delivered in all.
 
-    So 10,000 / count are sent a second, and each of them wakes up every consumer.
+    So 10,000 / count records are sent a second, and each wakes up every consumer.
     """
     new_topic(broker, topic, 8)
     places: dict[tuple[str, int], list[int]] = {}
@@ -230,7 +230,7 @@ def measure_consumers(broker: Contestant, topic: str, count: int, seconds: float
 
 
 def measure_idle_polls(broker: Contestant, topic: str, count: int, seconds: float) -> float:
-    """Cores that `count` connections cost, each with a fetch that finds nothing and is repeated."""
+    """Broker cores used by `count` connections that repeat a fetch without new records."""
     new_topic(broker, topic)
     address = leaders(broker, topic)[0]
     with _watched(FetchingConnection(address, topic, [0]) for _ in range(count)) as selector:
@@ -269,7 +269,7 @@ def _consume(selector: selectors.BaseSelector, seconds: float) -> list[float]:
 def measure_connections(
     broker: Contestant, topic: str, count: int, per_second: float, seconds: float
 ) -> Delays:
-    """`count` connections, each with `per_second` produce requests of one record; 4 partitions."""
+    """Delays of `count` connections with `per_second` produce requests of one record each."""
     new_topic(broker, topic, 4)
     places = leaders(broker, topic)
     with _watched(
@@ -290,7 +290,7 @@ def _produce(
     per_second: float,
     seconds: float,
 ) -> list[float]:
-    """Requests are sent when they are due, whatever became of those before; all are waited for."""
+    """Send requests when they are due, independent of earlier ones, and wait for all."""
     took: list[float] = []
     began, number = time.perf_counter(), 0
     rate = per_second * len(connections)
@@ -313,7 +313,7 @@ AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 @contextmanager
 def _watched(connections: Iterator[AnyConnection]) -> Iterator[selectors.BaseSelector]:
-    """A selector of all of them, each the data of its socket; closed in the end."""
+    """Selector of all connections, each the data of its socket; it is closed at the end."""
     with selectors.DefaultSelector() as selector:
         opened: list[AnyConnection] = []
         try:

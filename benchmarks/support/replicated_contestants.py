@@ -1,4 +1,4 @@
-"""Three nodes of each: Bradbury on three Ray nodes of this machine, Kafka as three KRaft nodes."""
+"""Contestants of three nodes: Bradbury on three Ray nodes of this machine, Kafka by KRaft."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Replicated(Contestant):
 
     @abstractmethod
     def kill(self, node_id: int) -> None:
-        """kill -9 of the process of a Kafka node; it comes back."""
+        """End the process of the node with this Kafka id by SIGKILL; it is restarted."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Returns when everything that was killed is back and in sync."""
+        """Wait until all killed nodes are restarted and in sync."""
 
 
 class ReplicatedBradbury(Replicated):
-    """Three further nodes of an embedded Ray, each with its broker, partition and group actors."""
+    """Contestant: three more nodes of an embedded Ray, each with all kinds of actors."""
 
     name = "Bradbury"
 
@@ -87,7 +87,7 @@ class ReplicatedBradbury(Replicated):
         os.kill(self._pids[node_id], signal.SIGKILL)
 
     def settle(self) -> None:
-        """Until all replicas are in sync again."""
+        """Wait until all replicas are in sync again."""
         while True:
             described: dict[str, Any] = self._cluster.status()
             if not described["under_replicated"] and not described["leaderless"]:
@@ -105,7 +105,7 @@ class ReplicatedBradbury(Replicated):
 
 
 class ReplicatedKafka(Replicated):
-    """Three nodes, each broker and controller, with Kafka's own defaults."""
+    """Contestant: three nodes, each broker and controller, with Kafka's own defaults."""
 
     name = "Kafka"
 

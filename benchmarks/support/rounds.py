@@ -1,4 +1,4 @@
-"""Two brokers measured in turn, round by round; their ratios, and how they are shown."""
+"""Rounds in which two brokers are measured in turn; ratios, and their tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARM_UP_ROUNDS = 2
 
 @dataclass(slots=True)
 class Figures:
-    """A pair (Bradbury, Kafka) for each round, by name of the measure; and the client's CPU."""
+    """Pairs (Bradbury, Kafka), one for each round, by name of the measure; and the client's CPU."""
 
     pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     client_cpu: dict[str, list[float]] = field(default_factory=dict)
@@ -37,10 +37,11 @@ Measure = Callable[[Contestant, str, Figures], dict[str, float]]
 
 
 def touch_memory(gigabytes: float) -> None:
-    """Write to so much memory, and free it.
+    """Write to this many GB of memory, and free them.
 
-    A virtual machine whose free pages went back to its host pays for each page that is written to
-    first, in the page cache, too: that is the host's cost, not a broker's, and the same for both.
+    A virtual machine that has returned free pages to its host pays for the first write to each
+    page,
+    also in the page cache: that is a cost of the host, not of a broker, and the same for both.
     """
     np.ones(int(gigabytes * 1e9), np.uint8)
 
@@ -53,9 +54,9 @@ def compare(
     *,
     touch_gigabytes: float = 0.0,
 ) -> None:
-    """Round by round, the two in turn; the first rounds of each measure only warm both up.
+    """Run the rounds, with both brokers in turn; the first rounds of each measure only warm up.
 
-    touch_gigabytes: of memory that is touched before each measurement.
+    touch_gigabytes: GB of memory written to before each measurement.
     """
     turns = Turns()
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -90,7 +91,7 @@ def show(figures: Figures, goals: Mapping[str, Goal], console: Console) -> None:
         if statistics.median(cpu) >= CLIENT_IS_FULL
     ]
     if full:
-        console.print("The client took a whole core or more, and is part of the limit: ", *full)
+        console.print("The client used a whole core or more, and is part of the limit: ", *full)
 
 
 def json_of(figures: Figures, goals: Mapping[str, Goal]) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""A client that logs in by SCRAM-SHA-512 over TLS and leaves, with as little work as can be.
+"""Client that authenticates by SCRAM-SHA-512 over TLS and disconnects, with minimal work.
 
-What a password is salted to is computed once: its thousands of hashes, which are the client's
-alone, would take longer than all that a broker does. Layouts: SaslHandshake v1 and
+The salted password is computed once: its thousands of hashes, which only the client computes,
+would take longer than all the work of a broker. Layouts: SaslHandshake v1 and
 SaslAuthenticate v0 of Kafka's message definitions.
 """
 
@@ -37,7 +37,7 @@ class Login(NamedTuple):
 
 
 class Made(NamedTuple):
-    """cpu: seconds of this process."""
+    """Log-ins made. count: number. cpu: CPU seconds of this process."""
 
     count: int
     cpu: float
@@ -52,7 +52,7 @@ def _context(authority: str) -> ssl.SSLContext:
 
 
 def log_in_for(login: Login, seconds: float) -> Made:
-    """One connection after the other. Raises ConnectionError: it was not let in."""
+    """Log in with one connection after another. Raises ConnectionError: a log-in was refused."""
     cpu, ends = time.process_time(), time.perf_counter() + seconds
     count = 0
     while time.perf_counter() < ends:
@@ -77,7 +77,7 @@ def log_in(login: Login) -> None:
             message = auth_message(first, challenge, final)
             outcome = _authenticate(secure, final.encode(client_proof(MECHANISM, salted, message)))
             if not outcome.startswith(b"v="):
-                raise ConnectionError(f"the end of SCRAM is none: {outcome!r}")
+                raise ConnectionError(f"unexpected final SCRAM message: {outcome!r}")
 
 
 def _authenticate(secure: ssl.SSLSocket, said: bytes) -> bytes:
@@ -89,7 +89,7 @@ def _authenticate(secure: ssl.SSLSocket, said: bytes) -> bytes:
 
 
 def _ask(secure: ssl.SSLSocket, api_key: int, version: int, body: bytes) -> bytes:
-    """The answer, without its frame, with its correlation id."""
+    """Send a request; returns the response without its frame, with its correlation id."""
     request = struct.pack(">hhih", api_key, version, 7, -1) + body
     secure.sendall(struct.pack(">i", len(request)) + request)
     received = b""

@@ -1,4 +1,4 @@
-"""Both brokers with listeners PLAIN, to look after them, TLS, and LOGIN (TLS and SCRAM-SHA-512)."""
+"""Both brokers with listeners PLAIN (administration), TLS, and LOGIN (TLS, SCRAM-SHA-512)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROTOCOLS = {"PLAIN": "PLAINTEXT", TLS: "SSL", LOGIN: "SASL_SSL"}
 
 
 def secured(authority: CertificateAuthority, name: str) -> dict[str, str]:
-    """What both are told besides their addresses."""
+    """Config of both brokers besides their addresses."""
     return {
         "inter.broker.listener.name": "PLAIN",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
@@ -87,7 +87,7 @@ class SecuredKafka(Kafka):
 
 
 class LogIns(NamedTuple):
-    """rate: a second. broker_cpu: milliseconds for each. client_cpu: cores."""
+    """Measured log-ins. rate: a second. broker_cpu: milliseconds for each. client_cpu: cores."""
 
     rate: float
     broker_cpu: float
@@ -95,7 +95,7 @@ class LogIns(NamedTuple):
 
 
 class Clients:
-    """Processes that log in one time after the other, each connection a whole TLS handshake."""
+    """Processes that log in again and again, each time with a whole TLS handshake."""
 
     def __init__(self, count: int, authority: CertificateAuthority) -> None:
         self._count = count
@@ -123,7 +123,7 @@ class Clients:
 
 
 def tls_settings(broker: Contestant, authority: CertificateAuthority) -> dict[str, str]:
-    """Of librdkafka."""
+    """librdkafka settings of the listener with TLS."""
     return {
         "bootstrap.servers": broker.listeners[TLS],
         "security.protocol": "ssl",
@@ -132,7 +132,7 @@ def tls_settings(broker: Contestant, authority: CertificateAuthority) -> dict[st
 
 
 def cipher_of(broker: Contestant, authority: CertificateAuthority) -> str:
-    """What a client of OpenSSL's and this broker agree on."""
+    """TLS version and cipher that an OpenSSL client negotiates with this broker."""
     context = ssl.create_default_context(cafile=authority.certificate)
     host, _, port = broker.listeners[TLS].partition(":")
     connected = socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)

@@ -17,11 +17,11 @@ ONE_RECORD = {
     "batch.num.messages": "1",
     "max.in.flight.requests.per.connection": "5",
 }
-"""A request for each record."""
+"""Settings of a producer that sends a request for each record."""
 
 
 class Produced(NamedTuple):
-    """rate: records a second. cpu: the broker's, microseconds a record. client_cpu: ours."""
+    """Throughput and CPU. rate: records a second. cpu, client_cpu: microseconds a record."""
 
     rate: float
     cpu: float
@@ -29,7 +29,7 @@ class Produced(NamedTuple):
 
 
 def produce_all(broker: Contestant, clients: list[Client], count: int) -> Produced:
-    """`count` records of each client at once, until all are acknowledged."""
+    """Produce `count` records with each client at once, until all are acknowledged."""
     total = count * len(clients)
     threads = [threading.Thread(target=each.produce, args=(count, SIZE)) for each in clients]
     cpu, own, began = broker.cpu_seconds(), time.process_time(), time.perf_counter()
@@ -54,7 +54,7 @@ def measure_producers(
     replicas: int = 1,
     config: dict[str, str] | None = None,
 ) -> Produced:
-    """`total` records of SIZE bytes in all, each producer at its own partition."""
+    """Produce `total` records of SIZE bytes in all, each producer to its own partition."""
     new_topic(broker, topic, partitions, replicas, config)
     clients = [
         Client(PRODUCER, broker.bootstrap_servers, topic, settings, partition=each % partitions)

@@ -2,11 +2,11 @@
 
 
 def with_models(late, planes):
-    """Of Spark: two DataFrames in, one out."""
+    """Step of Spark: two DataFrames in, one out."""
     return late.join(planes.select("tail", "model"), "tail", "left")
 
 
 def scores(batch):
-    """Of Ray Data: a batch in, a batch out."""
+    """Step of Ray Data: a batch in, a batch out."""
     delay = batch["value"].astype(float)
     return {"key": batch["key"].astype(str), "score": delay / (1.0 + abs(delay))}

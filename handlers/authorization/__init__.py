@@ -1,4 +1,4 @@
-"""Guards: what a client must be allowed, API by API, and what it is told where it is not.
+"""Guards: the rights that a client needs, API by API, and the errors that it gets without them.
 
 guarding                            how a guard takes out of a request what is not allowed
 record_access, topic_access         records; topics

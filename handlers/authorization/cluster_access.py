@@ -1,7 +1,6 @@
-"""Who may see and change the cluster: replicas, voters, features, rules of access.
+"""Rights to see and change the cluster: replicas, voters, features, ACLs.
 
-Source: ControllerApis.scala, AclApis.scala, and getErrorResponse of each request for how it is
-refused.
+Source: ControllerApis.scala, AclApis.scala, and getErrorResponse of each request for its error.
 """
 
 from __future__ import annotations

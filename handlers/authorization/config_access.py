@@ -1,5 +1,4 @@
-"""Who may see and change settings: those of a topic and of a group belong to it, others to the
-cluster.
+"""Rights to see and change settings: those of topics and groups by resource, others by cluster.
 
 A resource that is named twice, or whose type has no settings, is left to the handler, which
 refuses it. Source: ConfigHelper.scala, ControllerApis.authorizeAlterResource.
@@ -50,7 +49,7 @@ _OWNERS = {
 
 
 def _refusal(operation: AclOperation, resource: Any, rights: Rights) -> ErrorCode | None:
-    """Of a resource of a type that has settings."""
+    """Error code for a resource whose type has settings; None if the operation is allowed."""
     owner = _OWNERS[resource.resource_type]
     if owner == CLUSTER:
         may = rights.may_cluster(operation)

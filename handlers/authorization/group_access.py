@@ -1,4 +1,4 @@
-"""Who may be in groups, see them, and commit and read their offsets.
+"""Rights to join groups, to see them, and to commit and read their offsets.
 
 Source: KafkaApis.handleJoinGroupRequest, handleOffsetCommitRequest and the others by name.
 """

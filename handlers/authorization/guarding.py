@@ -1,8 +1,8 @@
-"""How guards take out of a request what is not allowed, and put answers together again.
+"""Guards: they take out of a request what is not allowed, and merge the answers again.
 
-What always holds: what is not allowed never reaches a handler, and where nothing is left the
-handler is not called, unless the answer has more in it than the things asked for. The answer has
-them in the order of the request where the handler keeps it.
+What always holds: what is not allowed never reaches a handler. If nothing is left, the handler is
+not called, unless the answer has more in it than the items asked for. The answer has the items in
+the order of the request if the handler keeps it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CODES = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""AclEntry.authorizationError."""
+"""Error code of a refusal, by resource type; see AclEntry.authorizationError."""
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-"""Kafka's words (Errors.java)."""
+"""Kafka's messages of the error codes (Errors.java)."""
 
 
 def need(operation: AclOperation, resource: ResourceType, what: str = "") -> Need:
@@ -40,7 +40,7 @@ def need(operation: AclOperation, resource: ResourceType, what: str = "") -> Nee
 
 
 def then(answer: Any, finish: Callable[[Any], Any]) -> Any:
-    """`finish` of a handler's answer, now or later."""
+    """Apply `finish` to a handler's answer, now or when it is awaited."""
     if isinstance(answer, Awaitable):
         return _later(answer, finish)
     return finish(answer)
@@ -51,14 +51,14 @@ async def _later(answer: Awaitable[Any], finish: Callable[[Any], Any]) -> Any:
 
 
 def without(request: Message, field: str, kept: list[Any]) -> Any:
-    """The same request about less."""
+    """Copy of the request with only the `kept` items in `field`."""
     less = copy(request)
     setattr(less, field, kept)
     return less
 
 
 def merged(asked: Sequence[Any], refused: dict[int, Any], answers: list[Any]) -> list[Any]:
-    """Answers of a handler with those of a guard, `refused` by their place among what was asked."""
+    """Merge the answers of a handler with a guard's; `refused` by position in the request."""
     if len(answers) + len(refused) != len(asked):
         return answers + list(refused.values())
     remaining = iter(answers)
@@ -71,9 +71,9 @@ def each(
     refusal_of: Callable[[Any, RequestContext, Rights], Any | None],
     response: type[Message],
 ) -> Guard:
-    """A guard that looks at every thing of a list.
+    """Make a guard that checks each item of a list.
 
-    refusal_of: the answer to one that is not allowed, or None.
+    refusal_of: returns the answer to an item that is not allowed, or None.
     """
 
     def guard(request: Any, context: RequestContext, rights: Rights, handle: Handle) -> Any:
@@ -105,7 +105,7 @@ def whole(
     name_of: Callable[[Any], str] | None,
     refuse: Callable[[Any, ErrorCode], Any],
 ) -> Access:
-    """Access to an API that is about one thing; without a name, about the cluster."""
+    """Access to an API about one named resource; `name_of` None: about the cluster."""
     code = CODES[allowed.resource]
 
     def guard(request: Any, context: RequestContext, rights: Rights, handle: Handle) -> Any:
@@ -123,7 +123,7 @@ def on_cluster(operation: AclOperation, refuse: Callable[[Any, ErrorCode], Any])
 
 
 def with_message(response: type[Message]) -> Callable[[Any, ErrorCode], Any]:
-    """A refusal by the response's own error code and message."""
+    """Make a function that refuses with the response's own error code and message."""
 
     def refuse(_request: Any, code: ErrorCode) -> Any:
         made: Any = response()

@@ -1,6 +1,6 @@
-"""Who may read the committed offsets of groups: DESCRIBE of the group, and of each topic.
+"""Rights to read the committed offsets of groups: DESCRIBE of the group, and of each topic.
 
-What was committed for a topic that may not be described is left out where all are asked for.
+Offsets of a topic that may not be described are left out of an answer about all topics.
 Source: KafkaApis.fetchOffsetsForGroup, fetchAllOffsetsForGroup.
 """
 
@@ -87,7 +87,7 @@ def _guard_one(
 
 
 class _Topics:
-    """The topics that one group's offsets are asked for; None: all that there are."""
+    """Topics whose offsets are asked for, of one group; None: all topics."""
 
     def __init__(self, asked: list[Any] | None, rights: Rights) -> None:
         self._asked = asked

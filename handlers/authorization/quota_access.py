@@ -1,4 +1,4 @@
-"""Who may see and change clients' quotas. Source: KafkaApis.scala, ControllerApis.scala."""
+"""Rights to see and change clients' quotas. Source: KafkaApis.scala, ControllerApis.scala."""
 
 from __future__ import annotations
 

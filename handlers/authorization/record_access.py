@@ -1,6 +1,6 @@
-"""Who may write, read and look up records.
+"""Rights to write, read and look up records.
 
-A topic that is named by an id that no topic has is left to the handler, which says so. Source:
+An unknown topic id is left to the handler, which returns the error. Source:
 KafkaApis.handleProduceRequest, handleFetchRequest, handleListOffsetRequest and the others by name.
 """
 
@@ -71,7 +71,7 @@ MAGIC_POSITION: Final = 16
 
 
 def name_of(topic_id: UUID, name: str | None, context: RequestContext) -> str | None:
-    """A topic's name, asked for in either way; None if no topic has the id."""
+    """Name of a topic that is given by id or by name; None if the id is unknown."""
     if topic_id == ZERO_UUID:
         return name
     return context.node.image.topic_names.get(topic_id)
@@ -120,7 +120,7 @@ def _answered(
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether a batch is of a transaction; of no other is the transactional id looked at."""
+    """Whether a batch is part of a transaction; only then is the transactional id checked."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -160,7 +160,7 @@ FETCH = Access(
         need(READ, TOPIC, "of a consumer"),
         replace(need(CLUSTER_ACTION, CLUSTER, "of a follower"), refusal=REFUSED.name),
     ),
-    remark="asked anew whenever a partition is read",
+    remark="checked again whenever a partition is read",
 )
 
 
@@ -235,7 +235,7 @@ def _refuse_producers(
     try:
         check_topic_name(topic.name)
     except InvalidTopicException:
-        return None  # which the handler says
+        return None  # the handler returns the error
     if rights.may(READ, TOPIC, topic.name):
         return None
     return TopicResponse(

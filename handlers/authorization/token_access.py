@@ -1,6 +1,6 @@
-"""Who may have delegation tokens of others made, and see them. Source: KafkaApis.scala.
+"""Rights to create delegation tokens for others, and to see them. Source: KafkaApis.scala.
 
-One's own are everybody's business: their owner's and renewers'.
+Owners and renewers may see their tokens without further rights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REFUSED = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 
 def owner_of(request: CreateDelegationTokenRequest, context: RequestContext) -> Principal:
-    """Whose the token will be: by default that of who asks."""
+    """Owner of the token to be created; by default the principal that asks."""
     if not request.owner_principal_name:
         return context.session.principal
     return Principal(request.owner_principal_type or "", request.owner_principal_name)

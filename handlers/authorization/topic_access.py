@@ -1,8 +1,8 @@
-"""Who may see, make, change and delete topics.
+"""Rights to see, create, change and delete topics.
 
-Nothing is told about a topic to those who may not describe it: what is there and what is not have
-the same answer. Source: KafkaApis.handleTopicMetadataRequest, ControllerApis.createTopics,
-deleteTopics, createPartitions.
+A client that may not describe a topic gets the same answer whether the topic exists or not.
+Source: KafkaApis.handleTopicMetadataRequest, ControllerApis.createTopics, deleteTopics,
+createPartitions.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def cluster_operations(rights: Rights) -> int:
 
 
 class _MayCreate:
-    """Whether a topic that is not there may be made by asking for it, if asking makes it."""
+    """Right to create a missing topic with Metadata; always given if Metadata creates none."""
 
     def __init__(self, request: MetadataRequest, context: RequestContext, rights: Rights) -> None:
         self._makes_topics = (
@@ -124,7 +124,7 @@ def _refuse_description(
         name = context.node.image.topic_names.get(wanted.topic_id)
         if name is not None and rights.may(DESCRIBE, TOPIC, name):
             return None
-        # Unknown ones are answered here, too: by the time of an answer they might be known.
+        # Unknown ids are answered here, too: the handler might know them a moment later.
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else REFUSED
         return MetadataResponseTopic(error_code=code, name=None, topic_id=wanted.topic_id)
     name = wanted.name
@@ -140,15 +140,15 @@ def _refuse_description(
 METADATA = Access(
     (
         need(DESCRIBE, TOPIC, "left out where all are asked for"),
-        Need(CREATE, CLUSTER, what="enough for every topic that is made by asking for it"),
-        need(CREATE, TOPIC, "one that is made by asking for it"),
+        Need(CREATE, CLUSTER, what="enough for every topic that the request creates"),
+        need(CREATE, TOPIC, "a topic that the request creates"),
         Need(DESCRIBE, CLUSTER, what="for the operations on it"),
     ),
     _guard_metadata,
 )
 DESCRIBE_TOPIC_PARTITIONS = Access(
     (need(DESCRIBE, TOPIC, "left out where all are asked for"),),
-    remark="the handler asks: a page is full by what may be seen",
+    remark="checked by the handler: only topics that may be described count towards a page",
 )
 
 
@@ -214,7 +214,7 @@ def _guard_deletion(
     for place, (given, topic_id) in enumerate(asked):
         is_by_id = topic_id != ZERO_UUID
         if counts[given, topic_id] > 1 or is_by_id == (given is not None):
-            continue  # no question at all, which the handler says
+            continue  # an invalid item, for which the handler returns the error
         name = image.topic_names.get(topic_id) if is_by_id else given
         code = REFUSED
         if name is None:
@@ -226,7 +226,7 @@ def _guard_deletion(
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif is_by_id:
             name = None
-        # What is not known here is answered here: the controller may know more.
+        # An unknown topic is answered here: the controller may know it already.
         refused[place] = DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=code, error_message=None
         )
@@ -253,7 +253,7 @@ DELETE_TOPICS = Access(
     (
         Need(DELETE, CLUSTER, what="enough for every topic"),
         need(DELETE, TOPIC),
-        need(DESCRIBE, TOPIC, "to be told that there is none"),
+        need(DESCRIBE, TOPIC, "to get the error of an unknown topic"),
     ),
     _guard_deletion,
 )

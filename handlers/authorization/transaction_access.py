@@ -1,4 +1,4 @@
-"""Who may be a producer, and use and see transactional ids.
+"""Rights to be a producer, and to use and see transactional ids.
 
 Source: KafkaApis.handleInitProducerIdRequest, handleAddPartitionsToTxnRequest and the others by
 name.
@@ -101,7 +101,7 @@ END_TXN = whole(need(WRITE, TRANSACTIONAL_ID), _id_of_end, _refuse_end)
 def _guard_partitions(
     request: AddPartitionsToTxnRequest, context: RequestContext, rights: Rights, handle: Handle
 ) -> Any:
-    """Of a client's request: one topic that is not allowed, and no partition is added."""
+    """Guard of AddPartitionsToTxn: if one topic is not allowed, no partition is added."""
     if context.api_version >= FIRST_OF_BROKERS:
         if rights.may_cluster(CLUSTER_ACTION):
             return handle(request, context)
@@ -131,7 +131,7 @@ def _guard_partitions(
 def _unadded(
     topic: AddPartitionsToTxnTopic, code: ErrorCode, context: RequestContext | None
 ) -> AddPartitionsToTxnTopicResult:
-    """With `context` a partition that is not there is told apart."""
+    """Refusal of a topic. With `context`, missing partitions have an error of their own."""
     return AddPartitionsToTxnTopicResult(
         name=topic.name,
         results_by_partition=[

@@ -1,4 +1,4 @@
-"""Who may see and change users' credentials. Source: KafkaApis.scala, ControllerApis.scala."""
+"""Rights to see and change users' credentials. Source: KafkaApis.scala, ControllerApis.scala."""
 
 from __future__ import annotations
 

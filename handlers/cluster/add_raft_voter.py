@@ -1,7 +1,7 @@
 """AddRaftVoter (API key 80, KIP-853): one more directory that votes on the metadata.
 
 It gets the metadata log first, and counts when it has it; REQUEST_TIMED_OUT if that takes too long.
-Unlike Kafka: the voter's addresses in the request say nothing, as a broker is known by the address
+Unlike Kafka: the voter's addresses in the request are ignored, as a broker is known by the address
 that it registered with; and the answer comes when the change is committed.
 """
 

@@ -28,7 +28,7 @@ Ranges = Sequence[tuple[int, int, int]]
 """Key, lowest and highest version of each API."""
 
 FIRST_WITH_LEVEL_0 = 4
-"""Clients of version 3 fail on a feature whose lowest level is 0 (KAFKA-17011)."""
+"""First version whose clients accept features with lowest level 0 (KAFKA-17011)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -36,7 +36,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def respond(
     request: ApiVersionsRequest, context: RequestContext, ranges: Ranges
 ) -> ApiVersionsResponse:
-    """`ranges`: those of the whole table."""
+    """Make the response. `ranges`: version ranges of the whole table of APIs."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -62,7 +62,7 @@ def respond(
 
 
 def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
-    """The v0 body that gives a newer client our range of ApiVersions."""
+    """Body in the v0 layout that tells a newer client our range of ApiVersions."""
     return write_message(
         ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -73,7 +73,7 @@ def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
 
 
 def api_of(ranges: Callable[[], Ranges]) -> Api:
-    """`ranges`: those of the whole table, which this API is a part of."""
+    """Make the Api. `ranges`: returns the version ranges of the whole table, which contains it."""
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         return respond(request, context, ranges())

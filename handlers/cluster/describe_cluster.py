@@ -31,7 +31,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
                 if is_known
                 else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             ),
-            error_message="this is a broker; ask with endpoint type 1",
+            error_message="this is a broker; use endpoint type 1",
             endpoint_type=BROKERS,
         )
     nodes = image.nodes.values() if request.include_fenced_brokers else image.live_nodes()

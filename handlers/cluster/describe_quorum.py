@@ -33,7 +33,7 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 
 NOBODY = -1
-"""The node id of a voter whose directory no node has, as its disk was replaced."""
+"""Node id of a voter whose directory belongs to no node, as its disk was replaced."""
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
@@ -71,8 +71,8 @@ def _listeners(node: NodeImage, context: RequestContext) -> list[Listener]:
 
 
 def _refused(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """As in Kafka, a question about anything else is not answered in parts."""
-    error = UnknownTopicOrPartition("ask about partition 0 of the metadata log alone")
+    """Refuse the whole request, as in Kafka, if it asks about any other topic or partition."""
+    error = UnknownTopicOrPartition("only partition 0 of __cluster_metadata can be described")
     return DescribeQuorumResponse(
         error_message=None,
         topics=[

@@ -1,4 +1,4 @@
-"""What AddRaftVoter and RemoveRaftVoter share: is it this cluster, and which directory is meant."""
+"""Common part of AddRaftVoter and RemoveRaftVoter: checks the cluster id, finds the directory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ async def change_voter(
     directory_id: UUID,
     timeout_ms: int,
 ) -> None:
-    """Returns when the change is committed. The zero directory is the broker's of now.
+    """Change the voters; returns when the change is committed.
+
+    `directory_id` zero: the current directory of the broker.
 
     Raises:
         InconsistentClusterId: the request is for another cluster.
-        KafkaError: as controller_calls.ChangeVoter.
+        KafkaError: see controller_calls.ChangeVoter.
     """
     node = context.node
     if cluster_id not in (None, node.image.cluster_id):
         raise InconsistentClusterId(
-            f"the request is for cluster {cluster_id}, this is {node.image.cluster_id}"
+            f"the request is for cluster {cluster_id}, but this is {node.image.cluster_id}"
         )
     change = VoterChange(
         is_addition=is_addition,

@@ -30,7 +30,7 @@ from ..ports.context import RequestContext
 from .broker_loggers import alter_levels
 from .describe_configs import check_this_node
 
-# Neither request says how long to wait; this is for clients that look at the change at once.
+# The requests have no timeout; clients that read the change at once need the nodes to apply it.
 WAIT_MS = 1_000
 
 
@@ -64,7 +64,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 async def alter(
     wanted: Sequence[ResourceChanges], context: RequestContext, *, validate_only: bool
 ) -> list[RequestOutcome]:
-    """An outcome for each resource: refused here, or as the controller says."""
+    """Alter settings; an outcome for each resource: refused here, or decided by the controller."""
     counts = Counter((resource.resource_type, resource.name) for resource in wanted)
     outcomes = [_refusal(resource, counts, context) for resource in wanted]
     for number, resource in enumerate(wanted):
@@ -90,7 +90,9 @@ def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> RequestO
     """Change levels of loggers of this process; the controller is not involved."""
     try:
         if resource.replaces:
-            raise InvalidRequest("levels of loggers are changed with IncrementalAlterConfigs alone")
+            raise InvalidRequest(
+                "levels of loggers can only be changed with IncrementalAlterConfigs"
+            )
         alter_levels(resource.changes, validate_only=validate_only)
     except KafkaError as error:
         return RequestOutcome.of(error)
@@ -100,7 +102,7 @@ def _alter_levels(resource: ResourceChanges, *, validate_only: bool) -> RequestO
 def _refusal(
     resource: ResourceChanges, counts: Mapping[tuple[int, str], int], context: RequestContext
 ) -> RequestOutcome | None:
-    """What is wrong with the request itself, or None."""
+    """Error of the request itself for a resource, or None."""
     names = [change.name for change in resource.changes]
     try:
         if counts[resource.resource_type, resource.name] > 1:

@@ -23,11 +23,11 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Kafka's names, from the most lines to the fewest."""
+"""Python's levels by Kafka's names, from the most verbose to the least."""
 
 
 def levels() -> dict[str, str]:
-    """The level that counts for each logger, by name."""
+    """Effective level of each logger, by name."""
     names = list(logging.root.manager.loggerDict)  # packages, too: a level of theirs is inherited
     found = {ROOT: logging.root} | {name: logging.getLogger(name) for name in names}
     return {name: _level_name(logger.getEffectiveLevel()) for name, logger in sorted(found.items())}
@@ -38,7 +38,7 @@ def _level_name(level: int) -> str:
 
 
 def alter_levels(changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-    """All of them or none. Raises InvalidRequest, InvalidConfig."""
+    """Change levels, all or none. Raises InvalidRequest, InvalidConfig."""
     known = levels()
     for change in changes:
         if change.operation not in (Operation.SET, Operation.DELETE):

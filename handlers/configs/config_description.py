@@ -1,6 +1,6 @@
-"""How DescribeConfigs shows settings: value, where it comes from, all that could say it.
+"""Description of settings for DescribeConfigs: value, source, and synonyms.
 
-The synonyms of a setting are every layer's word on it, the one that counts first. The sources are
+The synonyms of a setting are its values in all layers, the effective one first. The sources are
 DescribeConfigsResponse.ConfigSource. Source: apache/kafka core/.../server/ConfigHelper.scala.
 """
 
@@ -24,12 +24,12 @@ DEFAULT_CONFIG = 5
 DYNAMIC_BROKER_LOGGER_CONFIG = 6
 CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
-CLIENT_METRICS_TEXT = "Of a subscription to metrics of clients (KIP-714)."
+CLIENT_METRICS_TEXT = "Setting of a client metrics subscription (KIP-714)."
 UNTYPED = ConfigKey(type=ConfigType.UNKNOWN, default=None, documentation="")
 
 
 class Synonym(NamedTuple):
-    """`value` None: a secret."""
+    """Value of a setting in one layer; `value` None: it is a secret."""
 
     name: str
     value: str | None
@@ -37,7 +37,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One setting. `value` None: another name of the setting says it, or it is a secret."""
+    """Description of one setting. `value` None: a synonym has the value, or it is a secret."""
 
     key: ConfigKey
     value: str | None
@@ -47,7 +47,7 @@ class DescribedConfig(NamedTuple):
 
 
 def describe_topic(overrides: Mapping[str, str], server: ServerConfig) -> list[DescribedConfig]:
-    """Every setting of a topic, as a node with the settings `server` acts on it."""
+    """Describe all settings of a topic on a node with the settings `server`."""
     config = server.topic_config(overrides).to_kafka()
     described = []
     for name, key in LogConfig.keys().items():
@@ -59,7 +59,7 @@ def describe_topic(overrides: Mapping[str, str], server: ServerConfig) -> list[D
 
 
 def describe_broker(server: ServerConfig) -> list[DescribedConfig]:
-    """Every setting of a node."""
+    """Describe all settings of a node."""
     described = []
     for name, key in server_keys().items():
         names = synonyms_of(name)
@@ -73,7 +73,7 @@ def describe_broker(server: ServerConfig) -> list[DescribedConfig]:
 
 
 def describe_broker_default(server: ServerConfig) -> list[DescribedConfig]:
-    """What was set for all nodes at run time, and nothing else."""
+    """Describe only the settings that were set for all nodes at run time."""
     described = []
     for name, value in sorted(server.dynamic_default.items()):
         synonym = Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)
@@ -84,7 +84,7 @@ def describe_broker_default(server: ServerConfig) -> list[DescribedConfig]:
 
 
 def describe_group(overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every setting of a group."""
+    """Describe all settings of a group."""
     values = DynamicGroupConfig.from_kafka(overrides).to_kafka()
     described = []
     for name, key in DynamicGroupConfig.keys().items():
@@ -95,7 +95,7 @@ def describe_group(overrides: Mapping[str, str]) -> list[DescribedConfig]:
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every setting of a subscription to metrics of clients."""
+    """Describe all settings of a client metrics subscription."""
     described = []
     for name, default in DEFAULTS.items():
         kind = ConfigType.INT if name == INTERVAL else ConfigType.LIST
@@ -110,7 +110,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
-    """Each with its level."""
+    """Describe each logger with its level."""
     return [
         DescribedConfig(replace(UNTYPED, name=name), level, DYNAMIC_BROKER_LOGGER_CONFIG, False, [])
         for name, level in levels.items()

@@ -62,7 +62,7 @@ LISTENERS = """\
 Given when the cluster is started. Those of TLS and SASL and `connections.max.reauth.ms` can also be
 those of one listener, `listener.name.client.ssl.client.auth` of listener CLIENT, and only so
 `listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms. Passwords and keys
-are shown to nobody, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
+are never shown, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
 """
 
 GROUPS = """\
@@ -94,7 +94,7 @@ A star replaces the rest of a name.
 
 
 def document() -> str:
-    """The whole file."""
+    """Text of the whole file."""
     parts = [
         INTRODUCTION,
         TOPICS,

@@ -1,8 +1,8 @@
 """The rules for settings of topics and brokers at run time: the controller's ConfigRules.
 
-A change of what brokers give topics by default is also tried on every topic that has settings of
-its own: one that would contradict itself (a jitter longer than its segments' age) is named, and
-nothing is changed. Unlike Kafka, which would find out when it opens the log.
+A change of brokers' defaults for topics is also checked with every topic that has settings of its
+own: if a topic's settings would contradict each other (a jitter longer than its segments' age), the
+change is refused with the topic's name. Unlike Kafka, which fails when it opens the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ServerConfigRules:
         self._server = server
 
     def _now(self, image: MetadataImage) -> ServerConfig:
-        """What counts on a node without its own settings."""
+        """Settings of a node without settings of its own."""
         return self._server.with_dynamic(image.broker_configs.get("", EMPTY), EMPTY)
 
     def is_list(self, resource_type: int, name: str) -> bool:
@@ -71,7 +71,9 @@ class ServerConfigRules:
                 try:
                     changed.topic_config(topic.configs)
                 except InvalidConfig as error:
-                    raise InvalidRequest(f"topic {topic.name!r} has settings: {error}") from None
+                    raise InvalidRequest(
+                        f"the change contradicts the settings of topic {topic.name!r}: {error}"
+                    ) from None
 
 
 def _check_dynamic(key: ConfigKey, value: str) -> None:

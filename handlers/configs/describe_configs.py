@@ -45,7 +45,7 @@ KINDS = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     unknown = {resource.resource_type for resource in request.resources} - KINDS
     if unknown:
-        refusal = InvalidRequest(f"there is no resource of type {min(unknown)}")
+        refusal = InvalidRequest(f"unknown resource type {min(unknown)}")
         return DescribeConfigsResponse(
             results=[_refused(resource, refusal) for resource in request.resources]
         )
@@ -73,7 +73,7 @@ def _describe(
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
-    wanted = resource.configuration_keys or None  # none asked for by name: all
+    wanted = resource.configuration_keys or None  # no names: all settings
     result.configs = [
         _entry(config, request) for config in configs if wanted is None or config.key.name in wanted
     ]
@@ -104,9 +104,9 @@ def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedCon
 
 
 def check_this_node(name: str, node: Node) -> None:
-    """Raises InvalidRequest unless `name` is this node's id: each node knows its own settings."""
+    """Raise InvalidRequest unless `name` is this node's id, whose settings alone it knows."""
     if not name.isdecimal():
-        raise InvalidRequest(f"a broker is named by its node id, a number, not {name!r}")
+        raise InvalidRequest(f"the name of a broker is its node id, a number, not {name!r}")
     if int(name) != node.node_id:
         raise InvalidRequest(f"this is node {node.node_id}; ask node {name} itself")
 

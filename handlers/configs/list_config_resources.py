@@ -1,7 +1,7 @@
 """ListConfigResources (API key 74): the resources that can have settings (KIP-1142).
 
-Version 0 asks for client metrics subscriptions. A node is one that has loggers, too; groups are
-listed that have their own settings.
+Version 0 asks for client metrics subscriptions. Each node is listed as broker and as broker logger;
+a group is listed if it has settings of its own.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Groups are in __consumer_offsets, transactional ids in __transaction_state. v0-3 ask for one key,
 v4+ for many with an error each; v6 lets share groups be asked for, which are not there yet: their
 key type is refused. An empty group id has a coordinator as any other: old clients commit and fetch
-offsets under it, and nobody can join it.
+offsets under it, and no member can join it.
 Source: KafkaApis.getCoordinator.
 """
 
@@ -62,7 +62,7 @@ async def _handle_first(
     try:
         await internal_topic.create(topic, context)
     except CoordinatorNotAvailable as error:
-        logger.info("there are no coordinators yet: %s", error)
+        logger.info("no coordinator is available yet: %s", error)
     return _answer(request, context)
 
 
@@ -107,7 +107,7 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> NodeImage:
     topic_of = _TOPICS.get(key_type)
     if topic_of is None:
         raise InvalidRequest(
-            f"key type {key_type} has no coordinator here; groups (0) and transactions (1) have"
+            f"unsupported coordinator key type {key_type}; use 0 (group) or 1 (transaction)"
         )
     image = context.node.image
     name = topic_of(context).name

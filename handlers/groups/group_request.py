@@ -1,4 +1,4 @@
-"""What the group handlers share: whose group it is, and who asks."""
+"""Common part of the group handlers: the coordinator of a group, and the client's host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..ports.group_port import GroupShard
 
 
 def partition_of(group_id: str, context: RequestContext) -> int:
-    """Raises NotCoordinator while there is no offsets topic."""
+    """Partition of the group in __consumer_offsets. Raises NotCoordinator without that topic."""
     topic = context.node.image.topics.get(OFFSETS_TOPIC)
     if topic is None or not topic.partitions:
         raise NotCoordinator("the offsets topic is being created")
@@ -21,8 +21,8 @@ def shard_of(group_id: str, context: RequestContext) -> GroupShard:
     """The coordinator of this group.
 
     Raises:
-        NotCoordinator: it is another node; the client looks it up again.
-        CoordinatorLoadInProgress: it is this node, in a moment; the client asks again.
+        NotCoordinator: another node is the coordinator; the client looks it up again.
+        CoordinatorLoadInProgress: this node is loading the group; the client retries.
     """
     groups = context.node.groups
     if groups is None:
@@ -31,5 +31,5 @@ def shard_of(group_id: str, context: RequestContext) -> GroupShard:
 
 
 def client_host(context: RequestContext) -> str:
-    """The peer's address in Java's form, as DescribeGroups shows it: "/127.0.0.1"."""
+    """Address of the peer in Java's form, for DescribeGroups: "/127.0.0.1"."""
     return f"/{context.peer.rpartition(':')[0] or context.peer}"

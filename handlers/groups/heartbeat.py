@@ -1,8 +1,8 @@
 """Heartbeat (API key 12): a member lives, and learns whether it must rejoin.
 
-While the coordinator loads its log it cannot know the member, and says that all is well, as Kafka
-does: the loaded group gives everyone a full session, and some clients take any other answer for the
-end of their membership.
+While the coordinator loads its log it cannot know the member, and answers without error, as Kafka
+does: the loaded group gives each member a full session, and some clients leave the group on any
+other answer.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
 
-Unlike Kafka: a long commit comes here in parts (request_parts), each a separate batch, so that
-nobody waits behind it. Each part is checked again: a member removed in between has the rest
-refused, partition by partition.
+Unlike Kafka: a long commit is handled in parts (request_parts), each a separate batch, so that no
+other client waits behind it. Each part is checked again: for a member removed in between the rest
+is refused, partition by partition.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _failed(
 
 
 def _folded(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
-    """The one group of the old form."""
+    """Convert the group of a response to the layout of versions below 8."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,

@@ -69,13 +69,13 @@ def handle(
 
     async def commit() -> TxnOffsetCommitResponse:
         if not request.group_id:
-            raise InvalidGroupId("offsets are committed in the name of a group")
+            raise InvalidGroupId("the group id is empty; offsets are committed for a group")
         if not any(
             is_known(each.name, p.partition_index)
             for each in request.topics
             for p in each.partitions
         ):
-            raise UnknownTopicOrPartition("nothing to commit")
+            raise UnknownTopicOrPartition("none of the topics and partitions exists")
         guard = await _verified(request, context)
         return await shard_of(request.group_id, context).commit_transaction_offsets(
             request, is_known=is_known, guard=guard
@@ -92,10 +92,10 @@ def handle(
 async def _verified(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> VerificationGuard | None:
-    """What the append wants when the coordinator of the transaction knows of it.
+    """Verify the transaction with its coordinator; returns the guard of the append, or None.
 
     Raises:
-        KafkaError: the group's coordinator is not here, or the one of the transaction has refused.
+        KafkaError: the group's coordinator is not here, or the transaction's has refused.
     """
     shard_of(request.group_id, context)
     partition = partition_of(request.group_id, context)
@@ -126,7 +126,7 @@ async def _verified(
 def _client_error(error: ErrorCode, api_version: int) -> ErrorCode:
     match error:
         case ErrorCode.NETWORK_EXCEPTION:
-            # Old clients do not expect it; this one makes them ask again, here.
+            # Old clients do not expect this code; on the other one they retry at this coordinator.
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         case ErrorCode.TRANSACTION_ABORTABLE if api_version < FIRST_WITH_ABORTABLE:
             return ErrorCode.INVALID_TXN_STATE
@@ -136,7 +136,7 @@ def _client_error(error: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def _hide_loading(response: TxnOffsetCommitResponse) -> None:
-    """Producers before 2.0 could crash at that error (KAFKA-7296)."""
+    """Replace COORDINATOR_LOAD_IN_PROGRESS: producers before 2.0 could crash on it (KAFKA-7296)."""
     for topic in response.topics:
         for partition in topic.partitions:
             if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -1,4 +1,4 @@
-"""What a handler reaches of the node it runs on, and the types that pass between.
+"""Ports of a handler to the node it runs on, and the types that pass between.
 
 context, client_session        the node and the controller; who is asking
 api, access                    one API as its handler declares it; what a client must be allowed

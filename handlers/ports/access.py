@@ -1,10 +1,10 @@
-"""What a client must be allowed before a handler sees its request: declared with each API.
+"""Rights that a client needs before a handler sees its request: declared with each API.
 
-An Access says it twice. `needs` is for readers: the document of all APIs is made of it. `guard`
-does it: it is called in the handler's place, if the node has an authorizer, with the handler as its
-last argument. It takes out of a request what is not allowed, has the handler answer the rest, and
-answers for what it took out. So a handler knows nothing of rights and does nothing for those who
-have none. Only Fetch asks for itself: what it reads is in its sessions, not in the request.
+An Access has two parts. `needs` is documentation: docs/access.md is generated from it. `guard`
+enforces it: on a node with an authorizer it is called in the handler's place, with the handler as
+its last argument. It takes out of a request what is not allowed, has the handler answer the rest,
+and answers for what it took out. So a handler knows nothing of rights. Only Fetch checks for
+itself: what it reads is in its sessions, not in the request.
 
 The guards are in handlers/authorization. Source: apache/kafka core/.../server/KafkaApis.scala.
 """
@@ -21,12 +21,12 @@ from .client_session import ClientSession
 
 
 class Authorizer(Protocol):
-    """Decides by the rules of the metadata, and writes down what it decided."""
+    """Authorizer: decides by the ACLs in the metadata, and logs its decisions."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """Another one: the rules have changed since."""
+        """Version of the rules: it differs once they have changed."""
 
     @abstractmethod
     def authorize(
@@ -39,17 +39,17 @@ class Authorizer(Protocol):
         *,
         asks: bool = False,
     ) -> bool:
-        """`asks`: nothing is refused by it, so a denial is no news."""
+        """Whether the operation is allowed. `asks`: only a question, so a denial is not logged."""
 
     @abstractmethod
     def authorize_any(
         self, session: ClientSession, operation: AclOperation, resource_type: ResourceType, api: str
     ) -> bool:
-        """Whether there may be a resource of the type on which it is allowed."""
+        """Whether the operation may be allowed on any resource of the type."""
 
 
 class Rights:
-    """What one client may do, in one request."""
+    """Rights of one client, in one request."""
 
     __slots__ = ("_api", "_authorizer", "_session")
 
@@ -72,7 +72,7 @@ class Rights:
         return self._authorizer.authorize_any(self._session, operation, resource_type, self._api)
 
     def operations(self, supported: int, resource_type: ResourceType, name: str) -> int:
-        """Those of `supported`, a bit field, that are allowed."""
+        """Allowed operations among `supported`, both as bit fields."""
         return sum(
             1 << operation
             for operation in AclOperation
@@ -81,15 +81,15 @@ class Rights:
 
 
 Guard = Callable[[Any, Any, Rights, Callable[[Any, Any], Any]], Any]
-"""guard(request, context, rights, handle): what `handle(request, context)` would return."""
+"""Function guard(request, context, rights, handle); it returns a response like `handle`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One operation on one kind of resource.
+    """One operation on one kind of resource that a client needs.
 
-    `what`: which resources, and how else it is allowed. `refusal`: the error code without it; ""
-    where what may not be seen is left out.
+    `what`: which resources, or how else it is allowed. `refusal`: the error code without the right;
+    "" where what may not be seen is left out.
     """
 
     operation: AclOperation
@@ -100,7 +100,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`guard` None: everybody may, or the handler asks for itself."""
+    """Rights needed for an API. `guard` None: open to all, or the handler checks for itself."""
 
     needs: tuple[Need, ...] = ()
     guard: Guard | None = None

@@ -1,4 +1,4 @@
-"""An answer of a port that is there now, or later."""
+"""Helper for an answer of a port that is available now, or later."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def answer_or(
     refuse: Callable[[KafkaError], T],
     finish: Callable[[T], T] | None = None,
 ) -> T | Awaitable[T]:
-    """`finish` of the answer of `ask()`, or of `refuse(error)` if that raises, at once or later.
+    """Answer of `ask()`, or `refuse(error)` if it raises; passed to `finish`, now or when awaited.
 
-    An answer that is there already costs no task: most heartbeats.
+    An answer that is available already costs no task: most heartbeats.
     """
     try:
         answer = ask()

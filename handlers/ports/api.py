@@ -1,4 +1,4 @@
-"""One API as its handler's file declares it: versions, message class, handler, long requests.
+"""One API as declared in its handler's file: versions, message class, handler, long requests.
 
 Each handler ends with `API = api(...)`; server/table collects them. Ranges follow Apache Kafka
 4.1's; a lower bound is never above Kafka's, because librdkafka, aiokafka and kafkajs read their
@@ -20,10 +20,10 @@ Handler = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where a request's list is: `asked` in the request, `answered` in the response.
+    """Position of a request's list: `asked` in the request, `answered` in the response.
 
-    Fields below are given where the things are one level deeper, in a list of topics. `size` things
-    are handled at a time: about 2 ms of work. How they are cut: server/request_parts.
+    The `..._below` fields are set where the items are one level deeper, in a list of topics. `size`
+    items are handled at a time: about 2 ms of work. For the split see server/request_parts.
     """
 
     asked: str
@@ -37,8 +37,8 @@ class Parts:
 class Api:
     """One API. `lowest` and `highest` are advertised and served.
 
-    `parts`: how a long request is cut; None: it is handled as a whole. `access`: what a client must
-    be allowed; None: nobody is, on a node with an authorizer.
+    `parts`: how a long request is split; None: it is handled as a whole. `access`: the rights that
+    a client needs; None: on a node with an authorizer the API is refused to all clients.
     """
 
     key: int

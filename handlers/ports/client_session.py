@@ -1,7 +1,7 @@
-"""Who is asking: what the connection that a request came on knows of its client.
+"""Session of a client: what the connection that a request came on knows of it.
 
-One object for each connection, made with it; its principal is that of the moment. Kafka keeps the
-same in RequestContext: listenerName, securityProtocol, clientAddress, principal.
+One object for each connection, made with it; its principal changes with authentication. Kafka keeps
+the same in RequestContext: listenerName, securityProtocol, clientAddress, principal.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ PLAINTEXT = "PLAINTEXT"
 
 
 class SaslState(Protocol):
-    """How far a client of a SASL listener has proved who it is; see security/sasl_authentication.
+    """Progress of a client's SASL authentication; see security/sasl_authentication.
 
-    max_request_bytes: of one request, while it is nobody yet; None afterwards.
-    takes_raw_tokens: the next frame is a token without a header (SaslHandshake 0).
+    max_request_bytes: limit of one request before authentication; None afterwards.
+    takes_raw_tokens: whether the next frame is a token without a header (SaslHandshake 0).
     """
 
     @property
@@ -25,16 +25,18 @@ class SaslState(Protocol):
     @property
     def takes_raw_tokens(self) -> bool: ...
     def refusal(self, api_key: int, now_ms: int) -> str | None:
-        """Why this request is not served now, in words for the log; None: it is."""
+        """Reason why this request is refused now, for the log; None: it is served."""
         ...
 
 
 class ClientSession:
-    """`listener` by name, `protocol` as Kafka's SecurityProtocol, `address` without a port.
+    """Session of one connection.
 
-    is_token: it showed a delegation token, which is no proof for getting another.
-    sasl: None where clients need not prove who they are by SASL.
-    ending: why the connection is closed behind its next answer; None: it goes on.
+    `listener` is a name, `protocol` a name of Kafka's SecurityProtocol, `address` without a port.
+
+    is_token: whether it authenticated with a delegation token, which may not create others.
+    sasl: None where clients do not authenticate with SASL.
+    ending: reason why the connection is closed after its next response; None: it stays open.
     """
 
     __slots__ = ("address", "ending", "is_token", "listener", "principal", "protocol", "sasl")
@@ -58,4 +60,4 @@ class ClientSession:
 
 
 INTERNAL_SESSION = ClientSession(listener="")
-"""Of requests that a node handles for itself, without a connection."""
+"""Session of requests that a node handles for itself, without a connection."""

@@ -1,4 +1,4 @@
-"""What a handler may reach: the ports of the node it runs on, and who is asking.
+"""Context of a handler: the ports of the node it runs on, and the client's session.
 
 The ports are implemented in actors/. A handler never awaits between reading a replica's state and
 acting on it, so between two awaits it sees one consistent node.
@@ -30,40 +30,40 @@ T = TypeVar("T")
 
 
 class Controller(ABC):
-    """The cluster's controller, in whichever process it runs. It answers after commit."""
+    """The cluster's controller, in this process or another one. It answers after commit."""
 
     @abstractmethod
     async def ask(self, call: ControllerCall[T]) -> T:
-        """Raises KafkaErrors: what the call says, or NotController while it cannot be reached."""
+        """Carry out a call. Raises its KafkaErrors, and NotController while unreachable."""
 
     async def change(self, request: ControllerRequest[T], *, timeout_ms: int) -> T:
-        """See Change, the call that most ask for."""
+        """Carry out a change; see controller_calls.Change."""
         return await self.ask(Change(request, timeout_ms))
 
 
 class ProducerIds(Protocol):
-    """Ids that no other producer of this cluster ever had."""
+    """Source of producer ids that are unique in the cluster."""
 
     async def next(self) -> int:
-        """Raises what the controller says."""
+        """Wait for the next id. Raises KafkaErrors of the controller."""
         ...
 
     def take(self) -> int | None:
-        """None: there is none at the moment; ask again soon."""
+        """Take an id; None if there is none at the moment, try again soon."""
         ...
 
 
 class Coordinators(Protocol):
-    """The coordinators of groups and transactions on one node, and what it asks those of others."""
+    """Coordinators of groups and transactions on one node, and the port to those of others."""
 
     @property
     def groups(self) -> Groups | None:
-        """None on a node without the group role."""
+        """Groups of the node; None without the group role."""
         ...
 
     @property
     def transactions(self) -> Transactions | None:
-        """None on a node without the group role."""
+        """Transactions of the node; None without the group role."""
         ...
 
     @property
@@ -71,19 +71,19 @@ class Coordinators(Protocol):
 
 
 class Node(Coordinators, Protocol):
-    """The listening process: one Kafka node."""
+    """A listening process: one Kafka node."""
 
     @property
     def node_id(self) -> int: ...
     @property
     def server_config(self) -> ServerConfig:
-        """All settings of this moment."""
+        """Current settings of the node."""
         ...
 
     @property
     def image(self) -> MetadataImage: ...
     def listed_nodes(self) -> list[NodeImage]:
-        """What Metadata lists as brokers; see cluster.metadata.departed_nodes."""
+        """Nodes that Metadata lists as brokers; see cluster.metadata.departed_nodes."""
         ...
 
     @property
@@ -96,34 +96,34 @@ class Node(Coordinators, Protocol):
     def metrics(self) -> RequestMetrics: ...
     @property
     def authorizer(self) -> Authorizer | None:
-        """None: everybody may do everything."""
+        """Authorizer of the node; None: all clients may do everything."""
         ...
 
     @property
     def quotas(self) -> Quotas | None:
-        """None: none is set for any client."""
+        """Quotas of the node; None: none is set for any client."""
         ...
 
     @property
     def delegation_token_key(self) -> bytes | None:
-        """What delegation tokens are signed with; None: there are none."""
+        """Key that delegation tokens are signed with; None: they are disabled."""
         ...
 
     async def run_aside(self, call: Callable[[], T]) -> T:
-        """Run what takes long and touches nothing shared in a thread, one call after another."""
+        """Run a long call that touches nothing shared in a thread, one call after another."""
         ...
 
     @property
     def producer_ids(self) -> ProducerIds: ...
     def now_ms(self) -> int: ...
     def new_id(self) -> UUID:
-        """A random one."""
+        """Make a random id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request's surroundings."""
+    """Context of one request."""
 
     node: Node
     api_version: int
@@ -132,18 +132,18 @@ class RequestContext:
     correlation_id: int
     session: ClientSession = INTERNAL_SESSION
     trace: RequestTrace | None = None
-    """None: the node asks itself. Such requests have no quotas."""
+    """Trace of the request; None: the node asks itself, and no quotas apply."""
 
     def endpoint_of(self, node: NodeImage) -> ListenerAddress | None:
-        """Where the client that asks reaches `node`: by the listener that it asks at (KIP-103)."""
+        """Address of `node` for this client: at the listener that the request came by (KIP-103)."""
         return node.endpoint(self.session.listener)
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Of who asks over a connection; None: he may do everything."""
+        """Authorizer of this client; None: it may do everything."""
         return None if self.session is INTERNAL_SESSION else self.node.authorizer
 
     def rights(self, api: str) -> Rights | None:
-        """What who asks may do, in a request of this API; None: everything."""
+        """Rights of this client in a request of the API; None: it may do everything."""
         authorizer = self.authorizer
         return None if authorizer is None else Rights(authorizer, self.session, api)

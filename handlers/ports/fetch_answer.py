@@ -1,4 +1,4 @@
-"""What Fetch answers, before it is bytes."""
+"""Answer of Fetch, before it is encoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...protocol.records.fetch_response import Endpoint, FetchedTopic
 
 @dataclass(slots=True)
 class FetchAnswer:
-    """What fetch_response.write_fetch_response is called with."""
+    """Arguments of fetch_response.write_fetch_response."""
 
     topics: list[FetchedTopic]
     endpoints: list[Endpoint]

@@ -3,8 +3,8 @@ it asks differently than before, and is sent only those that changed. For their 
 protocol/fetch_session_epoch.
 
 A session keeps, per partition, what the client asks and what it was sent. It also listens at the
-replicas: `dirty` are the partitions that may have something to send. All others were read
-to their end and have not changed since: an incremental fetch costs what changed, not what there is.
+replicas: `dirty` are the partitions that may have something to send. All others were read to their
+end and have not changed since: the cost of an incremental fetch depends on the changes alone.
 
 What always holds:
     a partition that is not dirty was read without error, was empty, and is listened to;
@@ -39,15 +39,17 @@ MOST_PARTITIONS: Final = 1_000_000
 """Limit of partitions in all sessions of a cache: about 400 bytes each."""
 
 REFUSED_AGAIN_MS: Final = 1_000
-"""For so long a refusal holds for who asks for as little: beyond its slots a cache is asked for a
-session by every fetch, and looking through all sessions costs each some 100 us."""
+"""Milliseconds that a refusal of a session is remembered, for requests of the same size or less.
+
+With all slots in use every fetch asks for a session, and the search of all costs some 100 us.
+"""
 
 TopicKey = tuple[str, "UUID"]
 PartitionKey = tuple[str, "UUID", int]
 
 
 class CachedPartition:
-    """One partition of a session: the question, the last answer, and an ear at the replica."""
+    """One partition of a session: the request, the last answer, and a waiter at the replica."""
 
     __slots__ = (
         "_is_committed",
@@ -69,7 +71,7 @@ class CachedPartition:
         self._is_committed = False
 
     def listen(self, replica: LeaderReplica, *, is_committed: bool = False) -> None:
-        """`is_committed`: the request reads committed transactions."""
+        """Wait at the replica. `is_committed`: the request reads committed transactions."""
         if self.replica is replica and self._is_committed == is_committed:
             return
         if not self._session.is_closed:
@@ -95,7 +97,7 @@ class CachedPartition:
             self._session.parked.on_changed()
 
     def must_send(self, answer: FetchedPartition) -> bool:
-        """Whether an incremental answer has this partition in it; notes what the client knows."""
+        """Whether an incremental answer contains this partition; notes what the client knows."""
         size = answer.records_size
         changed = (
             size > 0
@@ -105,7 +107,7 @@ class CachedPartition:
             or answer.preferred_read_replica >= 0
             or answer.diverging is not None
         )
-        # After an error the next answer without one is sent: the client must see that it is over.
+        # After an error the next answer without one is always sent, to end the error at the client.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return changed
@@ -121,16 +123,16 @@ class FetchSession:
     created_ms: int
     last_used_ms: int
     epoch: int = 1
-    """The epoch that the next request must have."""
+    """Epoch that the next request must have."""
     partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     dirty: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
     parked: FetchWaiter | None = None
     is_closed: bool = False
     rules_version: int = -1
-    """Of the rules of access that its partitions were last read by."""
+    """Version of the authorizer's rules when its partitions were last read."""
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        """The client asks of this partition, or asks differently."""
+        """Add a partition, or change what the client asks of it."""
         cached = self.partitions.get(key)
         if cached is None:
             cached = self.partitions[key] = CachedPartition(self, key, wanted)
@@ -145,7 +147,7 @@ class FetchSession:
             self.dirty.pop(key, None)
 
     def rotate(self, cached: CachedPartition) -> None:
-        """Its records are sent: the others come first in the next fetch."""
+        """Move a partition whose records were sent behind the others, which then come first."""
         if self.dirty.pop(cached.key, None) is not None:
             self.dirty[cached.key] = cached
 
@@ -159,7 +161,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """The sessions of one node."""
+    """Fetch sessions of one node."""
 
     def __init__(self, slots: int, eviction_ms: int, *, random_id: Callable[[], int]) -> None:
         """A cache without sessions.
@@ -173,9 +175,9 @@ class FetchSessionCache:
         self._random_id = random_id
         self._slots = slots
         self._eviction_ms = eviction_ms
-        # By last use, the longest ago first: a dict keeps the order, and a used session goes last.
+        # In order of last use, the oldest first: a used session moves to the end of the dict.
         self._sessions: dict[int, FetchSession] = {}
-        # The largest that found no room lately (is it a follower's, its size), and until when.
+        # The largest request refused lately (is_follower, size), and until when that holds.
         self._refused, self._refused_until_ms = (False, 0), 0
         self.evictions = 0
 
@@ -187,7 +189,7 @@ class FetchSessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, *, api_version: int, now_ms: int) -> FetchSession:
-        """The session of an incremental request, with its next epoch.
+        """Session of an incremental request, with its epoch advanced.
 
         Raises:
             FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError.
@@ -222,7 +224,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession | None:
-        """A new session for `size` partitions; None when it is not worth the end of another."""
+        """Make a session for `size` partitions; None if no other one should be evicted for it."""
         if not self._make_room(size, is_follower=is_follower, now_ms=now_ms):
             return None
         session_id = self._random_id()
@@ -233,7 +235,7 @@ class FetchSessionCache:
         return session
 
     def ensure_bound(self, session: FetchSession) -> None:
-        """Called when a session may have grown: the longest unused others make room for it."""
+        """Evict the least recently used others after a session may have grown."""
         if len(session.partitions) < MOST_PARTITIONS // max(1, len(self._sessions)):
             return
         for other in list(self._sessions.values()):
@@ -265,7 +267,7 @@ class FetchSessionCache:
         return True
 
     def _smallest_evictable(self, *, is_follower: bool) -> FetchSession | None:
-        """The smallest evictable session: old enough, or, for a follower, any consumer's."""
+        """Find the smallest evictable session: old enough, or, for a follower, any consumer's."""
         candidates = [
             session
             for session in self._sessions.values()

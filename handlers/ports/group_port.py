@@ -1,4 +1,4 @@
-"""What the group handlers reach: the coordinators on this node.
+"""Port of the group handlers: the group coordinators on this node.
 
 The port is implemented in actors/coordinators/group_host. Every method takes what it needs from the
 request before it returns (a request points into the receive buffer), and returns the answer, now or
@@ -51,7 +51,7 @@ class GroupShard(Protocol):
         is_known: Callable[[str, int], bool],
         guard: VerificationGuard | None,
     ) -> Awaitable[TxnOffsetCommitResponse]:
-        """`guard`: of the replica, for the producer; its transaction is verified by now."""
+        """Commit offsets in a transaction. `guard`: the replica's, for the verified transaction."""
         ...
 
     def complete_transaction(
@@ -63,14 +63,14 @@ class GroupShard(Protocol):
         is_commit: bool,
         transaction_version: int,
     ) -> Awaitable[None]:
-        """The marker of the partition: written, committed, and the offsets it ends applied.
+        """Write the marker of the partition, and apply the offsets that it commits or aborts.
 
-        Only so may a marker come into the log of `__consumer_offsets`. It may be asked for again.
+        This is the only way for a marker into the log of `__consumer_offsets`. It may be repeated.
 
         Raises (later):
-            KafkaError: as LeaderReplica.append_marker; RequestTimedOut: not committed for long, it
-            may yet be; NotCoordinator: perhaps written, another node leads or the log is read
-            again.
+            KafkaError: see LeaderReplica.append_marker; RequestTimedOut: not committed in time, but
+            it still may be; NotCoordinator: perhaps written, but another node leads or the log is
+            being loaded again.
         """
         ...
 
@@ -86,12 +86,12 @@ class GroupShard(Protocol):
 
 
 class Groups(Protocol):
-    """The shards of this node."""
+    """Groups of this node, by shard."""
 
     def shard(self, partition: int) -> GroupShard:
-        """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
+        """Shard of a partition. Raises NotCoordinator; CoordinatorLoadInProgress if loading."""
         ...
 
     def shards(self) -> Sequence[GroupShard]:
-        """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
+        """All shards. Raises CoordinatorLoadInProgress if one is not loaded."""
         ...

@@ -6,18 +6,18 @@ from typing import NamedTuple, Protocol
 
 
 class LogInDir(NamedTuple):
-    """A log in a log directory; offset_lag: what it still has to copy."""
+    """A log in a log directory; offset_lag: number of offsets that it still has to copy."""
 
     topic: str
     partition: int
     size: int
     offset_lag: int
     is_future: bool
-    """It is to replace the partition's log in another directory."""
+    """Whether the log is to replace the partition's log in another directory."""
 
 
 class LogDirState(NamedTuple):
-    """One log directory of this node. Of an offline one nothing is known: no logs, sizes -1."""
+    """State of one log directory; an offline one has no logs, and sizes of -1."""
 
     path: str
     is_online: bool
@@ -32,13 +32,13 @@ class LogDirs(Protocol):
     async def describe(self) -> list[LogDirState]: ...
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a replica to the directory `path`; it is served all the time.
+        """Begin to move a replica to the directory `path`; it is served meanwhile.
 
-        Moving it to where it is cancels a move in progress.
+        A move to its current directory cancels a move in progress.
 
         Raises:
-            LogDirNotFound, KafkaStorageError: no such directory; it is offline.
-            ReplicaNotAvailable: no such replica here.
+            LogDirNotFound, KafkaStorageError: there is no such directory; it is offline.
+            ReplicaNotAvailable: there is no such replica here.
             InvalidTopicException: the name is too long for the copy's directory.
         """
         ...

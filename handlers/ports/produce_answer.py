@@ -1,4 +1,4 @@
-"""What Produce answers where that is no message: one batch that is stored, or nothing at all."""
+"""Answers of Produce that are no message: one stored batch, or a closed connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...protocol.messages.produce import (
 
 
 class ProducedBatch(NamedTuple):
-    """Where one batch went. `topic_id` is what versions from 13 on answer with, else the name."""
+    """Position of a stored batch. Versions from 13 on answer with `topic_id`, others with name."""
 
     topic: str
     topic_id: UUID
@@ -24,11 +24,11 @@ class ProducedBatch(NamedTuple):
 
 
 class CloseConnection(Exception):
-    """The peer must notice a failure that has no response in the protocol: acks=0 has none."""
+    """Failure that closes the connection, since the request has no response (acks=0)."""
 
 
 def as_response(stored: ProducedBatch) -> ProduceResponse:
-    """The same answer, as one that others can be joined with."""
+    """Convert the answer to a ProduceResponse, which can be merged with others."""
     answer = PartitionProduceResponse(
         index=stored.partition,
         base_offset=stored.base_offset,

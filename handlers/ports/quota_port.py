@@ -1,8 +1,7 @@
-"""What a handler asks about the quotas of the client of a request. Implemented in actors/quotas.
+"""Port of handlers to the quotas of the client of a request. Implemented in actors/quotas.
 
-Each answer is in ms: how long the client is to be left alone, 0 for not at all. Whoever gets more
-than that says so in the response (throttle_time_ms) and to `hold`, upon which the connection is not
-read from for so long (KIP-219).
+Each answer is a throttle time in ms; 0 means none. A handler that gets more sets throttle_time_ms
+in its response and calls `hold`, which mutes the connection for that time (KIP-219).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .request_metrics import RequestTrace
 
 
 class AskedBy(Protocol):
-    """Of a RequestContext what quotas go by."""
+    """The part of a RequestContext that quotas depend on."""
 
     @property
     def client_id(self) -> str | None: ...
@@ -25,37 +24,37 @@ class AskedBy(Protocol):
 
 
 class Quotas(Protocol):
-    """A node has one while any quota is set. Soft state."""
+    """Quotas of a node, while any quota is set. Soft state."""
 
     @property
     def counts_time(self) -> bool:
-        """Whether `handled` is of any use."""
+        """Whether any client has a quota of request time, so that `handled` is needed."""
         ...
 
     def produced(self, context: AskedBy) -> int:
-        """The request's bytes have been taken in."""
+        """Count the request's bytes; returns the throttle time."""
         ...
 
     def fetched(self, context: AskedBy, size: int) -> int:
-        """A response of so many bytes is about to be sent."""
+        """Count `size` bytes of a response that is about to be sent; returns the throttle time."""
         ...
 
     def not_fetched(self, context: AskedBy, size: int) -> None:
-        """It was not sent after all."""
+        """Take back the bytes of a response that was not sent."""
         ...
 
     def most_fetched(self, context: AskedBy) -> int:
-        """Bytes that a client which was quiet may fetch at once without being held."""
+        """Bytes that a client within its quota may fetch at once without being throttled."""
         ...
 
     def handled(self, context: AskedBy) -> int:
-        """The request's time, up to now, counts into its client's percentage."""
+        """Count the request's time up to now; returns the throttle time."""
         ...
 
     def connecting(self, address: str) -> int:
-        """Somebody connects. The connection is not served if it is to wait."""
+        """Count a new connection; returns ms to hold it, unserved, 0 if it is served."""
         ...
 
     def hold(self, context: AskedBy, quota: str, throttle_ms: int) -> None:
-        """The client is told to wait. `quota`: produce, fetch, request or controller_mutation."""
+        """Mute the client's connection. `quota`: produce, fetch, request or controller_mutation."""
         ...

@@ -1,4 +1,4 @@
-"""What a handler reaches of this node's partitions: replicas, slices of them, who waits for more.
+"""Port of handlers to this node's partitions: replicas, slices of their logs, waiters.
 
 Implemented in actors/replication (hosted_replica, partition_host), the throttle in replication/.
 What is not awaitable is immediate and of this moment; see context for how handlers use that.
@@ -21,7 +21,7 @@ from .log_dirs_port import LogDirs
 
 
 class Appended(NamedTuple):
-    """Where a batch went. `committed` is done when acks=all may be answered; None: it is now.
+    """Result of an append. `committed` is done when acks=all may be answered; None: at once.
 
     log_append_time_ms is -1 unless the topic stamps its own times.
     """
@@ -33,7 +33,7 @@ class Appended(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """Answer of a ListOffsets question; offset -1: there is no such record."""
+    """Answer to a ListOffsets question; offset -1: there is no such record."""
 
     offset: int
     timestamp: int
@@ -41,27 +41,27 @@ class FoundOffset(NamedTuple):
 
 
 class FoundSlice(FileSlice, Protocol):
-    """What a read found: whole batches, from one segment file."""
+    """Result of a read: whole batches, from one segment file."""
 
     @property
     def next_offset(self) -> int:
-        """Where a reader of the whole slice goes on; -1 when it is empty."""
+        """Offset after the slice, where the next read begins; -1 if the slice is empty."""
         ...
 
     @property
     def is_limited(self) -> bool:
-        """More could be read now; only max_bytes kept it out."""
+        """Whether more could be read now, but for max_bytes."""
         ...
 
 
 class LeaderReplica(Protocol):
-    """A partition that this node leads. Everything here is immediate; nothing blocks."""
+    """A partition that this node leads. Calls return at once; none blocks."""
 
     @property
     def leader_epoch(self) -> int: ...
     @property
     def log(self) -> PartitionLog:
-        """To be read: who writes does so through the replica."""
+        """Log of the partition, for reads; writes go through the replica."""
         ...
 
     def append(self, batch: memoryview, *, guard: VerificationGuard | None = None) -> Appended:
@@ -81,13 +81,13 @@ class LeaderReplica(Protocol):
         coordinator_epoch: int,
         transaction_version: int,
     ) -> Appended:
-        """End the producer's transaction here. It does no harm where none is open.
+        """End the producer's transaction in this partition. Harmless if none is open.
 
         Raises (and nothing was appended):
             InvalidProducerEpoch: a newer incarnation of the producer has written; from
                 transaction_version 2 on also one of the same epoch that has a transaction open.
             TransactionCoordinatorFenced: a coordinator of a later epoch has written a marker.
-            NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError: as a producer's batch.
+            NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError: like a producer's batch.
         """
         ...
 
@@ -99,16 +99,16 @@ class LeaderReplica(Protocol):
         sequence: int = NO_SEQUENCE,
         supports_epoch_bump: bool = False,
     ) -> VerificationGuard | None:
-        """Before the first batch of a transaction: ask its coordinator now (KIP-890).
+        """Begin to verify a transaction before its first batch: ask its coordinator now (KIP-890).
 
         Args:
             producer_id, producer_epoch: the batch's.
-            sequence: its first, if a client sent it.
-            supports_epoch_bump: its client follows transaction.version 2.
+            sequence: the batch's first one, if a client sent it.
+            supports_epoch_bump: whether the client follows transaction.version 2.
 
         Returns:
-            What append and produce want when the coordinator has agreed. None: the transaction is
-            open here, append without asking.
+            The guard for append and produce, once the coordinator has agreed. None: the
+            transaction is open here, append without asking.
         """
         ...
 
@@ -126,7 +126,7 @@ class LeaderReplica(Protocol):
             records: one batch of magic 2, or a message set. Writable, and used up or copied when
                 this returns.
             acks_all: the producer waits for the in-sync replicas.
-            guard: what begin_verification gave, or UNVERIFIED.
+            guard: the result of begin_verification, or UNVERIFIED.
 
         Raises (now or later):
             KafkaError: nothing was appended.
@@ -136,7 +136,7 @@ class LeaderReplica(Protocol):
     def read_message_set(
         self, piece: FoundSlice, *, fetch_offset: int, magic: int, max_bytes: int
     ) -> Awaitable[bytes]:
-        """The records of a slice in the format of magic 0 or 1; may stop before its end.
+        """Convert the records of a slice to magic 0 or 1; the result may stop before its end.
 
         Raises:
             UnsupportedCompressionType, CorruptMessage, InvalidRecord: its first batch.
@@ -144,7 +144,7 @@ class LeaderReplica(Protocol):
         ...
 
     def segment_times(self) -> Awaitable[list[tuple[int, int]]]:
-        """(base offset, newest timestamp or -1) of every segment, oldest first; at least one."""
+        """Times of all segments, oldest first: (base offset, newest timestamp or -1). Not empty."""
         ...
 
     def offset_for_timestamp(
@@ -152,14 +152,14 @@ class LeaderReplica(Protocol):
     ) -> Awaitable[FoundOffset | None]: ...
     def offset_of_max_timestamp(self, *, up_to: int) -> Awaitable[FoundOffset | None]: ...
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
-        """Take note of how far a follower is.
+        """Note the offset of a follower.
 
-        Returns None, or (epoch, end offset) where its log parts from ours: then nothing was noted,
-        and it must drop what comes after.
+        Returns None, or (epoch, end offset) where its log diverges from ours: then nothing was
+        noted, and it must truncate to there.
 
         Raises:
-            OffsetOutOfRange: its log does not join ours at all.
-            UnknownLeaderEpoch: it is no replica as far as is known here.
+            OffsetOutOfRange: its log does not overlap with ours.
+            UnknownLeaderEpoch: it is no replica in the metadata that is known here.
         """
         ...
 
@@ -168,7 +168,7 @@ class LeaderReplica(Protocol):
         ...
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
-        """Done when all replicas in sync have dropped what is below `offset`; None: they have.
+        """Future that is done when the ISR has deleted what is below `offset`; None: it has.
 
         Raises NotLeaderOrFollower when another node leads before that.
         """
@@ -177,8 +177,9 @@ class LeaderReplica(Protocol):
     def park(
         self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False
     ) -> None:
-        """Followers are woken when something was appended, consumers when it is committed; those
-        that read committed transactions (`is_committed`) when the last stable offset has moved.
+        """Park a waiter: a follower is woken when something was appended, a consumer when it is
+        committed; one that reads committed transactions (`is_committed`) when the last stable
+        offset has moved.
         """
         ...
 
@@ -186,19 +187,19 @@ class LeaderReplica(Protocol):
 
 
 class Throttle(Protocol):
-    """How fast followers that are out of sync are sent records."""
+    """Throttle of the records sent to followers that are out of sync."""
 
     def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
         """Whether this follower is to be sent nothing now; see replication_throttle."""
         ...
 
     def on_sent(self, topic: str, partition: int, size: int) -> None:
-        """Bytes of records are on their way to a follower."""
+        """Count bytes of records that are sent to a follower."""
         ...
 
 
 class Partitions(Protocol):
-    """The partitions of this node."""
+    """Partitions of this node."""
 
     @property
     def throttle(self) -> Throttle: ...
@@ -207,7 +208,7 @@ class Partitions(Protocol):
     def leader_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> LeaderReplica:
-        """The replica, if this node leads the partition now.
+        """Replica of a partition that this node leads now.
 
         Raises:
             UnknownTopicOrPartition, NotLeaderOrFollower, KafkaStorageError; FencedLeaderEpoch or
@@ -218,23 +219,25 @@ class Partitions(Protocol):
     def follower_of(
         self, topic: str, partition: int, *, current_leader_epoch: int = -1
     ) -> LeaderReplica | None:
-        """The replica, if this node follows the partition in that leader epoch: consumers may read
-        what it knows to be committed.
+        """Replica of a partition that this node follows in that leader epoch, or None.
+
+        Consumers may read what it knows to be committed.
         """
         ...
 
     def follower_asks(self, node_id: int, peer: str) -> None:
-        """A replica of that node copies from here, over the connection from `peer`. When the
-        connection closes, the node's process may be gone.
+        """Note that a replica of the node fetches from here, over the connection from `peer`.
+
+        When the connection closes, the node's process may be gone.
         """
         ...
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """No longer serve the records below `before_offset` (-1: below the high watermark).
+        """Stop serving the records below `before_offset` (-1: below the high watermark).
 
         Returns the log start offset, which a crash may take back until keep_log_starts returns.
         Raises OffsetOutOfRange above the high watermark, PolicyViolation on a log that is only
-        compacted, and as leader_of.
+        compacted, and the errors of leader_of.
         """
         ...
 
@@ -243,6 +246,6 @@ class Partitions(Protocol):
     ) -> Mapping[TopicPartition, KafkaError]:
         """Make the log start offsets durable. A disk that fails takes its partitions offline.
 
-        Returns those that could not be, as their disk has failed or is full.
+        Returns the partitions whose disk has failed or is full, with the error.
         """
         ...

@@ -1,4 +1,4 @@
-"""What one node counts of its requests: plain integers, made into metrics at a scrape.
+"""Counters of one node's requests: plain integers, made into metrics at a scrape.
 
 A request leaves its marks in three steps: dispatch says which API it is of, the connection says
 when it came, was handled, was ready and was sent, and dispatch counts the error codes of its
@@ -31,7 +31,7 @@ class Histogram:
         self.total_us = 0
 
     def observe(self, seconds: float) -> None:
-        """`seconds` is not negative. Cost: about 0.15 us."""
+        """Count a duration, which is not negative. Cost: about 0.15 us."""
         microseconds = int(seconds * 1e6)
         self.buckets[microseconds.bit_length()] += 1
         self.total_us += microseconds
@@ -42,7 +42,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """One API's requests. Error code 0 is not counted."""
+    """Counters of one API's requests. Error code 0 is not counted."""
 
     __slots__ = (
         "errors",
@@ -72,7 +72,7 @@ class ApiMetrics:
 
 
 class BusyTime:
-    """What a request that waits in between has taken: `seconds`, and more `since` the last step."""
+    """Busy time of a request that waits in between: `seconds`, and more `since` the last step."""
 
     __slots__ = ("seconds", "since")
 
@@ -82,7 +82,7 @@ class BusyTime:
 
 
 class RequestTrace:
-    """One request in progress. Times are seconds of the connection's monotonic clock."""
+    """Trace of a request. Times are seconds of the connection's monotonic clock."""
 
     __slots__ = (
         "api",
@@ -102,11 +102,11 @@ class RequestTrace:
     def __init__(self, received_at: float = 0.0, request_bytes: int = 0) -> None:
         self.api: ApiMetrics | None = None
         self.is_begun = True
-        """Its handler was called, so that the next request of the connection may be handled."""
+        """Whether its handler was called, so that the connection's next request may be handled."""
         self.keeps_frame = False
-        """In: the frame will not be written to again. Out: the request is made of its bytes."""
+        """Before: the frame stays unchanged. After: the request is made of its bytes."""
         self.held_bytes = 0
-        """Memory that the request takes until it is answered, about."""
+        """Approximate memory that the request takes until it is answered, in bytes."""
         self.on_begun: Callable[[], None] | None = None
         self.request_bytes = request_bytes
         self.response_bytes = 0
@@ -114,12 +114,12 @@ class RequestTrace:
         self.handled_at = received_at
         self.ready_at = received_at
         self.throttle_ms = 0
-        """How long the connection is not read from, once this request is answered."""
+        """Milliseconds that the connection is not read from, once this request is answered."""
         self.work: BusyTime | None = None
-        """Of a request that waits, while its client's time is counted."""
+        """Busy time of a request that waits, while its client's time is counted."""
 
     def busy_seconds(self, now: float) -> float:
-        """How much of the event loop, and of the thread beside it, the request has taken."""
+        """Seconds of the event loop, and of the thread beside it, that the request has taken."""
         if self.work is not None:
             return self.work.seconds + now - self.work.since
         is_waiting = self.handled_at != self.received_at
@@ -131,7 +131,7 @@ class RequestTrace:
             self.on_begun()
 
     def finish(self, sent_at: float) -> None:
-        """The last byte of the response has left."""
+        """Count the request, when the last byte of its response was sent."""
         api = self.api
         if api is None:
             return
@@ -146,12 +146,12 @@ class RequestTrace:
 
 
 class RequestMetrics:
-    """All requests of a node."""
+    """Counters of all requests of a node."""
 
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}
         self.bytes_out: dict[str, int] = {}
-        """Record bytes given to consumers, by topic."""
+        """Bytes of records given to consumers, by topic."""
 
     def api(self, key: int, name: str) -> ApiMetrics:
         found = self.apis.get(key)
@@ -185,7 +185,7 @@ class RequestMetrics:
                     api.count_error(partition.error_code)
 
     def count_errors(self, api: ApiMetrics, response: Message) -> None:
-        """Every error_code anywhere in the response; about 0.1 us per element with one."""
+        """Count every error_code anywhere in the response; about 0.1 us per element with one."""
         cls: Any = type(response)
         counter = _error_counter(cls)
         if counter is not None:
@@ -196,7 +196,7 @@ class RequestMetrics:
 def _error_counter(
     cls: type[Struct],
 ) -> Callable[[Any, Callable[[int], None]], None] | None:
-    """counter(value, count), compiled from the fields of `cls`; None if there is nothing to do."""
+    """Make counter(value, count) from the fields of `cls`; None if it has no error codes."""
     inner = []
     has_code = False
     for field in fields(cls):

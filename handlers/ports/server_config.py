@@ -1,4 +1,4 @@
-"""What a node is configured with: three layers of settings by name, and what they add up to.
+"""Configuration of a node: three layers of settings by name, and their combination.
 
     static            what the cluster was started with (`bradbury up --config`)
     dynamic default   set for all nodes at run time (AlterConfigs, broker "")
@@ -35,7 +35,7 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 
 @cache
 def server_keys() -> dict[str, ConfigKey]:
-    """Every setting of a broker, by name, in alphabetical order."""
+    """All settings of a broker, by name, in alphabetical order."""
     found = (
         BrokerConfig.keys()
         | SecurityConfig.keys()
@@ -48,7 +48,7 @@ def server_keys() -> dict[str, ConfigKey]:
 
 @cache
 def synonyms_of(name: str) -> tuple[str, ...]:
-    """The names of the same setting, `name` among them, the one that counts most first."""
+    """Names of the same setting, including `name`, in order of precedence."""
     for key in LogConfig.keys().values():
         if name in key.broker_names:
             return key.broker_names
@@ -56,7 +56,7 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises InvalidConfig for the first that is no setting of a broker."""
+    """Check that all names are settings of a broker. Raises InvalidConfig if one is not."""
     for name in names:
         if name not in server_keys() and not is_of_a_listener(name):
             raise InvalidConfig(BrokerConfig.why_refused(name, server_keys()))
@@ -64,7 +64,7 @@ def check_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """See from_kafka."""
+    """All settings of a node; made by from_kafka."""
 
     static: Mapping[str, str] = field(default_factory=lambda: EMPTY, repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -83,7 +83,7 @@ class ServerConfig:
         dynamic_default: Mapping[str, str] = EMPTY,
         dynamic_broker: Mapping[str, str] = EMPTY,
     ) -> Self:
-        """The settings by Kafka's names; static ones may be text or typed already.
+        """Make it from settings by Kafka's names; static ones may be text or typed already.
 
         Raises:
             InvalidConfig: an unknown name, or a value that is not allowed. Nothing is ignored.
@@ -124,7 +124,7 @@ class ServerConfig:
     def with_dynamic(
         self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]
     ) -> Self:
-        """The same static layer under these. Raises InvalidConfig."""
+        """Replace the dynamic layers above the same static layer. Raises InvalidConfig."""
         if dynamic_default == self.dynamic_default and dynamic_broker == self.dynamic_broker:
             return self
         return self.from_kafka(
@@ -132,9 +132,7 @@ class ServerConfig:
         )
 
     def value_of(self, name: str) -> str | None:
-        """The text of the setting `name`; None for a secret, and for log.retention.ms while the
-        hours say it.
-        """
+        """Text of the setting `name`; None for a secret, and log.retention.ms given in hours."""
         if server_keys()[name].is_sensitive:
             return None
         for layer in (self.dynamic_broker, self.dynamic_default, self.static):
@@ -145,11 +143,11 @@ class ServerConfig:
         return None if default is None else ConfigKey.format(default)
 
     def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """A topic's settings. Raises InvalidConfig."""
+        """Settings of a topic. Raises InvalidConfig."""
         return LogConfig.from_kafka(overrides, defaults=self.log_defaults)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Mapping proxies do not pickle; the layers rebuild the rest."""
+        """Pickle the layers, as mapping proxies do not pickle; the rest is made from them."""
         layers = (dict(self.static), dict(self.dynamic_default), dict(self.dynamic_broker))
         return _rebuild, layers
 

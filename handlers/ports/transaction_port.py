@@ -1,4 +1,4 @@
-"""What the transaction handlers reach: the coordinators on this node, and those of other nodes.
+"""Port of the transaction handlers: the coordinators on this node, and those of other nodes.
 
 Implemented in actors/coordinators. Every method takes what it needs from the request before it
 returns (a request points into the receive buffer), and returns the answer, now or later. A later
@@ -22,7 +22,7 @@ class TransactionShard(Protocol):
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, *, expected: tuple[int, int] | None
     ) -> Awaitable[InitializedProducer]:
-        """`expected`: producer id and epoch of a producer that recovers (KIP-360)."""
+        """Init a producer. `expected`: id and epoch of one that recovers (KIP-360), or None."""
         ...
 
     def add_partitions(
@@ -53,30 +53,30 @@ class TransactionShard(Protocol):
         is_commit: bool,
         client_version: int,
     ) -> Awaitable[InitializedProducer]:
-        """`client_version`: the transaction.version that the client follows."""
+        """End a transaction. `client_version`: the transaction.version that the client follows."""
         ...
 
     def transactions(self) -> Iterable[tuple[str, TransactionMetadata]]:
-        """All transactional ids that a producer has begun with."""
+        """All transactional ids that producers have initialized."""
         ...
 
     def metadata_of(self, transactional_id: str) -> TransactionMetadata | None: ...
 
 
 class Transactions(Protocol):
-    """The shards of this node."""
+    """Transaction coordinators of this node, by shard."""
 
     def shard(self, partition: int) -> TransactionShard:
-        """Raises NotCoordinator, or CoordinatorLoadInProgress while its log is read."""
+        """Shard of a partition. Raises NotCoordinator; CoordinatorLoadInProgress if loading."""
         ...
 
     def shards(self) -> Sequence[TransactionShard]:
-        """All of them. Raises CoordinatorLoadInProgress if one is not loaded."""
+        """All shards. Raises CoordinatorLoadInProgress if one is not loaded."""
         ...
 
 
 class TransactionPartitions(Protocol):
-    """What a leader asks the coordinator of a transaction, on whichever node that is (KIP-890)."""
+    """Port of leaders to the coordinators of transactions, on this node or others (KIP-890)."""
 
     def verify(
         self,
@@ -87,9 +87,9 @@ class TransactionPartitions(Protocol):
         *,
         adds: bool,
     ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
-        """Whether each partition is in the producer's open transaction.
+        """Check whether each partition is in the producer's open transaction.
 
-        `adds`: those that are not yet are added, for clients of transaction.version 2. Errors of
-        the coordinator's node are among the codes; nothing is raised.
+        `adds`: missing partitions are added, for clients of transaction.version 2. Errors of the
+        coordinator's node are among the codes; nothing is raised.
         """
         ...

@@ -1,4 +1,4 @@
-"""Quotas of clients: their APIs, and how an answer says that its client has to wait.
+"""Quotas of clients: their APIs, and the throttling of responses.
 
 alter_client_quotas      quotas are set and removed
 describe_client_quotas   which quotas are set

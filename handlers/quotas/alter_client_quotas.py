@@ -21,7 +21,7 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 
 WAIT_MS = 1_000
-"""For the nodes to act on it; the change stands whether they do or not."""
+"""Milliseconds to wait for the nodes to apply the change; it stands in any case."""
 
 
 async def handle(

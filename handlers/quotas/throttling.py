@@ -1,10 +1,10 @@
-"""How an answer says that its client has to wait, and its connection is held (KIP-219).
+"""Throttling: a response tells its client to wait, and its connection is muted (KIP-219).
 
 The answer goes out at once, with throttle_time_ms, the longest that one of the client's quotas asks
-for; then the connection is not read from for so long. With acks=0 there is no answer, but the wait.
-Requests that only brokers send are exempt, among them the verification of transactions: it asks for
-a producer who has a quota of his own. Fetch says it itself, before its answer has
-changed its session: see records/throttled_fetch.
+for; then the connection is not read from for that time. With acks=0 there is no answer, but the
+connection is muted. Requests that only brokers send are exempt, among them the verification of
+transactions: it is made for a producer that has a quota of its own. Fetch throttles itself, before
+its answer changes its session: see records/throttled_fetch.
 Source: KafkaApis.handleProduceRequest, RequestHandlerHelper in apache/kafka.
 """
 
@@ -22,11 +22,11 @@ from ..ports.quota_port import Quotas
 
 PRODUCE: Final = ProduceRequest.API_KEY
 OF_BROKERS: Final = {WriteTxnMarkersRequest.API_KEY: 0, AddPartitionsToTxnRequest.API_KEY: 4}
-"""From this version on only brokers send it."""
+"""First version that only brokers send, by API key."""
 
 
 def throttle(response: Any, api: Api, context: RequestContext, quotas: Quotas) -> Any:
-    """The response that is to be sent, saying how long its client has to wait."""
+    """Set the throttle time in a response, and mute its client's connection for that time."""
     if api.key in OF_BROKERS and context.api_version >= OF_BROKERS[api.key]:
         return response
     quota = "request"

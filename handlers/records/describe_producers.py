@@ -1,7 +1,8 @@
 """DescribeProducers (API key 61): the producers that a partition's leader remembers.
 
-With them the start of each open transaction: tools that look for transactions that hang compare it
-with what the coordinators know. Source: ProducerStateManager, Partition.activeProducerState.
+The answer includes the start of each open transaction: tools that look for hanging transactions
+compare it with what the coordinators know. Source: ProducerStateManager,
+Partition.activeProducerState.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchAnswer | Awai
 
 
 def _park(fetch: PendingFetch, deadline: float, wait_ms: int) -> asyncio.Future[None]:
-    """Done when it is to be read again. It unparks in whatever way it ends, awaited or not."""
+    """Park a fetch; the future is done when it is to be read again. It unparks however it ends."""
     loop = asyncio.get_running_loop()
     timers = poll_timers(loop)
     woken: asyncio.Future[None] = loop.create_future()

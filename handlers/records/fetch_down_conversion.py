@@ -24,13 +24,13 @@ from ..ports.replica_port import FoundSlice
 FIRST_WITH_BATCHES = 4
 FIRST_WITH_MAGIC_1 = 2
 MOST_BYTES = 8 * 1024**2
-"""Bytes of log converted per request. Versions 0-2 have no limit but the partitions'."""
+"""Maximum bytes of log converted per request; versions 0-2 have only limits per partition."""
 
 
 async def as_message_sets(
     topics: list[FetchedTopic], request: FetchRequest, context: RequestContext
 ) -> list[FetchedTopic]:
-    """The same answer, its slices replaced by message sets. Answered in request order."""
+    """Replace the slices of an answer by message sets, in request order."""
     converted = []
     for asked, found in zip(request.topics, topics, strict=True):
         partitions = [

@@ -1,13 +1,13 @@
-"""What one pass of a Fetch over its partitions finds: records, marks, errors. Nothing waits here.
+"""One pass of a Fetch over its partitions: records, offsets, errors. Nothing waits here.
 
 Partitions are read in request order into one budget of max_bytes. Until something was found, the
 first batch of a partition comes whole however large it is, or a consumer with a small buffer would
 never get past it (KIP-74).
 
-A consumer that says its rack is sent to a replica there, where replica.selector.class asks for it,
-and is answered there with what is known to be committed (KIP-392). A follower is given what the
-leader has, committed or not, and by asking says what it has itself; before it gets records it
-learns where its log parts from the leader's, if it does.
+With replica.selector.class a consumer that names its rack is sent to a replica there, which answers
+with what it knows to be committed (KIP-392). A follower is given what the leader has, committed or
+not, and its fetch offset tells the leader what it has; before it gets records it learns where its
+log diverges from the leader's, if it does.
 
 Source: ReplicaManager.readFromLog in apache/kafka.
 """
@@ -54,14 +54,14 @@ MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 @dataclass(slots=True)
 class Reading:
-    """One pass over the partitions."""
+    """Result of one pass over the partitions."""
 
     answer: FetchAnswer
     size: int = 0
     settled: bool = False
-    """An error, or more to be read right after this: nothing is gained by waiting."""
+    """Whether waiting gains nothing: there is an error, or more can be read right after this."""
     is_held_back: bool = False
-    """The partition read last has records for the follower, which a throttle keeps back."""
+    """Whether a throttle keeps back records of the partition read last from the follower."""
     replicas: list[LeaderReplica] = field(default_factory=list)
 
 
@@ -70,12 +70,12 @@ def is_follower(request: FetchRequest) -> bool:
 
 
 def may_skip_damage(request: FetchRequest) -> bool:
-    """Whether it is from a consumer; another replica must not take a gap for nothing at all."""
+    """Whether a consumer sent the request; a replica must not take a gap for missing records."""
     return request.replica_id == request.replica_state.replica_id == CONSUMER
 
 
 def reads_committed(request: FetchRequest) -> bool:
-    """Whether it is a consumer's that is shown committed transactions alone."""
+    """Whether a consumer sent the request that reads only committed transactions."""
     return request.isolation_level == READ_COMMITTED and not is_follower(request)
 
 
@@ -119,9 +119,9 @@ def read_partition(
     reading.is_held_back = False
     try:
         if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
-            raise UnknownTopicId(f"no topic has the id {topic_id}")
+            raise UnknownTopicId(f"unknown topic id {topic_id}")
         if not may_fetch(topic, context, is_follower=is_follower(request)):
-            raise TopicAuthorizationFailed(f"{topic} may not be read")
+            raise TopicAuthorizationFailed(f"not authorized to read topic {topic}")
         replica = _replica(topic, wanted, request, context)
         if context.api_version < FIRST_WITH_ZSTD and replica.log.config.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
@@ -196,7 +196,7 @@ def read_partition(
 
 
 def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the transactions whose records the consumer leaves out."""
+    """Aborted transactions whose records the consumer skips: (producer id, first offset)."""
     if not records.size:
         return []
     return [
@@ -206,14 +206,14 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tu
 
 
 def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:
-    """A consumer is shown nothing from here on, whatever the log has."""
+    """Offset from which on a consumer is shown nothing."""
     return last_stable_offset if committed else high_watermark
 
 
 def _replica(
     topic: str, wanted: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> LeaderReplica:
-    """The leader here; or a follower, for a consumer that knows of such (KIP-392)."""
+    """Leader replica here; or a follower, for a consumer whose version supports it (KIP-392)."""
     partitions = context.node.partitions
     epoch = max(wanted.current_leader_epoch, -1)
     try:
@@ -225,17 +225,19 @@ def _replica(
         if replica is None:
             raise
         if wanted.fetch_offset > replica.log.log_end_offset:
-            raise OffsetNotAvailable(f"offset {wanted.fetch_offset} is not here yet") from None
+            raise OffsetNotAvailable(
+                f"offset {wanted.fetch_offset} is not replicated here yet"
+            ) from None
         return replica
 
 
 def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
-    """(epoch, end offset) where the log parts from what a consumer says it has read (KIP-595)."""
+    """(epoch, end offset) where the log diverges from what was read (KIP-595), or None."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = replica.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
-        return None  # nothing is known of that time
+        return None  # the epoch is unknown here
     is_apart = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset
     return (epoch, end_offset) if is_apart else None
 
@@ -243,7 +245,7 @@ def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int
 def _nearest(
     replica: LeaderReplica, wanted: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> int | None:
-    """A node of the consumer's rack to read from, if this is none."""
+    """Another node in the consumer's rack to read from, or None."""
     if not request.rack_id or not context.node.server_config.broker.replica_selector_class:
         return None
     nodes = context.node.image.nodes
@@ -260,7 +262,7 @@ def _nearest(
 def _on_follower_fetch(
     replica: LeaderReplica, request: FetchRequest, wanted: FetchPartition, context: RequestContext
 ) -> tuple[int, int] | None:
-    """A client that sends no epoch cannot know a newer one than we do."""
+    """Note a follower's fetch; without epochs UnknownLeaderEpoch becomes NotLeaderOrFollower."""
     try:
         return replica.on_follower_fetch(_follower_fetch(request, wanted, context))
     except UnknownLeaderEpoch as error:
@@ -272,7 +274,7 @@ def _on_follower_fetch(
 def _follower_fetch(
     request: FetchRequest, wanted: FetchPartition, context: RequestContext
 ) -> FollowerFetch:
-    """Raises NotLeaderOrFollower: from before the follower's latest registration (KIP-903)."""
+    """Make a FollowerFetch. Raises NotLeaderOrFollower if its broker epoch is old (KIP-903)."""
     state = request.replica_state
     node_id = max(request.replica_id, state.replica_id)
     _check_broker_epoch(node_id, state.replica_epoch, context)
@@ -287,12 +289,12 @@ def _follower_fetch(
 
 
 def _check_broker_epoch(node_id: int, broker_epoch: int, context: RequestContext) -> None:
-    """Nothing from before the follower's latest registration counts."""
+    """Raise NotLeaderOrFollower for a request from before the follower's latest registration."""
     known = context.node.image.nodes.get(node_id)
     if known is not None and -1 < broker_epoch < known.epoch:
         raise NotLeaderOrFollower(
-            f"node {node_id} was registered again in epoch {known.epoch}, "
-            f"and asks in epoch {broker_epoch}"
+            f"node {node_id} is registered with broker epoch {known.epoch}, "
+            f"and fetches with epoch {broker_epoch}"
         )
 
 

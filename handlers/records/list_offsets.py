@@ -8,7 +8,7 @@ in a thread.
 To a follower the latest offset is the end of the log, committed or not.
 
 Version 0 (before Kafka 0.10.1) is answered with the end of the log and base offsets of segments,
-newest first, at most as many as asked: for -1 from the end on, for -2 the first one, for a time
+newest first, at most as many as asked for: for -1 from the end on, for -2 the first one, for a time
 those from before it. Unlike Kafka: the time of a segment is its newest record's, not the file's.
 
 Source: Partition.fetchOffsetForTimestamp, UnifiedLog.legacyFetchOffsetsBefore (Kafka 3.9).
@@ -133,7 +133,7 @@ async def _answer(
 async def _old_style(
     replica: LeaderReplica, wanted: ListOffsetsPartition, now_ms: int
 ) -> list[int]:
-    """Newest first. -1 and -2 are the ends of the list, a timestamp a place within it."""
+    """Offsets of version 0, newest first: the latest, the earliest, or those up to a timestamp."""
     end = replica.log.high_watermark
     times = await replica.segment_times()
     entries = [
@@ -159,7 +159,7 @@ async def _find(
     is_follower: bool,
 ) -> FoundOffset:
     if timestamp < 0 and SINCE.get(timestamp, 99) > version:
-        raise UnsupportedVersion(f"timestamp {timestamp} cannot be asked in version {version}")
+        raise UnsupportedVersion(f"timestamp {timestamp} is not supported in version {version}")
     if is_follower and timestamp == LATEST:
         return FoundOffset(replica.log.log_end_offset, -1, replica.leader_epoch)
     committed = isolation_level == READ_COMMITTED
@@ -184,7 +184,7 @@ async def _find(
 
 
 def _refuse_for_now(version: int) -> None:
-    """A new leader does not know yet how much of the log before it is committed (KIP-207)."""
+    """Refuse while a new leader does not know how much before its epoch is committed (KIP-207)."""
     text = "the high watermark is not known yet after an election"
     if version >= FIRST_WITH_OFFSET_NOT_AVAILABLE:
         raise OffsetNotAvailable(text)
@@ -202,6 +202,6 @@ API = api(
 
 
 def _epoch_start_offset(log: PartitionLog) -> int:
-    """Where the leader epoch begins; below, what is committed may not be known yet."""
+    """Start offset of the leader epoch; below it, what is committed may not be known yet."""
     entries = log.epochs.entries
     return entries[-1][1] if entries else log.log_start_offset

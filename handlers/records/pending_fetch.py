@@ -1,4 +1,4 @@
-"""A Fetch from its request to its answer, with the rules of waiting: steps, without a clock.
+"""One Fetch from request to answer, with the rules of waiting: steps, without a clock.
 
 Answered at once when min_bytes are there, on any error, or when nothing may be waited for; else
 parked on (bytes still missing, deadline) and read again when woken.
@@ -6,8 +6,8 @@ parked on (bytes still missing, deadline) and read again when woken.
 Without a session every partition of the request is read and answered. In a session (KIP-227, from
 version 7) only those that may have changed are read, and only those that did are answered.
 
-The driver of one calls `finish` if it is ready; else `park`, and when that has woken it, or its
-time is up, `resume`, until one of them says that it is ready.
+The driver calls `finish` if the fetch is ready; else `park`, and when it is woken, or its time is
+up, `resume`, until that returns that it is ready.
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
 """
 
@@ -65,7 +65,7 @@ class ParkedFetch:
 
 
 def begin_fetch(request: FetchRequest, context: RequestContext) -> PendingFetch | FetchAnswer:
-    """A first pass has been made. An answer: there is nothing to wait for."""
+    """Make a first pass. Returns an answer if there is nothing to wait for."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, context)
     epoch = request.session_epoch
@@ -77,7 +77,7 @@ def begin_fetch(request: FetchRequest, context: RequestContext) -> PendingFetch 
 
 
 def _refuse(request: FetchRequest, code: ErrorCode, context: RequestContext) -> FetchAnswer:
-    """The whole request; clients of the versions without topic ids look at each partition."""
+    """Refuse the whole request; without topic ids the error is also in each partition."""
     topics: list[FetchedTopic] = []
     if context.api_version < FIRST_WITH_TOPIC_IDS:
         topics = [
@@ -92,7 +92,7 @@ def _refuse(request: FetchRequest, code: ErrorCode, context: RequestContext) -> 
 
 
 class FullFetch:
-    """Every partition is read and answered; a session may begin with it."""
+    """Fetch that reads and answers every partition; a session may begin with it."""
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         self._request = request
@@ -111,7 +111,7 @@ class FullFetch:
         )
 
     def park(self, wake: Callable[[], None]) -> ParkedFetch:
-        """Have `wake` called when there is more; only what comes after this is noticed."""
+        """Have `wake` called when there is more than was read last."""
         reading = self._reading
         parked = ParkedFetch(self._minimum - reading.size, wake)
         is_committed = reads_committed(self._request)
@@ -122,25 +122,25 @@ class FullFetch:
         return parked
 
     def unpark(self, parked: ParkedFetch) -> None:
-        """It is over, in whatever way."""
+        """Stop waiting."""
         for replica in self._reading.replicas:
             replica.unpark(parked)
 
     def resume(self, *, is_late: bool) -> bool:
-        """Read again. Whether `finish` comes next, else `park`; it does if the time is up."""
+        """Read again; returns True if `finish` comes next (always if late), or False for `park`."""
         self._reading = reading = read_all(self._request, self._context)
         return reading.size >= self._minimum or reading.settled or is_late
 
     def found(self) -> list[FetchedTopic]:
-        """What the answer would be of, now."""
+        """Content of the answer, if it were made now."""
         return self._reading.answer.topics
 
     def give_back(self) -> FetchAnswer:
-        """In the place of `finish`: nothing is answered, and no session begins."""
+        """Give up instead of `finish`: an empty answer, and no session begins."""
         return FetchAnswer([], [], is_for_follower=self._reading.answer.is_for_follower)
 
     def finish(self) -> FetchAnswer:
-        """The full answer, and if the cache has room a session that goes on from it."""
+        """Make the full answer, and, if the cache has room, a session that continues from it."""
         request, context, answer = self._request, self._context, self._reading.answer
         if request.session_epoch == FINAL_EPOCH:
             return answer
@@ -162,7 +162,7 @@ class FullFetch:
 
 
 def _key(topic: str, topic_id: UUID, partition: int, context: RequestContext) -> PartitionKey:
-    """The topic id if the client gave one, else the name, which may become another topic's."""
+    """Key of a partition: its topic id if the client gave one, else the name."""
     if context.api_version >= FIRST_WITH_TOPIC_IDS:
         return "", topic_id, partition
     return topic, ZERO_UUID, partition
@@ -201,7 +201,7 @@ def _begin_incremental(
 
 
 class IncrementalFetch:
-    """Passes over what is dirty in a session, until there is enough or time is up."""
+    """Fetch in a session: reads the dirty partitions until there is enough or time is up."""
 
     def __init__(
         self, session: FetchSession, request: FetchRequest, context: RequestContext
@@ -270,14 +270,16 @@ class IncrementalFetch:
         return self._has_enough or is_late
 
     def found(self) -> list[FetchedTopic]:
-        """See FullFetch.found; those that only may have other marks are not counted."""
+        """Content of the answer; see FullFetch.found. Partitions with only new offsets are left
+        out.
+        """
         topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
         for cached, answer in self._live:
             topics.setdefault(cached.key[:2], []).append(answer)
         return [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()]
 
     def give_back(self) -> FetchAnswer:
-        """See FullFetch.give_back. All that was read is dirty, as it was not sent."""
+        """Give up; see FullFetch.give_back. All that was read stays dirty, as it was not sent."""
         session = self._session
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -288,7 +290,7 @@ class IncrementalFetch:
         )
 
     def finish(self) -> FetchAnswer:
-        """The partitions that have news, topic by topic."""
+        """Make the answer: the partitions that have changed, by topic."""
         session, context = self._session, self._context
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)

@@ -1,10 +1,9 @@
-"""When long polls are over: those that end at about one time share a timer of the event loop.
+"""Timers of long polls: those that end at about the same time share one of the event loop.
 
-Polls that end one by one each have a timer, and each wake the loop from its sleep: an eighth of
-what a thousand idle ones cost (docs/notes/performance.md). So the end of a poll is put off to the
-next of ticks, which are at most a fiftieth of its wait apart; Kafka's purgatory has ticks, too
-(SystemTimer). All of a tick are woken in one turn of the loop, and their clients, which ask again
-at once, stay together.
+With a timer each, polls wake the loop one by one: an eighth of the cost of a thousand idle polls
+(docs/notes/performance.md). So the end of a poll is put off to the next tick; ticks are at most a
+fiftieth of its wait apart. Kafka's purgatory has ticks, too (SystemTimer). All polls of a tick are
+woken in one turn of the loop, and their clients, which ask again at once, stay together.
 
 A poll never ends before its time. Not here: what wakes it earlier (replication/partition).
 """
@@ -16,15 +15,15 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 PARTS = 50
-"""Of a poll's wait, one of which it may be late."""
+"""Number of parts of a poll's wait; a poll may end one part late."""
 
 Wake = Callable[[], None]
 
 
 class PollTimers:
-    """Of one event loop. Times are the loop's, in seconds.
+    """Timers of one event loop. Times are the loop's, in seconds.
 
-    It does not know its loop, which would live as long as this does: see poll_timers.
+    It holds no reference to its loop, which would keep the loop alive: see poll_timers.
     """
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class PollTimers:
     def add(
         self, loop: asyncio.AbstractEventLoop, wake: Wake, deadline: float, wait_ms: int
     ) -> float:
-        """`wake` is called at `deadline` or a little later; returns when, for `discard`."""
+        """Call `wake` at `deadline` or a little later; returns the time, for `discard`."""
         tick = tick_ms(wait_ms) / 1000
         due = (deadline // tick + 1) * tick
         found = self._due.get(due)
@@ -46,7 +45,7 @@ class PollTimers:
         return due
 
     def discard(self, wake: Wake, due: float) -> None:
-        """It is not to be called any more. Harmless if it was."""
+        """Cancel the call of `wake`. Harmless if it was called."""
         found = self._due.get(due)
         if found is None:
             return
@@ -63,7 +62,7 @@ class PollTimers:
 
 
 def tick_ms(wait_ms: int) -> int:
-    """A power of two, so that polls of about one length have one tick; at least a millisecond."""
+    """Tick in ms: a power of two, so that polls of similar length share ticks; at least 1."""
     return max(1, 1 << (wait_ms // PARTS).bit_length() >> 1)
 
 

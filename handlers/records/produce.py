@@ -67,7 +67,7 @@ from .verified_appends import VerifiedAppends
 
 ZSTD = 4
 ATTRIBUTES_POSITION = 22
-"""The low byte of a batch's attributes."""
+"""Position of the low byte of a batch's attributes."""
 ACKS_ALL = -1
 REFUSED_BY_THE_LOG = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -75,12 +75,12 @@ REFUSED_BY_THE_LOG = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_RECORD,
 )
-"""The answer says where the log begins, as Kafka's does."""
+"""Errors whose answer contains the log start offset, like Kafka's."""
 FIRST_WITH_BATCHES = 3
 
 
 class _Later(NamedTuple):
-    """A partition whose answer is not complete: its append, or its commit, is awaited."""
+    """Partition whose answer is not complete: its append, or its commit, is awaited."""
 
     answer: PartitionProduceResponse
     topic: str | None
@@ -89,15 +89,15 @@ class _Later(NamedTuple):
 
 
 Outcome = Appended | Awaitable[Appended] | KafkaError
-"""What became of one partition's batch; an awaitable: that is not decided yet."""
+"""Outcome of one partition's batch; an awaitable while it is not decided."""
 
 
 def handle(
     request: ProduceRequest, context: RequestContext
 ) -> Awaitable[ProduceResponse | None] | ProduceResponse | ProducedBatch | None:
-    """The response, or None when acks=0. Raises CloseConnection.
+    """Handle a request; returns the response, or None if acks=0. Raises CloseConnection.
 
-    A ProducedBatch is the response to the most frequent request, that is about one partition.
+    A ProducedBatch is the response to the most frequent request, about one partition.
     """
     acks = request.acks
     if acks not in (-1, 0, 1):
@@ -113,7 +113,7 @@ def handle(
         for data in topic.partition_data:
             outcome: Outcome
             try:
-                outcome = _append(name, data, context, acks_all)
+                outcome = _append(name, topic.topic_id, data, context, acks_all)
             except KafkaError as error:
                 # Its traceback would hold this frame, and with it the receive buffer.
                 outcome = error.with_traceback(None)
@@ -135,9 +135,9 @@ def handle(
 
 
 def without_repeats(request: ProduceRequest) -> ProduceRequest:
-    """The last batch alone of a partition that is named more than once in the request, as in Kafka.
+    """Keep only the last batch of a partition that occurs more than once, as in Kafka.
 
-    No client sends such a thing: a partition of a request has one batch.
+    No known client sends such a request: a partition of a request has one batch.
     """
     last: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
     count = 0
@@ -202,32 +202,38 @@ def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | None:
 
 
 def _append(
-    name: str | None, data: PartitionProduceData, context: RequestContext, acks_all: bool
+    name: str | None,
+    topic_id: UUID,
+    data: PartitionProduceData,
+    context: RequestContext,
+    acks_all: bool,
 ) -> Appended | Awaitable[Appended]:
-    replica = _leader(name, data.index, context)
+    replica = _leader(name, topic_id, data.index, context)
     if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
         if not data.records:
             return Appended(-1, -1, replica.log.log_start_offset, None)
         return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
     batch = _one_batch(data.records, context.api_version)
     if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
-        raise TransactionalIdAuthorizationFailed("a transaction's records need its id")
+        raise TransactionalIdAuthorizationFailed(
+            "records of a transaction need its transactional id"
+        )
     return replica.produce(batch, is_message_set=False, acks_all=acks_all)
 
 
-def _leader(name: str | None, index: int, context: RequestContext) -> LeaderReplica:
+def _leader(name: str | None, topic_id: UUID, index: int, context: RequestContext) -> LeaderReplica:
     if name is None:
-        raise UnknownTopicId("no topic has this id")
+        raise UnknownTopicId(f"unknown topic id {topic_id}")
     if name in INTERNAL_TOPICS:
-        raise InvalidTopicException(f"only coordinators may write to {name}")
+        raise InvalidTopicException(f"only coordinators may write to the internal topic {name}")
     return context.node.partitions.leader_of(name, index)
 
 
 def _in_transaction(
     request: ProduceRequest, transactional_id: str, context: RequestContext, acks_all: bool
 ) -> Awaitable[ProduceResponse | None] | ProduceResponse | None:
-    """A request that names a transaction: all its batches are looked at before one is appended."""
-    found: list[tuple[str | None, int, memoryview | KafkaError]] = []
+    """Handle a request with a transactional id: all batches are checked before one is appended."""
+    found: list[tuple[str | None, UUID, int, memoryview | KafkaError]] = []
     producers: set[tuple[int, int]] = set()
     for topic in request.topic_data:
         name = _topic_name(topic, context)
@@ -235,9 +241,9 @@ def _in_transaction(
             try:
                 batch = _one_batch(data.records, context.api_version)
             except KafkaError as error:
-                found.append((name, data.index, error.with_traceback(None)))
+                found.append((name, topic.topic_id, data.index, error.with_traceback(None)))
                 continue
-            found.append((name, data.index, batch))
+            found.append((name, topic.topic_id, data.index, batch))
             if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
                 header = read_header(batch)
                 producers.add((header.producer_id, header.producer_epoch))
@@ -245,12 +251,12 @@ def _in_transaction(
         return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     appends = VerifiedAppends(transactional_id, context, acks_all=acks_all)
     outcomes: list[tuple[str | None, Outcome]] = []
-    for name, index, batch_or_error in found:
+    for name, topic_id, index, batch_or_error in found:
         outcome: Outcome
         try:
             if isinstance(batch_or_error, KafkaError):
                 raise batch_or_error
-            replica = _leader(name, index, context)
+            replica = _leader(name, topic_id, index, context)
             if batch_or_error[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
                 outcome = appends.append(replica, (name or "", index), batch_or_error)
             else:
@@ -263,7 +269,7 @@ def _in_transaction(
 
 
 def _is_message_set(records: Buffer | None) -> bool:
-    """Whether an old request carries what it was made for; batches in it are taken, too."""
+    """Whether a request of an old version has a message set; it may also have a batch."""
     return records is None or len(records) <= MAGIC_POSITION or records[MAGIC_POSITION] < MAGIC
 
 
@@ -274,21 +280,21 @@ def _fill(answer: PartitionProduceResponse, appended: Appended) -> None:
 
 
 class _NoBatch(InvalidRecord):
-    """It is refused before the log sees it: the answer does not say where that begins."""
+    """Error of a batch that is refused before the log checks it: without log start offset."""
 
 
 def _one_batch(records: Buffer | None, version: int) -> memoryview:
-    """Exactly one batch of magic 2; bytes after it are a torn next one in Kafka's eyes, trimmed."""
+    """Check for one batch of magic 2; less than a header after it is trimmed, as in Kafka."""
     if records is None or len(records) == 0:
         raise _NoBatch("a produce request has exactly one record batch per partition, not none")
     if len(records) < HEADER_SIZE:
-        raise _NoBatch(f"{len(records)} bytes are not a record batch")
+        raise _NoBatch(f"{len(records)} bytes are too few for a record batch")
     batch = memoryview(records)
     if batch[16] != MAGIC:
-        raise _NoBatch(f"record batch of magic {batch[16]}; this version carries magic 2")
+        raise _NoBatch(f"record batch of magic {batch[16]}; this version requires magic 2")
     _, size = read_size(batch)
     if size < HEADER_SIZE or size > len(batch):
-        raise _NoBatch(f"a batch of {size} bytes in {len(batch)}")
+        raise _NoBatch(f"a record batch with size {size} in {len(batch)} bytes")
     if len(batch) - size >= HEADER_SIZE:
         raise _NoBatch("a produce request has exactly one record batch per partition")
     if version < 7 and batch[ATTRIBUTES_POSITION] & 0x07 == ZSTD:
@@ -303,7 +309,7 @@ def _describe(
     response: ProduceResponse,
     context: RequestContext,
 ) -> None:
-    """The error, which records are to blame, and who leads if that is it (KIP-467, KIP-951)."""
+    """Fill in the error, its records, and the current leader if it moved (KIP-467, KIP-951)."""
     answer.error_code = error.code
     answer.base_offset = -1
     answer.error_message = str(error)
@@ -314,7 +320,7 @@ def _describe(
     if topic is None:
         return
     if error.code in REFUSED_BY_THE_LOG and not isinstance(error, _NoBatch):
-        with suppress(KafkaError):  # it may have moved away meanwhile
+        with suppress(KafkaError):  # the partition may have moved meanwhile
             replica = context.node.partitions.leader_of(topic, answer.index)
             answer.log_start_offset = replica.log.log_start_offset
     if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -343,7 +349,7 @@ async def _complete(
     later: list[_Later],
     context: RequestContext,
 ) -> ProduceResponse | None:
-    """Each partition's answer once its batch is appended and, for acks=-1, committed."""
+    """Complete the response once the batches are appended and, for acks=-1, committed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(request.timeout_ms, 1) / 1000
 

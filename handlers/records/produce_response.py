@@ -28,7 +28,7 @@ _V5 = Struct(">ihqqq")
 
 
 def write_produced_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
-    """Continue the begun frame `out`, and return it."""
+    """Append the response to the frame `out`, whose header is written; returns `out`."""
     _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
     if version >= _FIRST_FLEXIBLE:
         out.append(2)  # one topic

@@ -1,8 +1,8 @@
 """A consumer's Fetch beyond its quota: an empty answer, which says how long to wait.
 
-What was read is not sent, and the session is as it was: the client asks again for the same. Nobody
-is given more at once than a client that was quiet may have, or one large answer would keep it
-waiting for minutes. Followers are exempt.
+What was read is not sent, and the session is unchanged: the client asks again for the same. No
+client is given more at once than its quota's window allows, or one large answer would throttle it
+for minutes. Followers are exempt.
 Source: KafkaApis.handleFetchRequest in apache/kafka.
 """
 
@@ -19,7 +19,7 @@ from .pending_fetch import PendingFetch
 
 
 def within_quota(request: FetchRequest, context: RequestContext, quotas: Quotas) -> FetchRequest:
-    """The request as it is read: never for more than its client may have at once."""
+    """Limit a request's max_bytes to what its client may fetch at once."""
     most = quotas.most_fetched(context)
     return replace(request, max_bytes=most) if most < request.max_bytes else request
 
@@ -27,7 +27,7 @@ def within_quota(request: FetchRequest, context: RequestContext, quotas: Quotas)
 def finish(
     fetch: PendingFetch | FetchAnswer, context: RequestContext, quotas: Quotas
 ) -> FetchAnswer:
-    """What was read, or an empty answer instead."""
+    """Make the answer of what was read, or an empty one if the client is over its quota."""
     topics = fetch.topics if isinstance(fetch, FetchAnswer) else fetch.found()
     size = _size(topics, context)
     handled_ms = quotas.handled(context)

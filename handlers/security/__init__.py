@@ -1,4 +1,4 @@
-"""APIs about who gets in and may do what: SASL, users, delegation tokens, rules of access.
+"""APIs about authentication and authorization: SASL, users, delegation tokens, ACLs.
 
 sasl_handshake, sasl_authenticate         the mechanism; its tokens
 sasl_authentication, raw_sasl_token       how far it has proved who it is; tokens without headers

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (API key 51): add, replace and remove users' credentials (KIP-554).
 
-The client sends a salted password, of which the keys to keep are made here: whoever has it can log
-in, so it goes no further. The rules are in cluster/control/access/scram_control.
+The client sends a salted password; the keys that are stored are derived from it here. It is enough
+to log in, so it goes no further. The rules are in cluster/control/access/scram_control.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 
 TIMEOUT_MS = 5_000
-"""How long it is waited for nodes that do not act on the change: they let in whom it forbids."""
+"""Milliseconds to wait for nodes to apply the change; until then they use the old credentials."""
 
 
 async def handle(

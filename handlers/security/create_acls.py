@@ -1,6 +1,6 @@
 """CreateAcls (API key 30): rules of access. What they may be: cluster/control/access/acl_control.
 
-The answer comes when every node goes by the new rules, or after WAIT_MS.
+The answer comes when every node applies the new rules, or after WAIT_MS.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ async def handle(
     try:
         key = token_key(context)
         if any(each.principal_type != "User" for each in request.renewers) or owner.kind != "User":
-            raise InvalidPrincipalType("owners and renewers are of type User")
+            raise InvalidPrincipalType("owners and renewers must be principals of type User")
         token = _token(request, context, owner)
         change = CreateDelegationToken(token=token, now_ms=token.issue_timestamp)
         await context.node.controller.change(change, timeout_ms=WAIT_MS)

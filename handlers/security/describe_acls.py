@@ -28,7 +28,7 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 
 NO_AUTHORIZER = "No Authorizer is configured."
-"""Kafka's words, which tools look for."""
+"""Kafka's message, which tools check for."""
 
 
 def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:

@@ -1,7 +1,7 @@
 """DescribeDelegationToken (API key 41): tokens of owners, to those who may see them.
 
-Source: KafkaApis.scala, DelegationTokenManager.filterToken. Whoever is neither owner nor renewer
-needs rights: see authorization/token_access.
+Source: KafkaApis.scala, DelegationTokenManager.filterToken. A client that is neither owner nor
+renewer needs rights: see authorization/token_access.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     users = context.node.image.scram_credentials
-    # None and nobody are everybody.
+    # Null and an empty list mean all users.
     wanted = Counter(each.name for each in request.users or ()) or dict.fromkeys(users, 1)
     results = []
     for user, times in wanted.items():

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken (API key 40): its owner or a renewer says when it is over.
+"""ExpireDelegationToken (API key 40): its owner or a renewer sets the expiry time.
 
-At once, if the period is negative.
+With a negative period the token expires at once.
 
 Source: ControllerApis.scala, DelegationTokenControlManager.java.
 """

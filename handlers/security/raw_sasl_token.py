@@ -14,7 +14,7 @@ _SIZE: Final = Struct(">i")
 
 
 def take_raw_token(frame: memoryview, session: ClientSession, now_ms: int) -> list[Chunk] | None:
-    """The reply, framed; None: whoever failed is told nothing, and loses its connection."""
+    """Handle a raw token; returns the framed reply, or None after a failure, which has no reply."""
     authentication = session.sasl
     assert isinstance(authentication, SaslAuthentication)
     try:

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (API key 39): its owner or a renewer says how long it is good from now on.
+"""RenewDelegationToken (API key 39): its owner or a renewer extends its lifetime.
 
 Source: ControllerApis.scala, DelegationTokenControlManager.java.
 """

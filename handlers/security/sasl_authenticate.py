@@ -1,7 +1,7 @@
 """SaslAuthenticate (API key 36): a token of the mechanism that SaslHandshake has named.
 
-Who fails is told so a moment later (connection.failed.authentication.delay.ms), and loses its
-connection: guessing passwords takes its time.
+A failure is answered after connection.failed.authentication.delay.ms, and then the connection is
+closed: this slows down the guessing of passwords.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How far a client of a SASL listener has proved who it is. Kafka's SaslServerAuthenticator.
+"""SASL authentication of one client. Kafka's SaslServerAuthenticator.
 
     unknown         ApiVersions, SaslHandshake
     authenticating  ApiVersions, SaslAuthenticate; after SaslHandshake 0 the next frames are tokens
     known           everything, until the session ends; SaslHandshake begins it again (KIP-368)
     refused         nothing: the connection ends with the answer that says so
 
-Whoever is to be nobody longer than a session, or somebody else in its middle, is refused.
+A client that does not re-authenticate before its session ends, or does so as another user, is
+refused.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from ..ports.client_session import ClientSession
 HANDSHAKE_KEY: Final = 17
 AUTHENTICATE_KEY: Final = 36
 MIN_REAUTHENTICATION_MS: Final = 1_000
-"""Kafka's: a client that begins again sooner is not taken seriously."""
+"""Minimum time between two authentications of a connection, as in Kafka."""
 MIN_REQUEST_BYTES: Final = 1024
-"""ApiVersions and a handshake always fit, however small a token may be."""
+"""Minimum of the request limit: ApiVersions and a handshake always fit."""
 
 
 class Stage(Enum):
@@ -40,14 +41,14 @@ class Stage(Enum):
 
 
 class SaslAuthentication:
-    """One connection's. Implements client_session.SaslState.
+    """Authentication of one connection. Implements client_session.SaslState.
 
     Args:
-        session: whose principal it sets.
-        mechanisms: those of the listener.
-        make_server: one exchange of a mechanism; whether the client was known before.
-        max_reauth_ms: connections.max.reauth.ms; 0: no end.
-        max_receive_bytes: of one token.
+        session: gets the principal.
+        mechanisms: the listener's.
+        make_server: begins an exchange of a mechanism; its flag: the client is re-authenticating.
+        max_reauth_ms: connections.max.reauth.ms; 0: sessions do not end.
+        max_receive_bytes: maximum size of a token.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class SaslAuthentication:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the client was known before."""
+        """Whether the client has authenticated before."""
         return self._principal is not None
 
     def refusal(self, api_key: int, now_ms: int) -> str | None:
@@ -86,16 +87,18 @@ class SaslAuthentication:
                 return None
             if api_key in (API_VERSIONS_KEY, HANDSHAKE_KEY):
                 return None
-            return "sent a request after its session had ended: it did not re-authenticate in time"
+            return (
+                "sent a request after its session had expired: it did not re-authenticate in time"
+            )
         if stage is Stage.REFUSED:
-            return "went on after its authentication had failed"
+            return "sent a request after its authentication had failed"
         wanted = HANDSHAKE_KEY if stage is Stage.UNKNOWN else AUTHENTICATE_KEY
         if api_key in (API_VERSIONS_KEY, wanted):
             return None
         return f"sent a request of API key {api_key} before it had authenticated with SASL"
 
     def on_handshake(self, mechanism: str, *, version: int, now_ms: int) -> None:
-        """A client names its mechanism.
+        """Begin an exchange with a mechanism.
 
         Raises:
             UnsupportedSaslMechanism: not one of the listener, or not that of its session.
@@ -124,10 +127,10 @@ class SaslAuthentication:
         self.takes_raw_tokens = version == 0
 
     def on_token(self, token: bytes, *, now_ms: int) -> tuple[bytes, int]:
-        """(what the client is told, how many ms its session lasts; 0: no end).
+        """Take a token; returns the reply, and the lifetime of the session in ms (0: no end).
 
         Raises:
-            SaslAuthenticationFailed: it is not who it says; the text is for the client.
+            SaslAuthenticationFailed: the credentials are wrong; the text is for the client.
             IllegalSaslState: there was no handshake.
         """
         server = self._server
@@ -136,7 +139,7 @@ class SaslAuthentication:
         try:
             if len(token) > self._max_receive_bytes:
                 raise SaslAuthenticationFailed(
-                    f"a token has at most {self._max_receive_bytes} bytes"
+                    f"a token of {len(token)} bytes; the limit is {self._max_receive_bytes}"
                 )
             step = server.respond(token, now_ms=now_ms)
             if step.principal_name is None:

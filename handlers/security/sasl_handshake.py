@@ -1,7 +1,7 @@
-"""SaslHandshake (API key 17): a client names the mechanism by which it will prove who it is.
+"""SaslHandshake (API key 17): a client names the mechanism for its authentication.
 
-Clients guess a broker's age from the APIs that it has; this one came with Kafka 0.10. Where nobody
-has to prove anything it is ILLEGAL_SASL_STATE. After version 0 the tokens follow without headers.
+Clients guess a broker's age from the APIs that it has; this one came with Kafka 0.10. On a listener
+without SASL it is ILLEGAL_SASL_STATE. After version 0 the tokens follow without headers.
 """
 
 from __future__ import annotations

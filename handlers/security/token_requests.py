@@ -1,4 +1,4 @@
-"""What the four APIs of delegation tokens have in common: who may ask at all."""
+"""Common check of the four APIs of delegation tokens: whether a client may use them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ WAIT_MS = 5_000
 
 
 def token_key(context: RequestContext) -> bytes:
-    """The secret key of tokens.
+    """Secret key that tokens are signed with.
 
     Raises:
-        DelegationTokenRequestNotAllowed: it is not known who asks, or by a token alone.
-        DelegationTokenAuthDisabled: there is no key, so there are no tokens.
+        DelegationTokenRequestNotAllowed: the client is anonymous, or authenticated by a token.
+        DelegationTokenAuthDisabled: no key is configured, so there are no tokens.
     """
     session = context.session
     is_anonymous = session.protocol == "SSL" and session.principal == ANONYMOUS

@@ -1,4 +1,4 @@
-"""The path from a frame to a response: the table of APIs, and what all of them share.
+"""The path from a frame to a response: the table of APIs, and the dispatch to their handlers.
 
 table             every API: versions, message classes, handler
 dispatch          header, table row, handler, writer

@@ -52,38 +52,39 @@ Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
 OFFSET_COMMIT_KEY = 8
 APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
-"""When their handler returns the records are appended; only disk or followers are waited for."""
-# A request that waits is held as objects: about so many times its bytes (measured with Fetch).
+"""APIs whose handler has appended when it returns; the rest of the wait is for disk or followers.
+"""
+# Size of a waiting request's objects, in multiples of its bytes (measured with Fetch).
 PARSED_WEIGHT = 8
 LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
-"""Limit of elements in all arrays of one request: topics, partitions, keys, members."""
+"""Maximum number of elements in all arrays of a request: topics, partitions, keys, members."""
 MAX_WHOLE_ELEMENTS = 20_000
-"""The same for requests that are not handled in parts, and for Produce."""
+"""The same limit for requests that are not handled in parts, and for long Produce requests."""
 
 
 _ANSWERS: Final = (Message, FetchAnswer, ProducedBatch)
-"""What a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
+"""Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
 
 
 class PeerError(Exception):
-    """The peer cannot be answered. One line for the log; the connection is closed."""
+    """Error of a peer that cannot be answered. Its text is logged; the connection is closed."""
 
 
 class NotServed(PeerError):
-    """It asked for an API or a version that ApiVersions does not name."""
+    """Request for an API or a version that ApiVersions does not list."""
 
 
 class NotAuthenticated(PeerError):
-    """It asked for more than those may who have not proved who they are."""
+    """Request that is not allowed before authentication."""
 
 
 def check_header(start: memoryview) -> bool:
-    """Look at the first four bytes of a long frame that is still coming. Is it a Produce?
+    """Check the first four bytes of a long frame that is still coming; True if it is Produce.
 
     Raises:
-        PeerError: no such API or version is served; better said now than after 100 MiB.
+        PeerError: the API or version is not served; better known now than after 100 MiB.
     """
     header = RequestHeader(
         int.from_bytes(start[:2], "big", signed=True),
@@ -133,8 +134,8 @@ def dispatch(
             trace.held_bytes = 0
             max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
         else:
-            # Byte fields are slices of the frame, and an answer may come when it is long reused.
-            # Produce alone is done with its records before it returns.
+            # Byte fields are slices of the frame, which is reused before a late answer. Only
+            # Produce is done with its records before it returns.
             if not may_keep:
                 frame = memoryview(bytes(frame))
             trace.keeps_frame = True
@@ -172,10 +173,10 @@ def dispatch(
 async def _in_parts(
     request: Any, api: Api, parts: Parts, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
-    """Handle a long request bit by bit; between two bits the other connections have their turn.
+    """Handle a long request in parts; other connections have their turn in between.
 
-    The next request of this connection waits until the last bit is begun, so order is kept. What
-    a part waits for (an fsync, another actor) is waited for at the end.
+    The next request of this connection waits until the last part is begun, so order is kept. What a
+    part waits for (an fsync, another actor) is awaited at the end.
     """
     if api.key == PRODUCE_KEY:
         request = without_repeats(request)
@@ -183,7 +184,7 @@ async def _in_parts(
     for part in split(parts, request):
         answer = _call(api, part, context)
         if inspect.isawaitable(answer):
-            # What is appended already waits for the disk: all parts together.
+            # Appended parts wait for the disk together.
             answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
         elif isinstance(answer, ProducedBatch):
             answer = as_response(answer)
@@ -235,20 +236,20 @@ def _call(api: Api, request: Message, context: RequestContext) -> Any:
 
 
 def _authorized(api: Api, request: Message, context: RequestContext) -> Any:
-    """Have it handled as far as who asks is allowed to (ports/access)."""
+    """Handle a request within the rights of its client (ports/access)."""
     rights = context.rights(api.name)
     if rights is None:
         return api.handle(request, context)
     access = api.access
     if access is None:
-        raise PeerError(f"asked {api.name}, which nobody is allowed here")
+        raise PeerError(f"sent {api.name}, which is not allowed for any client here")
     if access.guard is None:
         return api.handle(request, context)
     return access.guard(request, context, rights, api.handle)
 
 
 def _supported(header: RequestHeader) -> Api | None:
-    """The table's row; None for a version of ApiVersions that we can talk a client out of."""
+    """Row of the table; None for a version of ApiVersions for which there is a fallback."""
     api = APIS.get(header.api_key)
     if api is None:
         raise NotServed(f"sent API key {header.api_key}, which is not served here")
@@ -256,7 +257,7 @@ def _supported(header: RequestHeader) -> Api | None:
         if header.api_key == API_VERSIONS_KEY:
             return None
         raise NotServed(
-            f"sent {api.name} version {header.api_version}; served are {api.lowest}-{api.highest}"
+            f"sent {api.name} version {header.api_version}; supported: {api.lowest}-{api.highest}"
         )
     return api
 
@@ -323,7 +324,7 @@ async def _frame_aside(
 
 
 def element_count(message: Message) -> int:
-    """Elements of the arrays of `message` and of the arrays just below: is it long?"""
+    """Number of elements in the arrays of `message` and one level deeper, to tell if it is long."""
     count = 0
     cls: Any = type(message)
     for name, below in _arrays(cls):

@@ -1,14 +1,13 @@
 """Long requests in parts: a request about thousands of things must not hold up all other clients.
 
-Many APIs ask about a list of things that have nothing to do with each other. Such a request is
-handled as several smaller ones, one after another, with a turn for everybody else in between, and
-their responses are put together again: the handler does not know. Order is kept; a topic that was
-cut in two is one topic again in the response.
+Many APIs have a list of independent items. Such a request is handled as several smaller ones, one
+after another, with turns for other clients in between, and their responses are merged; the handler
+does not know. Order is kept; a topic that was split is one topic again in the response.
 
 A commit of offsets is one batch in the log only up to its `size`; beyond, each part is a batch.
 
-Not cut: requests that share something across their list (a fetch its byte budget, the creation of
-topics its check for duplicates).
+Requests that share something across their list are not split (a fetch its byte budget, the creation
+of topics its check for duplicates).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def is_long(parts: Parts, request: Message) -> bool:
 
 
 def split(parts: Parts, request: Message) -> Iterator[Message]:
-    """Requests of at most `size` things each, in order."""
+    """Split a request into ones of at most `size` items each, in order."""
     things = getattr(request, parts.asked)
     chunks = _chunks(things, parts.size)
     if parts.asked_below is not None:
@@ -55,7 +54,7 @@ def _chunks(things: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _chunks_below(topics: list[Any], below: str, size: int) -> Iterator[list[Any]]:
-    """A topic without anything below counts as one thing: it is answered, too."""
+    """Split topics by the items below them. A topic without items counts as one item."""
     chunk: list[Any] = []
     room = size
     for topic in topics:
@@ -78,7 +77,7 @@ def _chunks_below(topics: list[Any], below: str, size: int) -> Iterator[list[Any
 
 
 def join(parts: Parts, whole: Any, response: Any) -> Any:
-    """`whole` (None at first) with the answers of `response` added. Both may be changed."""
+    """Add the answers of `response` to `whole` (None at first). Both may be changed."""
     if whole is None:
         return response
     answers = getattr(whole, parts.answered)

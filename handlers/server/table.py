@@ -149,4 +149,4 @@ def _advertised() -> tuple[tuple[int, int, int], ...]:
 _FOUND = [*(module.API for module in _MODULES), api_versions.api_of(_advertised)]
 APIS: dict[int, Api] = {api.key: api for api in sorted(_FOUND, key=lambda api: api.key)}
 ADVERTISED = tuple((api.key, api.lowest, api.highest) for api in APIS.values())
-"""Key, lowest and highest version of each API."""
+"""Key, lowest and highest version of each API, for ApiVersions."""

@@ -4,5 +4,5 @@ metadata, describe_topic_partitions   nodes, topics, leaders; topics, a page at 
 create_topics, delete_topics          how topics come and go
 create_partitions                     how they grow
 metered_change                        these, counted against a client's quota
-internal_topic                        the topics of coordinators, made when first looked for
+internal_topic                        the topics of coordinators, created when first needed
 """

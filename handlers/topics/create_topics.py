@@ -56,15 +56,17 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
 
 
 def _new_topic(topic: CreatableTopic, node: Node) -> TopicToCreate:
-    """Raises what is wrong with the request, whatever the cluster is like."""
+    """Make a TopicToCreate. Raises errors of the request that do not depend on the cluster."""
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
-            raise InvalidRequest("give either an assignment or partitions and replication factor")
+            raise InvalidRequest(
+                "give either an assignment or partitions and replication factor, not both"
+            )
     elif topic.num_partitions == 0 or topic.num_partitions < -1:
-        raise InvalidPartitions(f"a topic has at least one partition, not {topic.num_partitions}")
+        raise InvalidPartitions(f"a topic needs at least one partition, not {topic.num_partitions}")
     elif topic.replication_factor == 0 or topic.replication_factor < -1:
         raise InvalidReplicationFactor(
-            f"a partition has at least one replica, not {topic.replication_factor}"
+            f"a partition needs at least one replica, not {topic.replication_factor}"
         )
     assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     if len(assignments) < len(topic.assignments):

@@ -1,7 +1,7 @@
 """DeleteTopics (API key 20): by name, and from version 6 on by name or id.
 
-A topic that is named twice, in whatever way, is deleted by none of the entries but the first that
-the controller sees; entries that are equal are all refused. Source: ControllerApis.deleteTopics.
+If a topic is given by name and by id, the first entry deletes it, and the other one fails; equal
+entries are all refused. Source: ControllerApis.deleteTopics.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def _check(key: TopicKey, count: int, context: RequestContext) -> None:
             raise InvalidRequest("topics cannot be deleted: delete.topic.enable=false")
         raise TopicDeletionDisabled("topics cannot be deleted: delete.topic.enable=false")
     if (key.name is None) == (key.topic_id is None):
-        raise InvalidRequest("name a topic by its name or by its id, not by both or neither")
+        raise InvalidRequest("give a topic by its name or by its id, not by both or neither")
     if count > 1:
         raise InvalidRequest(f"topic {key.name or key.topic_id} is named twice in the request")
 
 
 def _shown_name(outcome: TopicOutcome, context: RequestContext) -> str | None:
-    """Null is allowed only where ids are, for an unknown id."""
+    """Name in a response; null only in versions with ids, for an unknown id."""
     return outcome.name if context.api_version >= 6 or outcome.name is not None else ""
 
 

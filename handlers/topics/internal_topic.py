@@ -19,13 +19,13 @@ from ..ports.context import RequestContext
 
 logger = logging.getLogger(__name__)
 
-# What is answered is fsynced before, many records with one fsync: it survives a power cut.
+# Records are fsynced before they are answered, many with one fsync: they survive a power cut.
 CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
 TIMEOUT_MS = 5_000
 
 
 class InternalTopic(NamedTuple):
-    """`min_isr`: at most as many as there are replicas; None: as other topics have it."""
+    """Internal topic to create. `min_isr`: at most the number of replicas; None: the default."""
 
     name: str
     partitions: int
@@ -41,11 +41,11 @@ class InternalTopic(NamedTuple):
 
 
 async def create(wanted: InternalTopic, context: RequestContext) -> None:
-    """Returns when it is there. Raises CoordinatorNotAvailable."""
+    """Create the topic; returns when it is there. Raises CoordinatorNotAvailable."""
     node = context.node
     machines = {machine_of(each) for each in node.image.live_nodes("group")}
     if not machines:
-        raise CoordinatorNotAvailable("no node that has coordinators is in service")
+        raise CoordinatorNotAvailable("no node with the group role is in service")
     replicas = min(wanted.replication_factor, len(machines))
     topic = TopicToCreate(
         name=wanted.name,
@@ -57,8 +57,8 @@ async def create(wanted: InternalTopic, context: RequestContext) -> None:
     try:
         [made] = await node.controller.change(CreateTopics(topics=(topic,)), timeout_ms=TIMEOUT_MS)
     except KafkaError as error:
-        raise CoordinatorNotAvailable(f"{wanted.name} cannot be made: {error}") from None
+        raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {error}") from None
     if made.outcome.code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        raise CoordinatorNotAvailable(f"{wanted.name} cannot be made: {made.outcome.message}")
+        raise CoordinatorNotAvailable(f"{wanted.name} cannot be created: {made.outcome.message}")
     if made.outcome.code == ErrorCode.NONE:
         logger.info("created %s with %d replicas", wanted.name, replicas)

@@ -1,4 +1,4 @@
-"""Changes of topics that clients ask for, counted against their quota of them (KIP-599).
+"""Changes of topics by clients, counted against their quota (KIP-599).
 
 From some version on clients know THROTTLING_QUOTA_EXCEEDED and are refused; older ones are only
 told to wait. The counting is the controller's: cluster/quotas/mutation_quotas.
@@ -18,7 +18,7 @@ A = TypeVar("A")
 async def metered_change(
     request: MeteredRequest[A], context: RequestContext, *, timeout_ms: int, strict_from: int
 ) -> tuple[A, int]:
-    """The answer, and for how many ms the client is to wait before it asks for more.
+    """Carry out a change; returns the answer, and the throttle time of the client in ms.
 
     Raises what Controller.change raises.
     """

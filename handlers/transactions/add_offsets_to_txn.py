@@ -42,7 +42,7 @@ async def handle(
 
 
 def _partition_of(group_id: str, context: RequestContext) -> TopicPartition:
-    """Before there is the topic: where the group will be."""
+    """Partition of a group in __consumer_offsets, as it will be if the topic does not exist yet."""
     topic = context.node.image.topics.get(OFFSETS_TOPIC)
     count = 0 if topic is None else len(topic.partitions)
     return OFFSETS_TOPIC, partition_for_group(

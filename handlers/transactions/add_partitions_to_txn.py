@@ -2,7 +2,7 @@
 
 Versions 0-3 come from clients, for one transaction. From version 4 on brokers ask for many: to add
 partitions for clients of transaction.version 2, or only whether they have been added (KIP-890). If
-one partition does not exist none is added, and the others say OPERATION_NOT_ATTEMPTED.
+one partition does not exist none is added, and the others get OPERATION_NOT_ATTEMPTED.
 Source: KafkaApis.handleAddPartitionsToTxnRequest.
 """
 

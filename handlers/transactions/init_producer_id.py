@@ -1,8 +1,8 @@
 """InitProducerId (API key 22): who a producer is from now on.
 
-Without a transactional id it gets an id that nobody had, also if it names the one it has, as in
-Apache Kafka. With one, the coordinator gives it the next epoch, and fences the producer that had
-the id before; a producer that names what it had recovers from an error (KIP-360).
+Without a transactional id it gets a new producer id, even if it names the one it has, as in Apache
+Kafka. With one, the coordinator gives it the next epoch, and fences the producer that used the
+transactional id before; a producer that names its id and epoch recovers from an error (KIP-360).
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
 
@@ -28,7 +28,7 @@ def handle(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
-    if has_id != has_epoch:  # one without the other says nothing
+    if has_id != has_epoch:  # one without the other is invalid
         return _answer(InitializedProducer(ErrorCode.INVALID_REQUEST), context)
     if request.transactional_id is None:
         return _without_transactions(context)
@@ -52,7 +52,7 @@ async def _without_transactions(context: RequestContext) -> InitProducerIdRespon
 def _ask(
     request: InitProducerIdRequest, transactional_id: str, context: RequestContext
 ) -> Awaitable[InitializedProducer]:
-    """The timeout is looked at before whose id it is, as in Kafka. Raises KafkaErrors."""
+    """Ask the coordinator. The timeout is checked before the id, as in Kafka."""
     limits = context.node.server_config.transactions
     if transactional_id and not limits.may_time_out_after(request.transaction_timeout_ms):
         raise InvalidTransactionTimeout(

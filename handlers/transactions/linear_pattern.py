@@ -4,8 +4,8 @@ r"""Regular expressions that a client may send: matched in time linear in the te
     x*  x+  x?  x{2}  x{2,}  x{2,5}, each also lazy  ^  $  \A  \z  \b  \B  (?i) first
 
 The rest of RE2's syntax (Unicode and POSIX classes, names, flags) is refused. Python's own matcher
-goes back and tries again, for minutes on a pattern like (a+)+b, and nobody else is served
-meanwhile; this one goes through the text once, with all places of the pattern where it may be.
+backtracks, for minutes on a pattern like (a+)+b, and no other client is served meanwhile; this one
+reads the text once and keeps the set of all positions in the pattern where it may be.
 Source: github.com/google/re2/wiki/Syntax, which Kafka's brokers use (KIP-1152).
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MOST_STEPS = 2_000
-"""Of a compiled pattern. A part that is repeated counts as often as it has to be."""
+"""Maximum steps of a compiled pattern. A repeated part counts as often as it is repeated."""
 MOST_REPEATS = 1_000
 MOST_NESTED = 50
 
@@ -26,23 +26,23 @@ _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 
 
 class InvalidPattern(ValueError):
-    """It is no regular expression, or one that is not understood here."""
+    """Error: not a regular expression, or one that is not supported here."""
 
 
 class _Take(NamedTuple):
-    """One character, if it is accepted."""
+    """Step that takes one character, if it is accepted."""
 
     accepts: Callable[[str], bool]
 
 
 class _Check(NamedTuple):
-    """No character; go on if it holds at this position of the text."""
+    """Step that takes no character, and goes on if it holds at this position of the text."""
 
     holds: Callable[[str, int], bool]
 
 
 class _Fork(NamedTuple):
-    """Go on at each of these distances."""
+    """Step that goes on at each of these distances."""
 
     ways: tuple[int, ...]
 
@@ -52,14 +52,14 @@ _Steps = list[_Step]
 
 
 class LinearPattern:
-    """A compiled one. Cost of a match: about 1 us for each character and step it may be at."""
+    """Compiled pattern. Cost of a match: about 1 us for each character and step it may be at."""
 
     def __init__(self, text: str) -> None:
-        """Raises InvalidPattern."""
+        """Compile a pattern. Raises InvalidPattern."""
         self._steps = _Parser(text).parse()
 
     def matches(self, text: str) -> bool:
-        """Whether the whole of `text` does."""
+        """Whether the pattern matches the whole of `text`."""
         places = self._reach({0}, text, 0)
         for position, character in enumerate(text):
             taken = set()
@@ -73,7 +73,7 @@ class LinearPattern:
         return len(self._steps) in places
 
     def _reach(self, places: set[int], text: str, position: int) -> set[int]:
-        """`places`, and where one comes from there without another character."""
+        """`places`, and those that are reached from them without another character."""
         found: set[int] = set()
         unseen = list(places)
         while unseen:
@@ -105,7 +105,7 @@ class _Parser:
         return steps
 
     def _next(self) -> str:
-        """The character here, which is used up; "" at the end."""
+        """Take the next character; "" at the end."""
         character = self._text[self._at : self._at + 1]
         self._at += 1
         return character
@@ -143,7 +143,7 @@ class _Parser:
             case "$":
                 return [_Check(lambda text, position: position == len(text))]
             case "*" | "+" | "?":
-                raise InvalidPattern(f"{character} repeats nothing")
+                raise InvalidPattern(f"{character} follows nothing that it could repeat")
             case "\\":
                 return self._escaped()
         return [self._take(lambda one: one == character)]
@@ -155,10 +155,10 @@ class _Parser:
 
     def _group(self) -> _Steps:
         if self._skip("?") and not self._skip(":"):
-            raise InvalidPattern("of the groups (?...) only (?:...) is understood")
+            raise InvalidPattern("of the groups (?...) only (?:...) is supported")
         self._nested += 1
         if self._nested > MOST_NESTED:
-            raise InvalidPattern(f"more than {MOST_NESTED} groups in each other")
+            raise InvalidPattern(f"groups are nested more than {MOST_NESTED} deep")
         steps = self._alternatives()
         if not self._skip(")"):
             raise InvalidPattern("there is a ( without a )")
@@ -179,7 +179,7 @@ class _Parser:
         return [self._take(self._class_or_character(character))]
 
     def _class_or_character(self, character: str) -> Callable[[str], bool]:
-        """What comes after a backslash, for one character of the text."""
+        """Matcher of a character for what comes after a backslash."""
         known = _CLASSES.get(character.lower())
         if known is not None:
             is_negated = character.isupper()
@@ -196,7 +196,7 @@ class _Parser:
                 return chr(int(digits, 16))
         elif character and character in string.punctuation:
             return character
-        raise InvalidPattern(f"\\{character} is not understood")
+        raise InvalidPattern(f"\\{character} is not supported")
 
     def _set(self) -> Callable[[str], bool]:
         is_negated = self._skip("^")
@@ -218,14 +218,14 @@ class _Parser:
                 if last == "\\":
                     last = self._character(self._next())
                 if not last or last < first:
-                    raise InvalidPattern(f"{first}-{last} is no range")
+                    raise InvalidPattern(f"{first}-{last} is not a range")
             parts.append(lambda one, first=first, last=last: first <= one <= last)  # type: ignore[misc]
         return lambda one: any(part(one) for part in parts) is not is_negated
 
     # --- repetitions -----------------------------------------------------------------------------
 
     def _repeated(self, steps: _Steps) -> _Steps:
-        """Lazy or not is the same for whether the whole text matches."""
+        """Parse a repetition. Lazy or greedy makes no difference to a match of the whole text."""
         if self._skip("*"):
             found = _star(steps)
         elif self._skip("+"):
@@ -246,11 +246,11 @@ class _Parser:
             return steps
         self._skip("?")
         if self._text[self._at : self._at + 1] in ("*", "+", "?") and self._at < len(self._text):
-            raise InvalidPattern("a repetition is repeated")
+            raise InvalidPattern("a repetition follows a repetition")
         return _bounded(found)
 
     def _limits(self) -> tuple[int, int | None] | None:
-        """Of {2}, {2,} and {2,5}; another { is a character like others."""
+        """Limits of {2}, {2,} and {2,5}, or None; another { is an ordinary character."""
         end = self._text.find("}", self._at)
         if not self._text.startswith("{", self._at) or end < 0:
             return None
@@ -261,7 +261,7 @@ class _Parser:
         low = int(least)
         high = low if not comma else int(most) if most else None
         if max(low, high or 0) > MOST_REPEATS or (high is not None and high < low):
-            raise InvalidPattern(f"{{{least}{comma}{most}}} is no number of repetitions")
+            raise InvalidPattern(f"{{{least}{comma}{most}}} is not a valid number of repetitions")
         return low, high
 
 

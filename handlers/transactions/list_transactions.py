@@ -2,7 +2,7 @@
 
 A client asks every node and joins the lists. Filters are by state, by producer id, by how long a
 transaction has been open (v1, KIP-994), and by a pattern that the whole id matches (v2, KIP-1152).
-A state that is no state is named in the answer, and nothing matches it.
+An unknown state is listed in the answer, and matches nothing.
 Source: TransactionStateManager.listTransactionStates.
 """
 
@@ -62,7 +62,7 @@ async def handle(
 
 
 def _pattern(request: ListTransactionsRequest) -> LinearPattern | None:
-    """Raises InvalidPattern."""
+    """Compile the pattern of the request; None without one. Raises InvalidPattern."""
     text = request.transactional_id_pattern
     return LinearPattern(text) if text else None
 

@@ -1,4 +1,4 @@
-"""What the transaction handlers share: whose transactional id it is, and errors for old clients.
+"""Common part of the transaction handlers: the coordinator of an id, and errors for old clients.
 
 A client says with the version of a request which transaction.version it follows (KIP-890): 2 from
 AddPartitionsToTxn 4 (which brokers send for it) and EndTxn 5 on, else 0.
@@ -15,12 +15,12 @@ from ..ports.transaction_port import TransactionShard
 
 
 def shard_of(transactional_id: str, context: RequestContext) -> TransactionShard:
-    """The coordinator of this transactional id.
+    """Coordinator of this transactional id.
 
     Raises:
         InvalidRequest: the id is empty.
-        NotCoordinator: it is another node; the client looks it up again.
-        CoordinatorLoadInProgress: it is this node, in a moment; the client asks again.
+        NotCoordinator: another node is the coordinator; the client looks it up again.
+        CoordinatorLoadInProgress: this node is loading the id; the client retries.
     """
     if not transactional_id:
         raise InvalidRequest("a transactional id cannot be empty")
@@ -32,7 +32,7 @@ def shard_of(transactional_id: str, context: RequestContext) -> TransactionShard
 
 
 def in_words_of(error: ErrorCode, context: RequestContext, *, first_with_fenced: int) -> ErrorCode:
-    """PRODUCER_FENCED came with a version of each API; clients before it know the other one."""
+    """Replace PRODUCER_FENCED by INVALID_PRODUCER_EPOCH for clients that do not know it yet."""
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < first_with_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

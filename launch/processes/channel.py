@@ -3,7 +3,7 @@
     frame: length u32 | pickle of (number, True, name, arguments), a call
                                or (number, False, whether it was done, answer or exception)
 
-Pickle is safe here: each end was started by the other, and nobody else has the socket.
+Pickle is safe here: one end was started by the other, and no other process has the socket.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...protocol.errors import ConnectionFailed
 _LENGTH_BYTES: Final = 4
 
 Methods = Mapping[str, Callable[..., Awaitable[Any]]]
-"""What the other end may call, by name."""
+"""Methods that the other end may call, by name."""
 
 
 class Channel:
-    """One end. `run` reads; calls may be made from when it does."""
+    """One end of the connection. `run` reads; calls may be made once it runs."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, methods: Methods
@@ -37,7 +37,7 @@ class Channel:
         self._is_over = False
 
     async def run(self) -> None:
-        """Until the other end is gone. Calls that wait for it fail, calls from it are cancelled."""
+        """Read until the other end is gone; then fail calls to it, and cancel calls from it."""
         try:
             while True:
                 length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES), "big")
@@ -48,7 +48,7 @@ class Channel:
             self.close()
 
     async def call(self, name: str, *arguments: Any) -> Any:
-        """Raises what the other end raises; ConnectionFailed: it is gone."""
+        """Call a method of the other end. Raises what it raises; ConnectionFailed if it is gone."""
         if self._is_over:
             raise ConnectionFailed("the other process of this cluster has ended")
         number = next(self._numbers)
@@ -84,7 +84,7 @@ class Channel:
         is_done, content = rest
         answer = self._waiting.get(number)
         if answer is None or answer.done():
-            return  # nobody waits any more
+            return  # its caller was cancelled
         if is_done:
             answer.set_result(content)
         else:
@@ -100,7 +100,7 @@ class Channel:
 
 
 def _that_travels(error: Exception) -> Exception:
-    """The error, or what it says where it does not survive a pickle, as some do not."""
+    """Error that can be pickled: the error itself, or its text in a RuntimeError."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301
     except Exception:  # noqa: BLE001 -- whatever their own code raises

@@ -1,4 +1,4 @@
-"""What a process of `local(processes=N)` runs: one Node, until the process that wants it is gone.
+"""One process of `local(processes=N)`: it runs one Node, until its parent process is gone.
 
 It is started by node_process with its end of the channel as an inherited socket. A node that is
 fenced off, or has no disk any more, ends the process, and the other one starts it again.
@@ -26,14 +26,14 @@ from .channel import Channel
 T = TypeVar("T")
 EXIT_FENCED: Final = 71
 CLOSE_SECONDS: Final = 60.0
-"""How long it may bring data to the disk once the other process is gone."""
+"""Maximum seconds to flush data to the disk once the other process is gone."""
 
 Incarnation = tuple[int, str]
-"""A node's id, and which of its lives it is."""
+"""Node id, and id of the node's current incarnation."""
 
 
 class DistantController(Controller):
-    """The controller in the process at the other end."""
+    """Controller in the process at the other end."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -49,13 +49,13 @@ class _HostedNode:
         self.node: Node | None = None
 
     async def open(self, config: NodeConfig) -> None:
-        """Raises what Node.open does."""
+        """Make and open the node. Raises what Node.open raises."""
         assert self.channel is not None
         self.node = Node(config, DistantController(self.channel), on_fenced=_leave)
         await self.node.open()
 
     async def join(self) -> Incarnation:
-        """Raises what Node.join does."""
+        """Join the cluster. Raises what Node.join raises."""
         assert self.node is not None
         await self.node.join()
         return self.node.node_id, self.node.incarnation
@@ -74,7 +74,7 @@ class _HostedNode:
 
 
 def is_in_service(image: MetadataImage, life: Incarnation) -> bool:
-    """As it runs now: in its present incarnation, and unfenced."""
+    """Whether the node is unfenced in this incarnation."""
     node_id, incarnation = life
     known = image.nodes.get(node_id)
     return known is not None and not known.fenced and known.incarnation == incarnation
@@ -97,7 +97,7 @@ async def _serve(connection: socket.socket) -> None:
 
 
 def main(descriptor: int) -> None:
-    """descriptor: of the inherited socket."""
+    """Run a node. descriptor: the inherited socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which closes
     uvloop.run(_serve(socket.socket(fileno=descriptor)))
     sys.stdout.flush()

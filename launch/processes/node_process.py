@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 0.5
 LEAVE_SECONDS = 10.0
 END_SECONDS = 40.0
-"""How long it may bring data to the disk before it is killed."""
+"""Maximum seconds to flush data to the disk before the process is killed."""
 _PROGRAM: Final = (
     "import sys; sys.path[:] = {path!r}; "
     "from bradbury.launch.processes.hosted_node import main; main({descriptor})"
@@ -38,7 +38,7 @@ _PROGRAM: Final = (
 
 
 class NodeProcess:
-    """`start`, `stop`; used on the loop of the controller."""
+    """A node in a process of its own. `start`, `stop`; used on the loop of the controller."""
 
     def __init__(self, config: NodeConfig, controller: Controller) -> None:
         self._config = config
@@ -47,25 +47,25 @@ class NodeProcess:
         self._channel: Channel | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.life: Incarnation | None = None
-        """None while it is not in service."""
+        """Incarnation of the node; None while it is not in service."""
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Raises what Node.open and Node.join do."""
+        """Start the process, and keep it running. Raises what Node.open and Node.join raise."""
         reading = await self._begin()
         self._keeper = asyncio.create_task(self._keep(reading))
 
     async def knows(self, others: Sequence[Incarnation]) -> bool:
-        """Also if it is not in service just now: then it learns of them before it is again."""
+        """Whether it knows the other nodes; also True while down: it learns of them on start."""
         with contextlib.suppress(ConnectionFailed):
             return self.life is None or bool(await self._ask("knows", others))
         return True
 
     async def stop(self, *, leave: bool = False) -> None:
-        """leave: others lead first, where they can."""
+        """Stop the process. leave: hand over leadership first, where possible."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -81,7 +81,7 @@ class NodeProcess:
         return await self._channel.call(name, *arguments)
 
     async def _begin(self) -> asyncio.Task[None]:
-        """Start it and have it join; what is returned ends when the process does."""
+        """Start the process and join; the returned task ends when the process does."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.to_thread(_started, theirs)
@@ -98,24 +98,26 @@ class NodeProcess:
         return reading
 
     async def _keep(self, reading: asyncio.Task[None]) -> None:
-        """Start it again whenever it has ended."""
+        """Restart the process whenever it has ended."""
         while True:
             await asyncio.shield(reading)
             await self._end()
-            logger.error("process of %s has ended; it is started again", self._config.directory)
+            logger.error("process of %s has ended; restarting it", self._config.directory)
             while True:
                 await asyncio.sleep(AGAIN_SECONDS)
                 try:
                     reading = await self._begin()
                     break
                 except Exception as error:  # noqa: BLE001 -- whatever it is, the data waits
-                    logger.warning("%s does not start: %s", self._config.directory, error)
+                    logger.warning(
+                        "process of %s failed to start: %s", self._config.directory, error
+                    )
 
     async def _ask_controller(self, call: ControllerCall[Any]) -> Any:
         return await self._controller.ask(call)
 
     async def _end(self) -> None:
-        """Its end of the channel is closed, upon which it closes its node and ends."""
+        """Close its channel, upon which it closes its node and exits; wait for its end."""
         self.life = None
         if self._channel is not None:
             self._channel.close()

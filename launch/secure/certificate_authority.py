@@ -1,7 +1,7 @@
 """The certificate authority of one cluster: a key and a certificate in a folder of its user.
 
-It signs certificates of nodes and nothing else. Who has its key can pretend to be a node: the key
-stays on the machine where `bradbury up --secure` was run, readable by its user alone.
+It signs certificates of nodes and nothing else. With its key one could act as a node: the key stays
+on the machine where `bradbury up --secure` was run, readable by its user alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NODE_NAME: Final = "bradbury-node"
 AUTHORITY_DAYS: Final = 3650
 NODE_DAYS: Final = 365
 _EARLIER: Final = dt.timedelta(hours=1)
-"""Clocks of machines differ."""
+"""Time that certificates are valid before now, as clocks of machines differ."""
 _USAGE: Final = dict.fromkeys(
     (
         "digital_signature",
@@ -44,7 +44,7 @@ _USAGE: Final = dict.fromkeys(
 
 
 class CertificateAuthority:
-    """Made by `open`."""
+    """Certificate authority of a cluster, made by `open`."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
@@ -52,7 +52,7 @@ class CertificateAuthority:
 
     @classmethod
     def open(cls, folder: Path, name: str, *, now: dt.datetime) -> CertificateAuthority:
-        """That of the folder; a new one, called `name`, if there is none.
+        """Open the authority in the folder; make a new one, called `name`, if there is none.
 
         Raises:
             OSError, ValueError: its files cannot be read, or are none.
@@ -102,16 +102,16 @@ class CertificateAuthority:
 
     @property
     def certificate(self) -> str:
-        """PEM."""
+        """Certificate of the authority, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def sign(self, request: bytes, hosts: Iterable[str], *, now: dt.datetime) -> str:
-        """The certificate, in PEM, of a node that listens at `hosts`: names or addresses.
+        """Sign the certificate of a node that listens at `hosts` (names or addresses); returns PEM.
 
-        Of the request (PKCS 10) only the key counts: what a certificate says is said here.
+        Only the key is taken from the request (PKCS 10); the rest of the certificate is set here.
 
         Raises:
-            ValueError: no request, or not signed with its own key.
+            ValueError: not a request, or not signed with its own key.
         """
         asked = x509.load_pem_x509_csr(request)
         if not asked.is_signature_valid:

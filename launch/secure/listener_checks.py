@@ -1,4 +1,4 @@
-"""What is refused before a start on Ray: listeners that ask nobody, and secrets in settings."""
+"""Checks before a start on Ray: listeners without authentication, and secrets in settings."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ...protocol.security.secret_reference import is_reference
 def check_for_a_new_ray(
     config: Mapping[str, Any] | None, host: str | None, *, secure: bool, insecure: bool
 ) -> None:
-    """What a start would refuse, said before a Ray is started for nothing.
+    """Refuse early what a start would refuse, before a Ray is started for nothing.
 
     Raises UpError, InvalidConfig.
     """
     settings = {str(key): str(value) for key, value in (config or {}).items()}
     check_secrets(settings)
     if secure:
-        return  # beside the settings of its own, which are not there yet, these have their meaning
+        return  # these settings are only complete together with the secured cluster's own
     server = ServerConfig.from_kafka(settings)
     if host is not None and not insecure:
         refuse_open_listeners(server.security, [host])
 
 
 def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) -> None:
-    """Raises UpError: whoever reaches one of the addresses of nodes could do everything."""
+    """Raise UpError for listeners without authentication that other machines can reach."""
     unprotected = [each for each in security.listener_configs() if not _asks(each)]
     hosts = sorted({address for address in addresses if not is_loopback(address)})
     if unprotected and hosts:
         raise UpError(
-            f"listener {unprotected[0].name} asks nobody who he is, and would be reached at "
-            f"{hosts[0]} by every machine of that network: say --secure (TLS and passwords, set up "
-            "by itself) or, where the network is private and trusted, --insecure"
+            f"listener {unprotected[0].name} has no authentication, and all machines of the "
+            f"network could reach it at {hosts[0]}: use --secure (sets up TLS and passwords) or, "
+            "where the network is private and trusted, --insecure"
         )
 
 
@@ -50,7 +50,7 @@ def _asks(listener: ListenerConfig) -> bool:
 
 
 def check_secrets(config: Mapping[str, str]) -> None:
-    """Raises InvalidConfig: a password or key is given as it is.
+    """Raise InvalidConfig if a password or key is given in clear, not as a reference.
 
     The settings go to every node by way of Ray, which keeps them in clear.
     """

@@ -1,8 +1,8 @@
-"""A node's key and certificate, on the node: `<data directory>/tls/node.pem`, and whom it trusts.
+"""A node's key and certificate, on the node: `<data directory>/tls/node.pem`, and its trusted CA.
 
 The key is made on the node and never leaves it: what goes to the authority is a request, and what
 comes back is a certificate. Until that is here the key waits beside it; then both are put in place
-together, so whoever reads node.pem finds a pair. Runs in a Ray task.
+together, so a reader of node.pem finds a matching pair. Runs in a Ray task.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .private_file import make_private_folder, write_private
 
 _NEW_KEY: Final = "node.key.new"
 RENEW_DAYS: Final = 120
-"""A certificate that ends sooner is replaced by the next `bradbury up --secure`."""
+"""Days before its expiry at which a certificate is replaced by `bradbury up --secure`."""
 
 
 def request_if_needed(
     data_dir: str, hosts: Sequence[str], authority: str, now: dt.datetime
 ) -> bytes | None:
-    """A request for a new certificate of this node, in PEM.
+    """Make a request for a new certificate of this node, in PEM.
 
     Args:
-        data_dir: of the cluster, on this node.
-        hosts: where it is to be found by others.
+        data_dir: data directory of the cluster, on this node.
+        hosts: names and addresses at which others reach the node.
         authority: the certificate of the cluster's authority, in PEM.
 
-    Returns None if it has one of this authority, for these hosts, that holds for long enough.
+    Returns None if it has one of this authority, for these hosts, that is valid for long enough.
     """
     folder = Path(data_dir) / FOLDER
     make_private_folder(folder)
@@ -58,9 +58,9 @@ def request_if_needed(
 
 
 def install(data_dir: str, certificate: str | None, authority: str, client_settings: str) -> None:
-    """Put the certificate in place, whom to trust, and the file for clients on this node.
+    """Install the certificate, the authority's certificate, and the client file on this node.
 
-    certificate: None: the node keeps what it has.
+    certificate: None: the node keeps the one that it has.
     """
     folder = Path(data_dir) / FOLDER
     write_private(folder / AUTHORITY_FILE, authority)

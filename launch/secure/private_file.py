@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_private_folder(path: Path) -> None:
-    """0700, also if it was there with more."""
+    """Make a folder with mode 0700; an existing one is changed to it."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
 

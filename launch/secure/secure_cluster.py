@@ -1,4 +1,4 @@
-"""What `bradbury up --secure` adds to a cluster: settings, certificates, a user, a client file.
+"""Parts of a cluster by `bradbury up --secure`: settings, certificates, a user, a client file.
 
     $XDG_STATE_HOME/bradbury/secure-<namespace>/     on the machine where it is run, 0700
         ca.key, ca.pem         the cluster's authority
@@ -7,12 +7,12 @@
         node.pem, ca.pem       the node's key and certificate, and whom it trusts
         client.properties      the same, for tasks and actors that run there
 
-Listener CLIENT asks for a password (SASL_SSL, SCRAM-SHA-512), listener INTERNAL, of the nodes among
-each other, for a certificate of the authority. Run again it does what is missing.
+Listener CLIENT requires a password (SASL_SSL, SCRAM-SHA-512); listener INTERNAL, for connections
+between nodes, requires a certificate of the authority. Run again, it does what is missing.
 
-NodeCertifier does that by itself while the cluster is up: certificates for nodes that join, and new
-ones for those that are about to end. It goes to the controller's actor, and from there to a task on
-the machine that has the authority's key.
+NodeCertifier does that while the cluster is up: certificates for nodes that join, and new ones for
+those that expire soon. The controller's actor has it, and runs it in a task on the machine that has
+the authority's key.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ TASK_SECONDS: Final = 120.0
 
 
 class SecureCluster:
-    """folder: where its keys are; by default that of this user.
+    """Secrets and settings of a secured cluster.
+
+    folder: the folder of its keys; by default that of this user.
 
     Raises UpError: the folder cannot be used.
     """
@@ -64,7 +66,7 @@ class SecureCluster:
             write_private(self.client_file, self._client_settings(str(self._folder)))
         except (OSError, ValueError) as error:
             raise UpError(
-                f"the keys of the cluster in {self._folder} cannot be used ({error}); mend that, "
+                f"the keys of the cluster in {self._folder} cannot be used ({error}); fix that, "
                 "or move the folder away: then all nodes and clients get new ones"
             ) from None
 
@@ -73,7 +75,7 @@ class SecureCluster:
         return self._folder / CLIENT_FILE
 
     def config(self, data_dir: str, given: Mapping[str, str]) -> dict[str, str]:
-        """Settings of all nodes: those of a secured cluster, and above them `given`."""
+        """Settings of all nodes: those of a secured cluster, overridden by `given`."""
         folder = f"{data_dir}/{FOLDER}"
         return {
             "listeners": "CLIENT://:0,INTERNAL://:0",
@@ -87,7 +89,7 @@ class SecureCluster:
             "sasl.enabled.mechanisms": MECHANISM,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:{ADMIN};User:CN={NODE_NAME}",
-            # It answers whoever asks, and is for who wants it.
+            # The metrics endpoint has no authentication, so it is off unless asked for.
             "bradbury.metrics.port": "-1",
             **given,
         }
@@ -98,12 +100,12 @@ class SecureCluster:
         data_dir: str,
         on_progress: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Every node that the brokers of `plans` are to run on has a certificate that holds.
+        """Give every node that the brokers of `plans` run on a valid certificate.
 
-        data_dir: of the cluster, on each of them.
+        data_dir: data directory of the cluster, on each node.
 
         Raises:
-            UpError: a node does not answer, or cannot keep its key.
+            UpError: a node does not answer, or cannot store its key.
         """
         on_progress("waiting for the nodes' keys")
         authority = self._authority.certificate
@@ -128,12 +130,12 @@ class SecureCluster:
             _answer(done, address, data_dir)
 
     def certifier(self, namespace: str, data_dir: str) -> NodeCertifier:
-        """What certifies nodes later on; `data_dir` is as for `certify`."""
+        """Make a certifier for later; `data_dir`: see `certify`."""
         address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return NodeCertifier(namespace, str(self._folder), address, data_dir)
 
     def admin_user(self) -> AlterUserScramCredentials:
-        """What makes the controller know the admin by the password of the client file."""
+        """Change that creates the admin user with the password of the client file."""
         salt = secrets.token_bytes(32)
         number = next(each for each, name in MECHANISM_TYPES.items() if name == MECHANISM)
         credential = ScramCredential.of_password(
@@ -166,7 +168,7 @@ class SecureCluster:
 
 @dataclass(frozen=True, slots=True)
 class NodeCertifier:
-    """Certifies nodes from anywhere in the Ray cluster; the authority's key stays where it is.
+    """Certifier of nodes, from anywhere in the Ray cluster; the authority's key stays where it is.
 
     address: the Ray node whose machine has that key, in `folder`.
     """
@@ -177,7 +179,7 @@ class NodeCertifier:
     data_dir: str
 
     def __call__(self, plans: Sequence[ActorPlan]) -> None:
-        """As SecureCluster.certify. Raises UpError, also where the key is out of reach."""
+        """Certify; see SecureCluster.certify. Raises UpError, also if the key is out of reach."""
         if all(node.address != self.address for node in living_nodes().values()):
             raise UpError(
                 f"the machine {self.address}, which has the key of the cluster's certificate "
@@ -198,8 +200,8 @@ class NodeCertifier:
 
 
 def _certify_here(namespace: str, folder: str, data_dir: str, plans: tuple[ActorPlan, ...]) -> None:
-    """In a Ray task, on the machine of the authority. Raises UpError."""
-    if not (Path(folder) / KEY_FILE).exists():  # a new authority is not what was asked for
+    """Certify in a Ray task, on the machine of the authority. Raises UpError."""
+    if not (Path(folder) / KEY_FILE).exists():  # a new authority must not be made here
         raise UpError(
             f"{folder} has no key of the cluster's certificate authority; `bradbury up --secure` "
             "on the machine that has it gives nodes their certificates"
@@ -208,21 +210,21 @@ def _certify_here(namespace: str, folder: str, data_dir: str, plans: tuple[Actor
 
 
 def _hosts(plan: ActorPlan) -> list[str]:
-    """By which names and addresses clients and other nodes reach it. Raises UpError."""
+    """Names and addresses at which clients and other nodes reach the node. Raises UpError."""
     config = plan.config
     advertised = {each.host for each in config.server.security.advertised()}
     if any("${" in host for host in advertised):
         raise UpError(
             "advertised.listeners: with --secure hosts go into the nodes' certificates, so they "
-            "are said as they are; a port may be one that each node looks up"
+            "must not be references; a port may be one that each node looks up"
         )
     hosts = {config.advertised_host or config.host, config.host, config.ray_address, *advertised}
-    hosts -= {"", "0.0.0.0", "::"}  # noqa: S104 -- not bound: nobody is called so
+    hosts -= {"", "0.0.0.0", "::"}  # noqa: S104 -- not bound: removed, as no host has them
     return sorted(hosts | {"localhost", "127.0.0.1"})
 
 
 def _on_node(plan: ActorPlan, function: Callable[..., Any]) -> Any:
-    """A Ray task that runs where the broker of the plan does."""
+    """Make a Ray task that runs on the node of the plan's broker."""
     options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False}
     if plan.label_selector:
         options["label_selector"] = dict(plan.label_selector)
@@ -237,5 +239,5 @@ def _answer(task: Any, address: str, data_dir: str) -> Any:
     except Exception as error:  # noqa: BLE001 -- whatever happened there, this is where
         cause = getattr(error, "cause", None) or error
         raise UpError(
-            f"the node at {address} cannot keep its key in {data_dir}/{FOLDER}: {cause}"
+            f"the node at {address} cannot store its key in {data_dir}/{FOLDER}: {cause}"
         ) from None

@@ -1,10 +1,10 @@
 """Flows: topics through a few steps into topics and tables, described in one file.
 
-flow            what a flow is made of, checked (pure)
-flow_file       FLOW.yaml or FLOW.py -> a flow
-run_flow        `bradbury.run_flow`: one, until its topics' ends or until it is stopped
-spark_flow      its steps as Spark SQL and PySpark functions; Spark's checkpoints say how far it is
-flow_tables     micro-batches into Delta and Iceberg tables, each once
-flow_progress   how far it is
-ray_flow        its steps as map_batches of Ray Data; offsets are committed with the records
+flow            parts of a flow, validated (pure)
+flow_file       reads FLOW.yaml or FLOW.py
+run_flow        `bradbury.run_flow`: runs a flow to its topics' ends or until it is stopped
+spark_flow      runs Spark SQL and PySpark steps; progress is kept in Spark's checkpoints
+flow_tables     writes micro-batches to Delta and Iceberg tables, each exactly once
+flow_progress   progress of a flow
+ray_flow        runs map_batches steps of Ray Data; offsets are committed with the records
 """

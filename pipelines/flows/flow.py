@@ -1,4 +1,4 @@
-"""What a flow is made of. Pure: nothing is opened or connected to here.
+"""Parts of a flow, and their validation. Pure: nothing is opened or connected to here.
 
 {"name": "delays",
  "sources": {"flights": {"topic": "flights", "value": "json", "schema": "tail string, ..."}},
@@ -20,15 +20,15 @@ _FLOW_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class FlowFailed(Exception):
-    """A flow has ended with a failure. The text says which part of it, and why."""
+    """Failure of a flow. The text names the part that failed, and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSource:
     """A topic, or (with Spark) a table of Parquet files, under the name of a view.
 
-    stream: False: what there is when the flow starts, to join with. value, schema, key: as
-    `topic_view`'s. watermark: how late a record may be, for windows ("10 minutes").
+    stream: False: read once, up to the ends at the start of the flow, for joins. value, schema,
+    key: the arguments of `topic_view`. watermark: how late a record may be ("10 minutes").
     """
 
     name: str
@@ -44,10 +44,10 @@ class FlowSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStep:
-    """One of sql, python and map_batches.
+    """One step: exactly one of sql, python and map_batches.
 
-    python: takes the DataFrames of `of`, in this order, and returns one. map_batches: as Ray Data's
-    (a function, or a class for actors); `options` are its arguments.
+    python: takes the DataFrames named in `of`, in this order, and returns one. map_batches: a
+    function, or a class for actors, as for Ray Data; `options` are keyword arguments of it.
     """
 
     name: str
@@ -62,9 +62,10 @@ class FlowStep:
 class FlowTarget:
     """A topic, or (with Spark) a table.
 
-    of: the step or source it gets; by default the last step. key, value: columns; without a value
-    it is a JSON object of all columns. table: a directory of Parquet files or of a Delta table, or
-    namespace.table of Iceberg, in `catalog`: a name, or properties.
+    of: the step or source whose rows are written; by default the last step. key, value: names of
+    columns; without a value each record is a JSON object of all columns. table: a directory of
+    Parquet files or of a Delta table, or namespace.table of Iceberg. catalog: an Iceberg catalog,
+    by name or by its properties.
     """
 
     name: str
@@ -81,7 +82,12 @@ class FlowTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """checkpoint: a directory, for Spark. executors: of RayDP; 0 for Spark in this process."""
+    """A validated flow.
+
+    checkpoint: Spark's checkpoint directory. executors: number of RayDP executors; 0 runs Spark in
+    this process. trigger: Spark's processing time interval ("10 seconds"). commit_records: most
+    records of one transaction of a Ray Data flow, about.
+    """
 
     name: str
     engine: Literal["spark", "ray"]
@@ -95,12 +101,14 @@ class Flow:
 
 
 def flow_of(content: Any, checkpoints: str, find: Callable[[str], Callable[..., Any]]) -> Flow:
-    """checkpoints: where they are if the flow does not say. find: "steps.py:late" -> the function.
+    """Validate a mapping and make a Flow of it.
 
-    Raises ValueError: it is no flow; the text says where.
+    checkpoints: folder of the checkpoints of flows that set none. find: resolves a reference such
+    as "steps.py:late" to its function.
+    Raises ValueError: the mapping is not a valid flow; the text names the wrong part.
     """
     if not isinstance(content, Mapping):
-        raise ValueError(  # noqa: TRY004 -- one kind of error for whatever is wrong with a flow
+        raise ValueError(  # noqa: TRY004 -- one kind of error for all that is wrong in a flow
             "a flow is a mapping of name, sources, steps and targets"
         )
     allowed = {"name", "sources", "steps", "targets", "checkpoint", "executors", "trigger"}
@@ -120,7 +128,7 @@ def flow_of(content: Any, checkpoints: str, find: Callable[[str], Callable[..., 
     records = content.get("commit_records", 500_000)
     for what, number, least in (("executors", executors, 0), ("commit_records", records, 1)):
         if not isinstance(number, int) or number < least:
-            raise ValueError(f"{what} is {number!r}; use a number from {least} on")
+            raise ValueError(f"{what} is {number!r}; use a whole number of at least {least}")
     if engine == "ray":
         _check_ray(content, sources[0], targets, last)
     elif "commit_records" in content:
@@ -149,7 +157,7 @@ def _parts(
         raise ValueError(f"{what} is {parts!r}; name at least one, as a mapping of names")
     for name, given in parts.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f'{what}: {name!r} is no name; use letters, digits and "_"')
+            raise ValueError(f'{what}: {name!r} is not a valid name; use letters, digits and "_"')
         if not isinstance(given, Mapping):
             raise ValueError(  # noqa: TRY004 -- as above
                 f"{what}.{name} is {given!r}; it must be a mapping"
@@ -174,9 +182,9 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
     _one_of(given, ("topic", "table"), where)
     source = FlowSource(name=name, **given)
     if source.table is not None and set(given) - {"table"}:
-        raise ValueError(f"{where} is a table, which has nothing else to say")
+        raise ValueError(f"{where} is a table; a table has no other settings, remove them")
     if source.watermark is not None and not source.stream:
-        raise ValueError(f"{where} is no stream, so it has no watermark")
+        raise ValueError(f"{where} has stream: false; remove watermark, which is for streams")
     return source
 
 
@@ -192,15 +200,15 @@ def _steps(
         _only(given, {"sql", "python", "map_batches", "of", "options"}, where)
         _one_of(given, ("sql", "python", "map_batches"), where)
         if name in known:
-            raise ValueError(f"{where}: there is a source or step of that name")
+            raise ValueError(f"{where}: another source or step has this name; choose another")
         of = _names(given.get("of", () if "sql" in given else known[-1]), f"{where}.of")
         for each in of:
             if each not in known:
-                raise ValueError(f"{where}.of: {each!r} is no source or step before it")
+                raise ValueError(f"{where}.of: {each!r} is not a source or an earlier step")
         if "sql" in given and of:
-            raise ValueError(f"{where}: a statement names what it reads; leave out `of`")
+            raise ValueError(f"{where}: an SQL statement names its inputs; remove `of`")
         if given.get("options") and "map_batches" not in given:
-            raise ValueError(f"{where}: options are those of map_batches")
+            raise ValueError(f"{where}: options are only for map_batches; remove them")
         functions = {
             kind: find(given[kind]) if isinstance(given[kind], str) else given[kind]
             for kind in ("python", "map_batches")
@@ -230,7 +238,7 @@ def _engine(
     with_ray = [step.map_batches is not None for step in steps]
     if not any(with_ray):
         if not any(source.stream and source.topic for source in sources):
-            raise ValueError("sources: none is a topic that is read as a stream")
+            raise ValueError("sources: none is a topic read as a stream; set stream: true on one")
         return "spark"
     if not all(with_ray):
         raise ValueError(
@@ -247,7 +255,7 @@ def _check_ray(
 ) -> None:
     if source.topic is None or source.watermark or source.options or not source.stream:
         raise ValueError(
-            f"sources.{source.name}: with map_batches it is a topic, with value and schema only"
+            f"sources.{source.name}: with map_batches a source has only topic, value and schema"
         )
     if isinstance(source.schema, str) and source.value == "json":
         raise ValueError(
@@ -257,8 +265,8 @@ def _check_ray(
     for target in targets:
         if target.table is not None or target.of != last or target.output_mode != "append":
             raise ValueError(
-                f"targets.{target.name}: with map_batches it is a topic, of the last step; "
-                "`bradbury load` makes tables of topics"
+                f"targets.{target.name}: with map_batches a target is a topic that takes the last "
+                "step; use `bradbury load` to write topics to tables"
             )
     for setting in ("checkpoint", "executors", "trigger"):
         if content.get(setting) is not None:
@@ -280,15 +288,15 @@ def _target(name: str, given: Mapping[str, Any], last: str, known: set[str]) -> 
     if target.of not in known:
         raise ValueError(f"{where}.of: there is no source or step {target.of!r}")
     if target.topic is None and (target.key or target.value):
-        raise ValueError(f"{where}: key and value are those of records, not of a table")
+        raise ValueError(f"{where}: key and value are for topics, not for tables; remove them")
     if target.table is None and target.partition_by:
-        raise ValueError(f"{where}: partition_by is for tables; the key decides in a topic")
+        raise ValueError(f"{where}: partition_by is for tables; a topic is partitioned by key")
     if target.table is None and (target.format != "parquet" or target.catalog is not None):
-        raise ValueError(f"{where}: format and catalog are those of a table, not of a topic")
+        raise ValueError(f"{where}: format and catalog are for tables, not for topics; remove them")
     if target.format not in FORMATS:
         raise ValueError(f"{where}.format is {target.format!r}; use {', '.join(FORMATS)}")
     if target.catalog is not None and target.format != "iceberg":
-        raise ValueError(f"{where}: a catalog is for format: iceberg")
+        raise ValueError(f"{where}: catalog needs format: iceberg")
     if target.format == "iceberg" and not _ICEBERG_NAME.fullmatch(target.table or ""):
         raise ValueError(f"{where}.table is {target.table!r}; with iceberg use NAMESPACE.TABLE")
     modes = ("append", "complete") if target.table is None else ("append",)
@@ -300,5 +308,5 @@ def _target(name: str, given: Mapping[str, Any], last: str, known: set[str]) -> 
 def _names(given: Any, where: str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
-        raise ValueError(f"{where} is {given!r}; use a name, or a list of them")
+        raise ValueError(f"{where} is {given!r}; use a name or a list of names")
     return tuple(names)

@@ -1,7 +1,7 @@
-"""FLOW.yaml or FLOW.py -> a flow. Paths in it are as seen from the directory of the file.
+"""Readers of FLOW.yaml and FLOW.py. Paths in a flow are relative to the directory of its file.
 
-FLOW.yaml   the mapping; functions are named, "steps.py:late"
-FLOW.py     a module that has the mapping as `flow`; functions stand in it as they are
+FLOW.yaml   the mapping; functions are given by name, "steps.py:late"
+FLOW.py     a module whose variable `flow` is the mapping; functions are given as objects
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from .flow import Flow, FlowSource, FlowTarget, flow_of
 
 
 def read_flow(path: str | Path) -> Flow:
-    """Raises ValueError: it is no flow, or names functions that are not there; OSError."""
+    """Read a flow.
+
+    Raises ValueError: the file is not a valid flow, or names functions that do not exist; OSError.
+    """
     file = Path(path).resolve()
     if file.suffix == ".py":
         module = _module(file)
         if not hasattr(module, "flow"):
-            raise ValueError(f"{path} has no variable `flow`")
+            raise ValueError(f"{path} has no variable `flow`; assign the mapping of the flow to it")
         content = module.flow
     elif file.suffix in (".yaml", ".yml"):
         content = _yaml(file)
     else:
-        raise ValueError(f"{path} is neither .yaml nor .py")
+        raise ValueError(f"{path} is neither .yaml nor .py; use one of them")
 
     def find(named: str) -> Callable[..., Any]:
         where, colon, function = named.rpartition(":")
         if not colon or not where.endswith(".py"):
-            raise ValueError(f"{named!r} names no function; use FILE.py:FUNCTION")
+            raise ValueError(f"{named!r} does not name a function; use FILE.py:FUNCTION")
         found = getattr(_module(file.parent / where), function, None)
         if found is None:
             raise ValueError(f"{where} has no function {function!r}")
-        return found  # type: ignore[no-any-return]  # flow_of looks whether it can be called
+        return found  # type: ignore[no-any-return]  # flow_of checks that it is callable
 
     try:
         flow = flow_of(content, str(file.parent / "checkpoints"), find)
@@ -59,11 +62,11 @@ def _yaml(file: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _module(file: Path) -> ModuleType:
-    """The file as a module, which travels to workers by value: they need not have the file."""
+    """The file as a module, pickled by value for workers: they do not need the file."""
     name = f"bradbury_flow_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -1,4 +1,4 @@
-"""How far a flow is: what is shown while it runs, and what is left when it ends."""
+"""Progress of a flow, reported while it runs and returned when it ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FlowProgress:
-    """Of one target, in this call. records: read for it. behind: not yet; None if it is not known.
-    per_second: of the last batch.
+    """Progress of one target in one call of `run_flow`.
+
+    records: read for the target. behind: records not read yet; None if not known. per_second:
+    records per second of the last batch.
     """
 
     target: str

@@ -1,8 +1,8 @@
-"""Micro-batches of a flow into Delta and Iceberg tables, each once.
+"""Writers of a flow's micro-batches to Delta and Iceberg tables, each exactly once.
 
-Spark runs a batch again if it was ended before the checkpoint had it. Each commit says in the table
-itself which batch of which query it is, as Spark's own Delta sink does, and a batch that is there
-already is passed over:
+Spark runs a batch again if the query ended before the checkpoint recorded it. Each commit records
+in the table itself which batch of which query it holds, as Spark's own Delta sink does, and a batch
+that the table has already is skipped:
 
     Delta     txn appId "bradbury-flow:<flow>:<target>:<query id>"   version: the batch's number
     Iceberg   property of the table of that name                      the batch's number, as text
@@ -26,21 +26,24 @@ if TYPE_CHECKING:
 
 APPLICATION: Final = "bradbury-flow"
 MOST_OFFSETS: Final = 500_000
-"""maxOffsetsPerTrigger of a flow with such a table, unless it says another."""
+"""Default of maxOffsetsPerTrigger of a flow with a Delta or Iceberg table."""
 TRIES: Final = 5
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class FlowTable(Protocol):
-    """A table that knows which batches it has."""
+    """A table that records which batches it holds."""
 
     def write(self, rows: pa.Table, application: str, batch_id: int) -> bool:
-        """False: the table has this batch already. Raises FlowFailed."""
+        """Append a batch; False if the table has it already. Raises FlowFailed."""
         ...
 
 
 def table_of(target: FlowTarget) -> FlowTable:
-    """Raises FlowFailed: an extra is not installed, or there is no such catalog."""
+    """The table of a target.
+
+    Raises FlowFailed: an extra is not installed, or the catalog does not exist.
+    """
     assert target.table is not None
     if target.format == "delta":
         return DeltaFlowTable(target.table, target.partition_by)
@@ -50,9 +53,10 @@ def table_of(target: FlowTarget) -> FlowTable:
 def batch_writer(
     flow: str, target: FlowTarget, on_failure: Callable[[Exception], None]
 ) -> Callable[[DataFrame, int], None]:
-    """For foreachBatch. Raises as table_of.
+    """Function for foreachBatch that writes to the table of `target`. Raises as table_of.
 
-    `on_failure` gets what has failed: Spark makes the stack of a proxy of it, and not a reason.
+    on_failure: called with the exception of a failed batch, which Spark itself replaces by the
+    stack of a Java proxy.
     """
     table = table_of(target)
 
@@ -69,7 +73,7 @@ def batch_writer(
 
 
 class DeltaFlowTable:
-    """`path`: a directory, or an address that delta-rs has a store for (s3://..., ...)."""
+    """Delta table of a flow. path: a directory, or a URL that delta-rs supports (s3://..., ...)."""
 
     def __init__(self, path: str, partition_by: Sequence[str]) -> None:
         if missing_modules("delta"):
@@ -78,7 +82,7 @@ class DeltaFlowTable:
         self._partition_by = list(partition_by)
 
     def write(self, rows: pa.Table, application: str, batch_id: int) -> bool:
-        """See FlowTable. Two that write one batch at once: Delta refuses the later commit."""
+        """See FlowTable. If two processes write the same batch, Delta refuses the later commit."""
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -109,7 +113,10 @@ class DeltaFlowTable:
 
 
 class IcebergFlowTable:
-    """`name`: namespace.table. `catalog`: its name, its properties, or PyIceberg's default."""
+    """Iceberg table of a flow.
+
+    name: namespace.table. catalog: its name or its properties; None: PyIceberg's default.
+    """
 
     def __init__(
         self, name: str, partition_by: Sequence[str], catalog: str | Mapping[str, str] | None
@@ -125,8 +132,8 @@ class IcebergFlowTable:
     def write(self, rows: pa.Table, application: str, batch_id: int) -> bool:
         """See FlowTable.
 
-        PyIceberg would repeat an append on top of another commit without a look at what that was:
-        here it is looked at, and repeated.
+        PyIceberg would retry an append on top of another commit without checking what that commit
+        holds. Its retries are off; here each attempt reads the table again.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -137,7 +144,7 @@ class IcebergFlowTable:
             _check_columns(self._name, table.schema().column_names, rows)
             if not rows.num_rows:
                 return True
-            table.properties["commit.retry.num-retries"] = "0"  # of this object alone
+            table.properties["commit.retry.num-retries"] = "0"  # of this object only
             transaction = table.transaction()
             try:
                 transaction.append(rows)
@@ -150,7 +157,7 @@ class IcebergFlowTable:
                 raise FlowFailed(f"{self._name}: {' '.join(str(error).split())}") from None
             return True
         raise FlowFailed(
-            f"{self._name} was changed by others {TRIES} times meanwhile; run the flow again "
+            f"{self._name} was changed by other writers in {TRIES} attempts; run the flow again "
             f"({failure})"
         )
 
@@ -159,16 +166,16 @@ class IcebergFlowTable:
 
 
 def _check_columns(table: str, has: Sequence[str], rows: pa.Table) -> None:
-    """Raises FlowFailed. What has another type the libraries refuse."""
+    """Raises FlowFailed if column names differ. The libraries themselves check the types."""
     if set(has) != set(rows.column_names):
         raise FlowFailed(
             f"{table} has the columns {', '.join(has)}, and the flow has "
-            f"{', '.join(rows.column_names)}; use another table"
+            f"{', '.join(rows.column_names)}; write to another table"
         )
 
 
 def _in_utc(rows: pa.Table) -> pa.Table:
-    """The same moments: Spark has them in the session's time zone, tables have them in UTC."""
+    """Rows with timestamps in UTC instead of the session's time zone; the instants are the same."""
     import pyarrow as pa
 
     schema = pa.schema(

@@ -1,13 +1,13 @@
-"""A flow whose steps are map_batches of Ray Data: one bounded Dataset after the other.
+"""Runner of flows whose steps are map_batches of Ray Data: one bounded Dataset after another.
 
     transactional.id, group   bradbury-flow-{name}
 
-Each round reads from the offsets that the group has committed to where the topic ends now (at most
-about `commit_records`), and writes what the steps make of it, with the new offsets, in one
-transaction. So it is there once, whatever ends a round, and steps may drop, double, sort and
-aggregate rows of a round as they like.
+Each round reads from the group's committed offsets to the current ends of the topic (at most about
+`commit_records` records), and writes the output of the steps and the new offsets in one
+transaction. So output is written exactly once, however a round ends, and steps may drop, repeat,
+sort and aggregate the rows of a round.
 
-What always holds: of two runs of a flow the one that began later writes; the other one is fenced.
+What always holds: of two runs of a flow the one that started later writes; the other is fenced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRANSACTION_MS: Final = 900_000
 
 
 class RayFlow:
-    """Raises RayDataMissing: the extra [data] is not installed."""
+    """Runner of one flow on Ray Data. Raises RayDataMissing: the extra [data] is not installed."""
 
     def __init__(self, flow: Flow, servers: str) -> None:
         require_ray_data()
@@ -60,7 +60,10 @@ class RayFlow:
         *,
         once: bool,
     ) -> list[FlowProgress]:
-        """Raises FlowFailed: a step has failed, or made no columns that a target asks for."""
+        """Run rounds until `stopped` is set or, with `once`, until the topic's ends at the start.
+
+        Raises FlowFailed: a step failed, or its output lacks a column that a target needs.
+        """
         records = batches = 0
         rate = 0.0
         with Producer(
@@ -69,7 +72,7 @@ class RayFlow:
             transaction_timeout_ms=TRANSACTION_MS,
             client_id=self._group,
         ) as producer:
-            producer.init_transactions()  # ends a former run's; what is committed then is the last
+            producer.init_transactions()  # aborts what an earlier run left open
             ranges = self._ranges(self._committed())
             while True:
                 part = next_ranges(ranges, self._flow.commit_records)
@@ -138,7 +141,7 @@ class RayFlow:
             )
 
     def _batches(self, dataset: Any) -> Any:
-        """Of Arrow, in the order of the records. What Ray says of a step becomes one line."""
+        """Arrow tables in the order of the records. Raises FlowFailed, in one line, for a step."""
         import ray
         from ray.data import DataContext
 
@@ -148,7 +151,7 @@ class RayFlow:
         except ray.exceptions.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, Exception) else error
             said = " ".join(str(cause).split())[:300]
-            raise FlowFailed(f"a step has failed: {type(cause).__name__}: {said}") from None
+            raise FlowFailed(f"a step failed: {type(cause).__name__}: {said}") from None
 
 
 def _send(producer: Producer, target: FlowTarget, table: Any) -> None:

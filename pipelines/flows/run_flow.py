@@ -1,4 +1,4 @@
-"""`bradbury.run_flow`: a flow, until the ends that its topics have now, or until it is stopped."""
+"""`bradbury.run_flow`: runs a flow to the current ends of its topics, or until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def run_flow(
     stop: threading.Event | None = None,
     on_progress: Callable[[Sequence[FlowProgress]], None] = lambda progress: None,
 ) -> list[FlowProgress]:
-    """Run what a file describes; returns how far each target has come.
+    """Run the flow that a file describes; returns the progress of each target.
 
-    Run again, it goes on where it was: with Spark by its checkpoint directory, with Ray Data by the
-    offsets of its group, which are committed with the records.
+    Run again, it resumes: with Spark from the checkpoint directory, with Ray Data from the offsets
+    of its group, which are committed with the records.
 
     Args:
         path: FLOW.yaml or FLOW.py; see docs/flows.md.
-        once: end when all that was there at the call has gone through.
-        bootstrap_servers: None: found as all clients find them.
-        stop: set, it ends a flow that is not `once`.
+        once: return when all records that existed at the call are processed.
+        bootstrap_servers: None: found as by all clients.
+        stop: event whose setting ends a flow that is not `once`.
         on_progress: called about twice a second.
 
     Raises:
-        ValueError: the file is no flow.
-        FlowFailed: a part of it has failed.
-        SparkUnavailable, RayDataMissing: what its steps need is not there.
+        ValueError: the file is not a valid flow.
+        FlowFailed: a part of the flow failed.
+        SparkUnavailable, RayDataMissing: Spark or Ray Data, which its steps need, is not available.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     flow = read_flow(path)

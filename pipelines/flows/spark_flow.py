@@ -1,7 +1,7 @@
-"""A flow whose steps are Spark SQL and PySpark: a streaming query for each target.
+"""Runner of flows whose steps are Spark SQL and PySpark: one streaming query for each target.
 
-How far it is stands in Spark's checkpoints, one for each target; topics are written exactly once by
-our sink, Parquet tables by Spark's file sink, others by flow_tables.
+Progress is kept in Spark's checkpoints, one for each target. Topics are written exactly once by our
+sink, Parquet tables by Spark's file sink, other tables by flow_tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ LOOK_SECONDS: Final = 0.5
 
 
 class SparkFlow:
-    """Use as a context manager: a session that it has made ends with it."""
+    """Runner of one flow with Spark.
+
+    Use as a context manager: a Spark session that it created ends with it.
+    """
 
     def __init__(self, flow: Flow, servers: str) -> None:
         self._flow = flow
@@ -38,7 +41,7 @@ class SparkFlow:
         self._seen: dict[str, dict[int, int]] = {}
         self._frames: dict[str, DataFrame] = {}
         self._failures: dict[str, Exception] = {}
-        """Of batches that we write ourselves, by target."""
+        """Exceptions of batches written by flow_tables, by target."""
 
     def __enter__(self) -> Self:
         session = job_session(f"flow-{self._flow.name}", self._servers, self._flow.executors)
@@ -58,7 +61,10 @@ class SparkFlow:
         *,
         once: bool,
     ) -> list[FlowProgress]:
-        """Raises FlowFailed: a part of the flow is wrong, or a query has failed."""
+        """Start the queries and wait until they end or `stopped` is set.
+
+        Raises FlowFailed: a part of the flow is invalid, or a query failed.
+        """
         for source in self._flow.sources:
             with _named(f"sources.{source.name}"):
                 self._keep(source.name, self._source(source))
@@ -90,8 +96,8 @@ class SparkFlow:
         assert step.python is not None
         frame = step.python(*(self._frames[each] for each in step.of))
         if not hasattr(frame, "createOrReplaceTempView"):
-            raise ValueError(f"the function has returned {frame!r}, and no DataFrame")
-        return frame  # type: ignore[no-any-return]  # it quacks
+            raise ValueError(f"the function returned {frame!r}; return a DataFrame")
+        return frame  # type: ignore[no-any-return]  # has a DataFrame's methods
 
     def _source(self, source: FlowSource) -> DataFrame:
         if source.table is not None:
@@ -120,7 +126,7 @@ class SparkFlow:
     def _started(self, target: FlowTarget, *, once: bool) -> StreamingQuery:
         frame = self._frames[target.of]
         if not frame.isStreaming:
-            raise ValueError(f"{target.of} is no stream: it comes of no topic that is read as one")
+            raise ValueError(f"{target.of} is not a stream: no source of it is a stream")
         if target.topic is not None:
             writer = _records(frame, target).writeStream.format("bradbury")
             writer = writer.option("topic", target.topic)
@@ -154,7 +160,7 @@ class SparkFlow:
             seen = self._seen.setdefault(name, {})
             last: Any = None
             for last in query.recentProgress:
-                # Also those of a batch without rows, which has the number of the next one.
+                # Progress of an idle trigger has the id of the next batch and no rows.
                 rows = int(last["numInputRows"])
                 seen[int(last["batchId"])] = max(rows, seen.get(int(last["batchId"]), 0))
             found.append(
@@ -171,7 +177,7 @@ class SparkFlow:
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """What Spark, or we, refuse in this part of the flow is said with its place."""
+    """Turns errors in one part of the flow into a FlowFailed that names the part."""
     from pyspark.errors import PySparkException
 
     try:
@@ -204,7 +210,7 @@ def _records(frame: DataFrame, target: FlowTarget) -> DataFrame:
 
 
 def _behind(progress: Any) -> int | None:
-    """Offsets that there are less those that are done, of all sources."""
+    """Offsets that are available but not processed, of all sources; None if not known."""
     behind = 0
     for source in progress["sources"]:
         latest, done = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
@@ -227,6 +233,6 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
 
 
 def _line(error: BaseException) -> str:
-    """What Spark says without its stack of Java or Python."""
+    """Text of an error in one line, without the stack trace of Java or Python."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:500] if lines else type(error).__name__

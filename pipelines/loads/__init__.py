@@ -1,13 +1,13 @@
-"""Topics into tables, each record once: offsets that live with the output.
+"""Loads of topics into tables, each record exactly once: offsets are stored with the output.
 
-load                              reads what is new, writes it, commits; once, or on and on
-loaded_offsets                    how far a table is, and which ranges come next (pure)
+load                              reads new records, writes them, commits; once or continuously
+loaded_offsets                    offsets loaded into a table, and which ranges come next (pure)
 load_rows                         records -> rows of a table, with its partition column
-load_engine, load_task            where rows are read and files written: here, by Spark, by Ray; and
-                                  one task of it
-load_target                       what a table must be able to do to be loaded
-table_files                       the Parquet files of a commit, in whatever table
+load_engine, load_task            where rows are read and files written: this process, Spark or Ray;
+                                  one task
+load_target                       interface of a table that can be loaded
+table_files                       the Parquet files of a commit, in any kind of table
 parquet_target                    a directory of Parquet files, with its own commits
 delta_target                      a Delta table (delta-rs)
-iceberg_target, iceberg_catalog   an Iceberg table (PyIceberg); where it is
+iceberg_target, iceberg_catalog   an Iceberg table (PyIceberg); its catalog
 """

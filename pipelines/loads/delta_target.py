@@ -1,12 +1,12 @@
-"""A Delta table, written by delta-rs. How far it is stands in the table's own transactions:
+"""Delta table, written by delta-rs. Loaded offsets are kept in the table's own transactions:
 
     txn appId "bradbury-load:<topic>:<partition>"   version: the next offset to be loaded
-    txn appId "bradbury-load:<topic>:id:<topic id>" version 1: it is this topic, not a later one
-                                                    of the same name
+    txn appId "bradbury-load:<topic>:id:<topic id>" version 1: loaded from this topic, not from a
+                                                              later one of the same name
 
-They come with the rows in one commit of the table's log, are kept by its checkpoints, and are what
-Delta itself has for this (its protocol's "transaction identifiers"). Two loads into one table: the
-later commit fails, as Delta sees that the other one has changed the same transactions.
+They are committed with the rows in one commit of the table's log, are kept by its checkpoints, and
+are Delta's own means for this (its protocol's "transaction identifiers"). Of two loads into one
+table the later commit fails: Delta detects that the other one changed the same transactions.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ APPLICATION: Final = "bradbury-load"
 ANOTHER: Final = "another"
 PLAIN_VERSION: Final = 2
 FEATURES_VERSION: Final = 7
-"""From which on a table names what it asks of its writers."""
+"""First writer version whose tables list the features that a writer must support."""
 PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Of which files that are added know nothing."""
+"""Writer features that do not affect files that are only added."""
 ONE_MS: Final = timedelta(milliseconds=1)
 
 
 class DeltaTarget:
-    """`path`: a directory, or an address that delta-rs has a store for (s3://..., ...)."""
+    """Delta table to load. path: a directory, or a URL that delta-rs supports (s3://..., ...)."""
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
         """Raises LoadFailed: the extra [delta] is not installed."""
@@ -55,7 +55,7 @@ class DeltaTarget:
         self._table = None
 
     def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
-        """See load_target. The id of a topic that was made again is ANOTHER."""
+        """See load_target. The id of a topic that was recreated is ANOTHER."""
         self._table = self._opened()
         if self._table is None:
             return LoadedOffsets()
@@ -73,10 +73,10 @@ class DeltaTarget:
         )
 
     def begin(self) -> DeltaStorage:
-        """See load_target. Makes the table if there is none.
+        """See load_target. Creates the table if it does not exist.
 
         Raises:
-            LoadFailed: it cannot be made.
+            LoadFailed: it cannot be created.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -87,14 +87,14 @@ class DeltaTarget:
                     self._path, self._schema, mode="error", partition_by=self._partition_by
                 )
             except DeltaError as error:
-                raise LoadFailed(f"{self._path} cannot be made: {error}") from None
+                raise LoadFailed(f"{self._path} cannot be created: {error}") from None
         return DeltaStorage(self._table.table_uri, self._partition_by)
 
     def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
         """See load_target.
 
         Raises:
-            LoadFailed: another load has committed meanwhile, or the storage refuses.
+            LoadFailed: another load committed in the meantime, or the storage failed.
         """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -129,14 +129,14 @@ class DeltaTarget:
         except CommitFailedError as error:
             self.discard(files)
             raise LoadFailed(
-                f"{self._path} was changed meanwhile; run the load again ({error})"
+                f"{self._path} was changed by another writer; run the load again ({error})"
             ) from None
-        except DeltaError as error:  # the commit may be there all the same: the next load sees it
+        except DeltaError as error:  # the commit may have succeeded: the next load detects it
             raise LoadFailed(f"{self._path}: {error}") from None
         self._table = self._opened()
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """See load_target. They are in no version of the table."""
+        """See load_target. The files are in no version of the table."""
         storage = DeltaStorage(self._table.table_uri, self._partition_by)
         for file in files:
             storage.delete(file.path)
@@ -153,7 +153,7 @@ class DeltaTarget:
         return table
 
     def _check(self, table: Any) -> None:
-        """Raises LoadFailed: it has other columns, or rules that its files would have to go by."""
+        """Raises LoadFailed: it has other columns, or requires unsupported writer features."""
         from deltalake import Schema
 
         def columns(schema: Any) -> dict[str, str]:
@@ -166,7 +166,7 @@ class DeltaTarget:
             text = ", ".join(f"{name}: {kind}" for name, kind in columns(has).items())
             raise LoadFailed(
                 f"{self._path} has other columns: {text}, partitioned by "
-                f"{', '.join(had) or 'None'}; load with the same ones, or into another table"
+                f"{', '.join(had) or 'None'}; load with the same columns, or into another table"
             )
         protocol = table.protocol()
         if protocol.min_writer_version == FEATURES_VERSION:
@@ -177,13 +177,13 @@ class DeltaTarget:
                 needed = set()
         if needed:
             raise LoadFailed(
-                f"{self._path} asks more of its writers than a load does "
+                f"{self._path} requires writer features that a load does not support "
                 f"({', '.join(sorted(needed))}); load into another table"
             )
 
 
 class DeltaStorage:
-    """See FilePlace. Paths are relative to the table."""
+    """FilePlace of a Delta table. Paths are relative to the table."""
 
     has_partition_column = False
 
@@ -201,14 +201,14 @@ class DeltaStorage:
         return created
 
     def finish(self, paths: Sequence[str]) -> None:
-        """See FilePlace. As safe as the storage makes a file that was closed."""
+        """See FilePlace. Does nothing: closed files are as durable as the storage makes them."""
 
     def size(self, path: str) -> int:
         """See FilePlace."""
         return int(self._files().get_file_info(path).size)
 
     def statistics(self, metadata: Any) -> str:
-        """See FilePlace. Numbers and times: what readers pass over files by."""
+        """See FilePlace. Minima and maxima of numbers and times, by which readers skip files."""
         return json.dumps(file_statistics(metadata))
 
     def delete(self, path: str) -> None:
@@ -223,9 +223,8 @@ class DeltaStorage:
 
 
 def file_statistics(metadata: Any) -> dict[str, Any]:
-    """What Delta's log says of a Parquet file: its rows, and of columns of numbers and times the
-    least and the largest value. Times are cut to milliseconds there, as Delta has them: the largest
-    is the next one.
+    """Statistics of a Parquet file for Delta's log: its row count, and the least and largest values
+    of number and time columns. Delta keeps times in milliseconds: the largest is rounded up.
 
     Source: "Per-file Statistics" of Delta's protocol.
     """

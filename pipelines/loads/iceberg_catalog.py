@@ -1,4 +1,4 @@
-"""The catalog in which an Iceberg table is, as PyIceberg knows it, and the table."""
+"""Access to Iceberg catalogs and tables through PyIceberg."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...discovery.extras import install_command, missing_modules
 
 
 class CatalogFailed(Exception):
-    """The text says why it cannot be opened, and what to do."""
+    """A catalog cannot be opened. The text says why, and what to do."""
 
 
 def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
-    """A pyiceberg Catalog. Without name and properties, the one that PyIceberg has as default.
+    """Open a pyiceberg Catalog; without name and properties, PyIceberg's default.
 
-    Raises CatalogFailed: the extra [iceberg] is not installed, or there is no such catalog.
+    Raises CatalogFailed: the extra [iceberg] is not installed, or the catalog does not exist.
     """
     if missing_modules("iceberg"):
         raise CatalogFailed(f"Iceberg tables need an extra: {install_command('iceberg')}")
@@ -35,7 +35,7 @@ def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
 
 
 def open_table(catalog: Any, name: str, schema: Any, partition_by: Sequence[str]) -> Any:
-    """The table `namespace.table`, made if there is none. Raises what PyIceberg raises."""
+    """The table `namespace.table`, created if it does not exist. Raises what PyIceberg raises."""
     from pyiceberg.exceptions import (
         CommitFailedException,
         NoSuchTableError,
@@ -54,5 +54,5 @@ def open_table(catalog: Any, name: str, schema: Any, partition_by: Sequence[str]
                     for column in partition_by:
                         spec.add_identity(column)
     except (TableAlreadyExistsError, CommitFailedException):
-        pass  # somebody else was quicker
+        pass  # another process created it first
     return catalog.load_table(name)

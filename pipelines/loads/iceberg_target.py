@@ -1,15 +1,15 @@
-"""An Iceberg table of some catalog, written by PyIceberg. How far it is stands in its snapshots:
+"""Iceberg table, written by PyIceberg. Loaded offsets are kept in its snapshots:
 
     summary of a snapshot   "bradbury.load": {"offsets": {topic: {partition: the next offset}},
-                            "topic_ids": {topic: id}}, of all topics that were ever loaded
-    property of the table   the same, for when maintenance has expired those snapshots
+                            "topic_ids": {topic: id}}, of all topics loaded so far
+    property of the table   the same, in case maintenance expires those snapshots
 
-Rows, summary and property come in one commit, whose condition is that the table is what the load
-has read: of two loads into one table the later commit fails. PyIceberg would repeat an append on
-top of the other's, which here doubles rows; it is told not to.
+Rows, summary and property are committed together, on condition that the table has not changed since
+the load read it: of two loads into one table the later commit fails. PyIceberg would retry an
+append on top of the other's, which would write rows twice; its retries are turned off.
 
-Files that an interrupted load has written are in no snapshot. Iceberg's removal of orphan files
-takes them away.
+Files that an interrupted load wrote are in no snapshot. Iceberg's removal of orphan files deletes
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRIES: Final = "commit.retry.num-retries"
 
 
 class IcebergTarget:
-    """`name`: namespace.table. Without any catalog, the one that PyIceberg has as default."""
+    """Iceberg table to load into. name: namespace.table. Without catalog: PyIceberg's default."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class IcebergTarget:
         self._catalog.close()
 
     def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
-        """See load_target. Makes the table if there is none.
+        """See load_target. Creates the table if it does not exist.
 
         Raises:
-            LoadFailed: it has other columns, or something in it that no load wrote there.
+            LoadFailed: it has other columns, or its loaded offsets are damaged.
         """
         self._table = self._opened()
         self._check_columns()
@@ -76,12 +76,12 @@ class IcebergTarget:
         """See load_target.
 
         Raises:
-            LoadFailed: another load, or somebody else, has committed meanwhile.
+            LoadFailed: another load or another writer committed in the meantime.
         """
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
 
         said = _text(after)
-        # Of this object, not of the table: see the beginning of this module.
+        # Set in this object, not in the table: see the module docstring.
         self._table.properties[RETRIES] = "0"
         transaction = self._table.transaction()
         try:
@@ -95,16 +95,16 @@ class IcebergTarget:
         except (CommitFailedException, NoSuchTableError) as error:
             self.discard(files)
             raise LoadFailed(
-                f"{self._name} was changed meanwhile; run the load again ({error})"
+                f"{self._name} was changed by another writer; run the load again ({error})"
             ) from None
-        except RESTError as error:  # the commit may be there all the same: the next load sees it
+        except RESTError as error:  # the commit may have succeeded: the next load detects it
             raise LoadFailed(
-                f"the catalog did not say how the commit to {self._name} has ended ({error}); run "
-                "the load again"
+                f"the outcome of the commit to {self._name} is unknown ({error}); run the load "
+                "again"
             ) from None
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """See load_target. They are in no snapshot."""
+        """See load_target. The files are in no snapshot."""
         for file in files:
             self._table.io.delete(file.path)
 
@@ -122,17 +122,17 @@ class IcebergTarget:
             is_same = [(one.name, one.field_type) for one in wanted.fields] == [
                 (one.name, one.field_type) for one in has.fields
             ]
-        except ValueError:  # a column that the table has not
+        except ValueError:  # a column that the table does not have
             is_same = False
         if not is_same or by != ([self._partition_by] if self._partition_by else []):
             columns = ", ".join(f"{one.name}: {one.field_type}" for one in has.fields)
             raise LoadFailed(
                 f"{self._name} has other columns: {columns}, partitioned by "
-                f"{', '.join(by) or 'None'}; load with the same ones, or into another table"
+                f"{', '.join(by) or 'None'}; load with the same columns, or into another table"
             )
 
     def _said(self) -> LoadedOffsets:
-        """By the newest snapshot of a load that the table's present state goes back to."""
+        """Loaded offsets, from the newest load among the current snapshot and its ancestors."""
         snapshot = self._table.current_snapshot()
         said = None
         while snapshot is not None and said is None:
@@ -140,7 +140,7 @@ class IcebergTarget:
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else self._table.snapshot_by_id(parent)
             if said is None and before is None and snapshot.sequence_number not in (None, 0, 1):
-                said = self._table.properties.get(LOADED)  # those before were expired
+                said = self._table.properties.get(LOADED)  # older snapshots were expired
             snapshot = before
         if said is None:
             return LoadedOffsets()
@@ -162,7 +162,7 @@ class IcebergTarget:
 
 
 class IcebergStorage:
-    """See FilePlace. Iceberg's files have all columns."""
+    """FilePlace of an Iceberg table, whose files have all columns."""
 
     has_partition_column = True
 
@@ -180,14 +180,14 @@ class IcebergStorage:
         return created
 
     def finish(self, paths: Sequence[str]) -> None:
-        """See FilePlace. As safe as the storage makes a file that was closed."""
+        """See FilePlace. Does nothing: closed files are as durable as the storage makes them."""
 
     def size(self, path: str) -> int:
         """See FilePlace."""
         return len(self._io.new_input(path))
 
     def statistics(self, metadata: Any) -> str:
-        """See FilePlace. PyIceberg reads the file's own when it is added."""
+        """See FilePlace. Empty: PyIceberg reads the file's own statistics when it is added."""
         return ""
 
     def delete(self, path: str) -> None:

@@ -1,15 +1,15 @@
-"""`bradbury.load`: what is new in topics, into a table, each record once.
+"""`bradbury.load`: loads new records of topics into a table, each exactly once.
 
     bradbury.load("flights", "/data/flights", partition_by="day")
 
-Run again, it goes on where the last one ended: how far a table is stands in the table, and comes
-into it with the rows. Whatever ends a load, the next one has every record once.
+Run again, it resumes where the last load ended: the loaded offsets are stored in the table and
+committed with the rows. However a load ends, after the next one the table has every record once.
 
-What always holds: a commit covers ranges whose ends were fixed before they were read, so what is
-read for it is the same if it is read again.
+What always holds: a commit covers ranges whose ends were fixed before they were read, so reading
+them again gives the same records.
 
-The process that calls it commits. Rows are read and files are written there, too, or by tasks of
-Spark or Ray: see load_engine.
+The calling process commits. It also reads rows and writes files, unless tasks of Spark or Ray do:
+see load_engine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ METADATA_TIMEOUT_MS: Final = 65_000
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """After each commit. records, commits: of this call. behind: offsets that are not loaded."""
+    """Progress after a commit. records, commits: of this call. behind: offsets not loaded yet."""
 
     records: int
     commits: int
@@ -81,55 +81,55 @@ def load(
     on_progress: Callable[[LoadProgress], None] = lambda progress: None,
     **security: Unpack[SecurityOptions],
 ) -> LoadProgress:
-    """Add what is new in topics to a table; returns when all that was there at the call is in it.
+    """Append new records of topics to a table; returns when all that existed at the call are in it.
 
     Args:
-        topics: one name, or several, into the same table.
-        to: a directory; with format="delta" also an address that delta-rs has a store for; with
+        topics: one or several names; all go into the same table.
+        to: a directory; with format="delta" also a URL that delta-rs supports; with
             format="iceberg" namespace.table.
         format: "parquet", "delta" (the extra [delta]) or "iceberg" (the extra [iceberg]).
-        catalog, catalog_properties: of Iceberg, as PyIceberg has them: a name of ~/.pyiceberg.yaml,
+        catalog, catalog_properties: the Iceberg catalog for PyIceberg: a name of ~/.pyiceberg.yaml,
             or type, uri, warehouse and so on, or both.
-        partition_by: "day" or "hour" of the record's timestamp, in UTC; a column of that name.
-        columns: which of offset, key, value, topic, partition, timestamp (microseconds, UTC),
-            timestamp_type, headers.
-        value_decoder, value_schema: as `read_topic`'s, but "arrow" and functions.
-        start_offset: for partitions of which nothing is loaded; as `read_topic`'s.
+        partition_by: "day" or "hour" of the record's timestamp, in UTC; adds a column of that name.
+        columns: columns to load, of offset, key, value, topic, partition, timestamp (microseconds,
+            UTC), timestamp_type, headers; None: all.
+        value_decoder, value_schema: as for `read_topic`, except "arrow" and functions.
+        start_offset: start of partitions that were never loaded; as for `read_topic`.
         isolation_level: "read_committed", or "read_uncommitted".
-        fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
-            a topic that was made again is loaded from its beginning.
-        local_files: where a partition's leader is on this machine and its files may be read, read
-            those instead of asking the broker.
-        commit_records: most records of a commit, about: what an interrupted load does again.
-        continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
-            at the latest if there is something new.
+        fail_on_data_loss: False: records that retention deleted before they were loaded are
+            skipped, and a topic that was recreated is loaded from its beginning.
+        local_files: where a partition's leader is on this machine and its files are readable, read
+            the files instead of fetching from the broker.
+        commit_records: most records of a commit, about; an interrupted load repeats at most these.
+        continuous: continue until `stop` is set, or forever. New records are committed after
+            `commit_interval_s` seconds at the latest.
         engine: where records are read and files are written: "local", in this process; "spark", by
-            the executors of Spark; "ray", by tasks of the Ray cluster. For parquet `to` is then a
-            directory that is mounted on all nodes.
-        tasks: of Spark or Ray, for each commit; by default as many as there are cores.
-        executors: so many of Spark are started in the Ray cluster for this call; without it the
-            active session runs the tasks, or, where there is none, one in this process.
+            Spark's executors; "ray", by tasks of the Ray cluster. With the last two and parquet,
+            `to` must be a directory that is mounted on all nodes.
+        tasks: number of Spark or Ray tasks for each commit; by default the number of cores.
+        executors: number of Spark executors to start in the Ray cluster for this call; None: the
+            active session runs the tasks or, if there is none, a new one in this process.
         on_progress: called after each commit.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
-        LoadFailed: the table cannot be loaded: another load is at it, or it has other columns; or
-            a task of Spark or Ray has failed.
-        SparkUnavailable, UpError: the engine is not there; one line with cause and remedy.
-        DataLoss: records are gone before they were loaded.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
+        LoadFailed: another load writes to the table, or the table has other columns; or a task of
+            Spark or Ray failed.
+        SparkUnavailable, UpError: the engine is not available; one line with cause and remedy.
+        DataLoss: records were deleted before they were loaded.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     if format not in FORMATS:
         raise ValueError(f"format is {format!r}; use {' or '.join(FORMATS)}")
     if format != "iceberg" and (catalog is not None or catalog_properties):
-        raise ValueError(f"a catalog is for the format iceberg, not for {format}")
+        raise ValueError(f"a catalog needs the format iceberg, not {format}")
     if format == "iceberg" and not all(to.rpartition(".")[::2]):
-        raise ValueError(f"{to!r} is no table of a catalog; use namespace.table")
+        raise ValueError(f"{to!r} does not name a table of a catalog; use namespace.table")
     if format == "parquet" and "://" in to:
-        # It would become a folder of that name in the working directory.
+        # Otherwise a folder of that name would be created in the working directory.
         raise ValueError(
-            f"{to!r} is no directory of this machine, which parquet needs; use the format delta"
+            f"{to!r} is not a local directory, which parquet needs; use the format delta"
         )
 
     check_engine(engine, tasks, executors)
@@ -158,7 +158,7 @@ def load(
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     names = topic_names(topics)
     with (
-        target(rows.schema) as table,  # first, as what is wrong with it is known within moments
+        target(rows.schema) as table,  # first: its errors are found quickly
         load_engine(engine, tasks, executors, client) as runs,
     ):
         one = _Load(client, names, limits, rows, runs, start_offset, commit_records)
@@ -170,7 +170,7 @@ def load(
 
 
 class _Load:
-    """One call of load."""
+    """State of one call of `load`."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Load:
         self._commit_records = commit_records
         self._loaded: LoadedOffsets | None = None
         self._ids: dict[str, str] = {}
-        """Of the topics, as they were when the ranges were asked for."""
+        """Ids of the topics when the ranges were looked up, by name."""
         self.progress = LoadProgress(0, 0, 0)
 
     def run(
@@ -202,7 +202,10 @@ class _Load:
         wait_s: float = 0.0,
         stopped: threading.Event | None = None,
     ) -> None:
-        """Load what there is now. `wait_s`: less than a whole commit may wait so long for more."""
+        """Load all records up to the current ends.
+
+        wait_s: seconds to wait for more records if there are fewer than `commit_records`.
+        """
         deadline = time.monotonic() + wait_s
         ranges = self._new_ranges(target)
         while wait_s and 0 < _size(ranges) < self._commit_records:
@@ -228,7 +231,7 @@ class _Load:
         assert all(one.end == ends[one.topic_partition] for one in ranges)
 
     def _write(self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets) -> int:
-        """One commit; the rows of it."""
+        """Write and commit one part; returns the number of its rows."""
         place, servers = target.begin(), format_servers(self._client.bootstrap)
         tasks = [
             LoadTask(number, servers, ranges, self._rows, self._limits, place)
@@ -243,7 +246,7 @@ class _Load:
         return sum(file.rows for file in files)
 
     def _new_ranges(self, target: LoadTarget) -> list[PartitionRange]:
-        """From where the table is to where the topics end now."""
+        """Ranges from the loaded offsets to the current ends of the topics."""
         counts = self._client.run(self._partition_counts(), METADATA_TIMEOUT_MS)
         if self._loaded is None:
             keys = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
@@ -260,8 +263,8 @@ class _Load:
             keep_empty=True,
             committed=self._loaded.offsets,
         )
-        # Every partition of a topic that was made again begins anew, also those without records
-        # yet: what the table says of the former topic's must not count for them.
+        # All partitions of a recreated topic start over, also those without records yet: the
+        # loaded offsets of the former topic's must not apply to them.
         begun = [one._replace(end=one.start) for one in ranges if one.topic in anew]
         self._loaded = self._loaded.after(begun, self._ids)
         return ranges
@@ -281,13 +284,13 @@ class _Load:
         return counts
 
     def _made_again(self, loaded: LoadedOffsets) -> list[str]:
-        """Topics that are not those that were loaded. Raises DataLoss, unless that is allowed."""
+        """Topics recreated since they were loaded. Raises DataLoss with fail_on_data_loss."""
         anew = loaded.made_again(self._ids)
         if anew and self._limits.fail_on_data_loss:
             raise DataLoss(
-                f"topic {anew[0]!r} is not the one that was loaded: it was deleted and made again. "
-                "Load into another table, or set fail_on_data_loss=False to load it from its "
-                "beginning, too"
+                f"topic {anew[0]!r} was deleted and recreated since it was loaded. Load into "
+                "another table, or set fail_on_data_loss=False to append the new topic from its "
+                "beginning"
             )
         return anew
 

@@ -1,7 +1,7 @@
-"""Where the tasks of a load run: in this process, as a Spark job, or as tasks of Ray.
+"""Engines that run the tasks of a load: this process, a Spark job, or Ray tasks.
 
-What a run of a task has written counts once its result is here; another run of the same task, which
-Spark and Ray may begin when a node is lost or slow, has written files that no commit knows of.
+A commit takes the files of one run of each task, the one whose result arrived. Spark and Ray may
+run a task again when a node is lost or slow; the files of the other run are in no commit.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ENGINES: Final = ("local", "spark", "ray")
 
 
 class LoadEngine(Protocol):
-    """Runs the tasks of one commit. task_count: into how many it is best cut."""
+    """Runs the tasks of one commit. task_count: preferred number of tasks."""
 
     @property
     def task_count(self) -> int: ...
 
     def run(self, tasks: Sequence[LoadTask]) -> list[WrittenFile]:
-        """All their files. Raises what tasks raise, and LoadFailed."""
+        """Run the tasks; returns the files of all. Raises what tasks raise, and LoadFailed."""
         ...
 
 
 class LocalEngine:
-    """The process itself, with its own client."""
+    """Engine that runs tasks in this process, with its own client."""
 
     task_count = 1
 
@@ -49,15 +49,15 @@ class LocalEngine:
 
 
 class SparkEngine:
-    """A job of Spark for each commit; its executors read the brokers and write the files."""
+    """Engine that runs a Spark job for each commit; executors fetch records and write files."""
 
     def __init__(self, session: SparkSession, task_count: int | None) -> None:
-        """Raises ValueError: it is a session of Spark Connect."""
+        """Raises ValueError: the session is one of Spark Connect."""
         try:
             self._context = session.sparkContext
         except (AttributeError, NotImplementedError):
             raise ValueError(
-                "the active Spark session is one of Spark Connect, which runs no tasks of ours; "
+                "the active Spark session is one of Spark Connect, which cannot run load tasks; "
                 "use bradbury.spark(...) or another classic session"
             ) from None
         self.task_count = task_count or self._context.defaultParallelism
@@ -69,7 +69,7 @@ class SparkEngine:
 
         numbers = self._context.parallelize(range(len(tasks)), len(tasks))
         try:
-            # Tasks travel with the function: Spark pickles more kinds of those than of data.
+            # Tasks are pickled with the function: Spark's pickler for data supports fewer types.
             results = numbers.map(lambda number: run_task(tasks[number])).collect()
         except (Py4JError, PySparkException) as error:
             raise LoadFailed(f"a task of Spark failed: {_cause(str(error))}") from None
@@ -77,10 +77,10 @@ class SparkEngine:
 
 
 class RayEngine:
-    """A task of Ray, of one CPU, for each part of a commit; spread over the nodes."""
+    """Engine that runs a Ray task of one CPU for each part of a commit, spread over the nodes."""
 
     def __init__(self, task_count: int | None) -> None:
-        """Raises UpError: this process is in no Ray cluster, and none is known."""
+        """Raises UpError: this process is not in a Ray cluster, and none is found."""
         import ray
 
         if not is_connected():
@@ -99,8 +99,8 @@ class RayEngine:
         try:
             return _files(ray.get(running))
         except ray.exceptions.RayError as error:
-            # The others are not cancelled: Ray 2.60 ends the driver where the result of a cancelled
-            # task is on its way ("Tried to complete task that was not pending").
+            # The other tasks are not cancelled: Ray 2.60 terminates the driver if the result of a
+            # cancelled task arrives ("Tried to complete task that was not pending").
             ray.wait(running, num_returns=len(running))
             failed = isinstance(error, ray.exceptions.RayTaskError)
             cause = error.cause if failed else _cause(str(error))
@@ -108,7 +108,7 @@ class RayEngine:
 
 
 def check_engine(engine: str, tasks: int | None, executors: int | None) -> None:
-    """Raises ValueError: there is no such engine, or it has no such setting."""
+    """Check the engine and its settings. Raises ValueError: one of them is invalid."""
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}; use {', '.join(ENGINES)}")
     if tasks is not None and (tasks < 1 or engine == "local"):
@@ -121,11 +121,11 @@ def check_engine(engine: str, tasks: int | None, executors: int | None) -> None:
 def load_engine(
     engine: str, tasks: int | None, executors: int | None, client: ClusterClient
 ) -> Iterator[LoadEngine]:
-    """See check_engine.
+    """The engine of this name; see check_engine.
 
     Raises:
-        ValueError: the active session runs no tasks of ours.
-        SparkUnavailable, UpError: the engine is not there.
+        ValueError: the active Spark session cannot run load tasks.
+        SparkUnavailable, UpError: the engine is not available.
     """
     if engine == "local":
         yield LocalEngine(client)
@@ -146,8 +146,8 @@ def _files(results: Sequence[TaskResult]) -> list[WrittenFile]:
 
 
 def _cause(text: str) -> str:
-    """The last line that says something, of a traceback within Java's within ours."""
+    """Line that names the cause, of a Python traceback nested in a Java one."""
     lines = [line.strip() for line in text.splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "...", "Driver st"))]
     errors = [line for line in said if "Error" in line or "Exception" in line]
-    return (errors or said or ["it says nothing"])[-1]
+    return (errors or said or ["no message"])[-1]

@@ -1,4 +1,4 @@
-"""Records as rows of a table.
+"""Conversion of records to rows of a table.
 
 offset bigint, key binary, value (binary, or what the decoder makes), topic string, partition
 int, timestamp timestamp (UTC, microseconds: what Spark, Delta and DuckDB all have),
@@ -27,12 +27,12 @@ ROWS_AT_ONCE: Final = 100_000
 
 
 class LoadRows:
-    """Which columns, decoded how, partitioned by what. `schema`: of the table."""
+    """Reader of records as rows of a table. schema: pyarrow.Schema of the table."""
 
     def __init__(
         self, columns: Sequence[str] | None, decoder: ValueDecoder, partition_by: str | None
     ) -> None:
-        """Raises ValueError: a column there is not, or a decoder whose type is not known before."""
+        """Raises ValueError: an unknown column, or a decoder whose type depends on the values."""
         self._columns = SCHEMA.names if columns is None else check_columns(columns)
         self._decoder = decoder
         self.partition_by = partition_by
@@ -87,7 +87,7 @@ class LoadRows:
 
 
 def by_partition(batch: Any, name: str | None) -> Iterable[tuple[str | None, Any]]:
-    """The rows of each value of the partition column, without it."""
+    """Rows of `batch` by value of the partition column, without that column."""
     if name is None:
         yield None, batch
         return

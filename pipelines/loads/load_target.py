@@ -1,4 +1,4 @@
-"""What a table must be able to do to be loaded."""
+"""Interface of a table that can be loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LoadFailed(Exception):
 
 
 class LoadTarget(Protocol):
-    """A table. Use as a context manager; everything blocks."""
+    """A table to load into. Use as a context manager; all methods block."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -27,17 +27,17 @@ class LoadTarget(Protocol):
     ) -> None: ...
 
     def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
-        """How far it is with these partitions, of topics that have these ids now."""
+        """Loaded offsets of these partitions, whose topics now have these ids."""
         ...
 
     def begin(self) -> FilePlace:
-        """Where the files of the next commit are written, here or in other processes."""
+        """Place for the files of the next commit, usable in this and in other processes."""
         ...
 
     def commit(self, files: Sequence[WrittenFile], after: LoadedOffsets) -> None:
-        """Add these files, and that it is so far then, both or neither."""
+        """Commit these files and the loaded offsets `after` them, both or neither."""
         ...
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """The commit of `begin` comes to nothing; these are what is known to be written of it."""
+        """Abandon the commit of `begin` and delete `files`, those known to be written for it."""
         ...

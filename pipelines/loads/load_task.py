@@ -1,7 +1,7 @@
-"""What one process does for a commit: it reads ranges and writes their files. It can be pickled.
+"""Task of a load: reads ranges and writes their files. It can be pickled.
 
-Whoever runs tasks may run one twice, also at the same time: each run has files of its own, and the
-commit takes those of one.
+An engine may run a task twice, also at the same time: each run has files of its own, and the commit
+takes those of one run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .table_files import FilePlace, WrittenFile, write_rows
 
 
 class TaskResult(NamedTuple):
-    """Of a run that would come to the same each time. refusal: why there are no files."""
+    """Result of a task. refusal: error that any other run would raise, too; then without files."""
 
     files: list[WrittenFile]
     refusal: DataLoss | UndecodableValue | None = None
@@ -27,7 +27,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadTask:
-    """Ranges of one commit. Files of a lower number are those of earlier ranges."""
+    """Ranges of one commit. number: of the task; a lower number has earlier ranges."""
 
     number: int
     servers: str
@@ -37,13 +37,13 @@ class LoadTask:
     place: FilePlace
 
     def run(self, client: ClusterClient) -> list[WrittenFile]:
-        """Raises what LoadRows.read raises, and OSError."""
+        """Read the ranges and write their files. Raises what LoadRows.read raises, and OSError."""
         rows = self.rows.read(client, self.ranges, self.limits)
         return write_rows(self.place, self.rows.partition_by, self.number, rows)
 
 
 def run_task(task: LoadTask) -> TaskResult:
-    """In a process of Spark's or Ray's: what it raises may be gone in the next run."""
+    """Run a task in a process of Spark or Ray. Exceptions that a retry may avoid are raised."""
     try:
         return TaskResult(task.run(reading_client(task.servers, task.limits.fetch)))
     except (DataLoss, UndecodableValue) as error:
@@ -51,7 +51,7 @@ def run_task(task: LoadTask) -> TaskResult:
 
 
 def share_out(ranges: Sequence[PartitionRange], count: int) -> list[tuple[PartitionRange, ...]]:
-    """At most `count` parts of about the same size, in the order of the ranges, which may be cut.
+    """Split ranges into at most `count` parts of about equal size, in order; ranges may be split.
 
     >>> share_out([PartitionRange("t", 0, 0, 6), PartitionRange("t", 1, 0, 3)], 2)
     [(t-0 [0, 5),), (t-0 [5, 6), t-1 [0, 3))]

@@ -1,7 +1,7 @@
-"""How far a table is with the topics that are loaded into it, and what is to be loaded next. Pure.
+"""Offsets loaded into a table, and the ranges to load next. Pure.
 
-What always holds: what a commit says is loaded is in the table, and nothing else of that topic is;
-so a load goes on exactly there, whatever ended the one before it.
+What always holds: the table has exactly the records below the committed offsets, and no others of
+these topics; so a load resumes exactly there, however the one before it ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from ..ranges.partition_range import PartitionRange
 
 @dataclass(frozen=True, slots=True)
 class LoadedOffsets:
-    """offsets: of each partition the next one to be loaded. topic_ids: by topic, as text."""
+    """Offsets loaded into a table.
+
+    offsets: the next offset to load, by partition. topic_ids: ids as text, by topic.
+    """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -23,14 +26,14 @@ class LoadedOffsets:
     def after(
         self, ranges: Iterable[PartitionRange], topic_ids: Mapping[str, str]
     ) -> LoadedOffsets:
-        """When these are loaded, too."""
+        """Loaded offsets after these ranges are loaded, too."""
         ends = {one.topic_partition: one.end for one in ranges}
         names = {one.topic for one in ends}
         ids = {name: topic_ids[name] for name in sorted(names)}
         return LoadedOffsets({**self.offsets, **ends}, {**self.topic_ids, **ids})
 
     def made_again(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """Topics that are not those that were loaded, but new ones of the same name."""
+        """Names of topics that were recreated since they were loaded, ascending."""
         return sorted(
             name
             for name, known in self.topic_ids.items()

@@ -1,20 +1,20 @@
-"""A directory of Parquet files, in which each record is once, however often a load was ended.
+"""Directory of Parquet files with each record once, however often a load is interrupted.
 
     PATH/day=2026-07-01/<commit>-<task>-<n>-<run>.parquet
-                                            rows; what any reader of Parquet takes
-    PATH/_bradbury/commits/<commit>.json    offsets, and the files that they came with
+                                            rows, for any reader of Parquet
+    PATH/_bradbury/commits/<commit>.json    offsets, and the files committed with them
     PATH/_bradbury/staging/<commit>/...     files that are being written
     PATH/_bradbury/lock                     held by the load that runs
 
 A commit, in this order:
     1. files are written below staging, and fsynced, with their directories
-    2. the commit's file is linked to its name, which nobody else can take, and fsynced: from here
-       on the rows are loaded
-    3. the files are renamed to where readers look
-Ended before 2, nothing has happened: the next load throws staging away. Ended in 3, the next load
-goes on with the renames of the newest commit before anything else.
+    2. the commit's file is linked to its name, which fails if the name exists, and fsynced: from
+    here on the rows are loaded
+    3. the files are renamed to their final paths
+If a load ends before step 2, nothing is committed: the next load deletes staging. If it ends in
+step 3, the next load first completes the renames of the newest commit.
 
-Names that begin with _ are passed over by Spark, pyarrow and the like.
+Names that begin with _ are ignored by Spark, pyarrow and the like.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ KEPT_COMMITS: Final = 100
 
 
 class ParquetTarget:
-    """One load at a time; use as a context manager. All methods block, and raise OSError."""
+    """Directory of Parquet files to load into, for one load at a time.
+
+    Use as a context manager. All methods block, and raise OSError.
+    """
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
         self._path = Path(path)
@@ -58,14 +61,14 @@ class ParquetTarget:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._unlock()
-            raise LoadFailed(f"another load writes to {self._path}; wait for its end") from None
+            raise LoadFailed(f"another load is writing to {self._path}; wait for its end") from None
         return self
 
     def __exit__(self, *_: object) -> None:
         self._unlock()
 
     def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
-        """See load_target. Finishes what an interrupted load has begun.
+        """See load_target. Completes the newest commit of an interrupted load.
 
         Raises:
             LoadFailed: a commit is damaged, or the table has other columns.
@@ -99,7 +102,7 @@ class ParquetTarget:
         """See load_target.
 
         Raises:
-            LoadFailed: another load has committed meanwhile, or files are not on this machine.
+            LoadFailed: another load committed in the meantime, or files are not on this machine.
         """
         number = self._number
         staging = self._staging / f"{number:020}"
@@ -107,8 +110,8 @@ class ParquetTarget:
             path = staging / file.path
             if not path.exists() or path.stat().st_size != file.size:
                 raise LoadFailed(
-                    f"{path} was written on another machine and is not there on this one; a "
-                    "directory that tasks write to must be mounted on all nodes"
+                    f"{path} was written on another machine and is not visible on this one; use a "
+                    "directory that is mounted on all nodes"
                 )
         names = [file.path for file in files]
         self._link(number, names, after)
@@ -117,7 +120,7 @@ class ParquetTarget:
         self._number = number + 1
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """See load_target. Whatever has been staged goes."""
+        """See load_target. Deletes all staged files."""
         self._throw_staging_away()
 
     def _link(self, number: int, files: list[str], after: LoadedOffsets) -> None:
@@ -142,7 +145,8 @@ class ParquetTarget:
             os.link(temporary, self._name(number))
         except FileExistsError:
             raise LoadFailed(
-                f"another load has committed to {self._path}: nothing of this one is in it"
+                f"another load has committed to {self._path}: this commit was not made; run the "
+                "load again"
             ) from None
         finally:
             temporary.unlink()
@@ -173,11 +177,11 @@ class ParquetTarget:
             version = commit["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise LoadFailed(
-                f"{path} is damaged ({error}): put it back from a backup, or load into another "
+                f"{path} is damaged ({error}): restore it from a backup, or load into another "
                 "directory"
             ) from None
         if version != VERSION:
-            raise LoadFailed(f"{path} was written by a newer version of bradbury; use that one")
+            raise LoadFailed(f"{path} was written by a newer version of bradbury; use that version")
         return commit
 
     def _check_columns(self, commit: dict[str, Any]) -> None:
@@ -185,8 +189,8 @@ class ParquetTarget:
             by = commit["partition_by"]
             had = f"{commit['columns']}, partitioned by {by}".replace("\n", ", ")
             raise LoadFailed(
-                f"{self._path} has other columns: {had}; load with the same ones, or into another "
-                "directory"
+                f"{self._path} has other columns: {had}; load with the same columns, or into "
+                "another directory"
             )
 
     def _name(self, number: int) -> Path:
@@ -199,7 +203,7 @@ class ParquetTarget:
 
 
 class StagingFolder:
-    """See FilePlace. Paths are relative to it, and to the table."""
+    """FilePlace in a staging folder. Paths are relative to it and, once committed, to the table."""
 
     has_partition_column = False
 
@@ -220,7 +224,7 @@ class StagingFolder:
         return open(target, "xb")
 
     def finish(self, paths: Sequence[str]) -> None:
-        """See FilePlace. Files and folders are on the disk."""
+        """See FilePlace. Fsyncs the files and their folders."""
         for path in paths:
             with open(self._folder / path, "rb") as file:
                 os.fsync(file.fileno())
@@ -235,7 +239,7 @@ class StagingFolder:
         return (self._folder / path).stat().st_size
 
     def statistics(self, metadata: Any) -> str:
-        """See FilePlace. Readers take the file's own."""
+        """See FilePlace. Empty: readers use the file's own statistics."""
         return ""
 
     def delete(self, path: str) -> None:

@@ -1,8 +1,8 @@
-"""The Parquet files of a commit, or of one task's part of it: one for each value of the partition
-column, or several.
+"""Parquet files of a commit, or of one task's part of it: one or more for each value of the
+partition column.
 
-Where they are, and how they are made, is the place's: a directory, or the storage of a table's
-format. It travels to the processes that write.
+A FilePlace says where they are and creates them: a directory, or the storage of a table format. It
+is pickled for the processes that write.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import pyarrow.parquet as pq
 from .load_rows import by_partition
 
 MOST_OPEN: Final = 64
-"""Files at a time. One more partition begins, and the oldest file ends."""
+"""Most open files; for another partition the file written to longest ago is closed."""
 
 
 class WrittenFile(NamedTuple):
-    """path: as its place has it. size: bytes. value: of the partition column, or None."""
+    """A written file. path: relative to its place. size: bytes. value: of the partition column."""
 
     path: str
     size: int
     rows: int
     value: str | None
     statistics: str
-    """What the place has made of the file's own ones; see FilePlace."""
+    """Statistics in the table format's own form; see FilePlace."""
 
 
 class FilePlace(Protocol):
-    """Where the files of a table are written. It can be pickled; methods block."""
+    """Place where the files of a table are written. It can be pickled; methods block."""
 
     has_partition_column: bool
-    """Whether it is in the files, too, and not in their folders' names alone."""
+    """Whether files contain the partition column; otherwise only folder names have its value."""
 
     def path(self, value: str | None, name: str) -> str:
-        """Of a file of that name with the rows of that value of the partition column."""
+        """Path of a file named `name` for rows with `value` in the partition column."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[Any]:
-        """A new file, to be written."""
+        """Create a new file and open it for writing."""
         ...
 
     def finish(self, paths: Sequence[str]) -> None:
-        """They have been written: see to it that they outlive the machine, as the place does."""
+        """Make these written files as durable as the place can."""
         ...
 
     def size(self, path: str) -> int: ...
@@ -56,10 +56,13 @@ class FilePlace(Protocol):
 
 
 class TableFiles:
-    """Use as a context manager: if it is left by an exception, its files are deleted."""
+    """Writer of the files of one task.
+
+    Use as a context manager: if it is left by an exception, its files are deleted.
+    """
 
     def __init__(self, place: FilePlace, partition_by: str | None, task: int = 0) -> None:
-        """In the order of their names files of a task have the rows as they came; see LoadTask."""
+        """Sorted by name, files have the rows in the order of writing. task: number of the task."""
         self._place = place
         self._partition_by = partition_by
         self._task = task
@@ -86,12 +89,12 @@ class TableFiles:
                 column = pa.repeat(pa.scalar(value, pa.string()), part.num_rows)
                 rows = part.append_column(self._partition_by, column).select(batch.schema.names)
             file = self._open.pop(value, None) or self._begun(value, rows.schema)
-            self._open[value] = file  # the last one that was written to is the last to end
+            self._open[value] = file  # last written to, last to be closed
             file.writer.write_batch(rows)
             file.rows += rows.num_rows
 
     def close(self) -> list[WrittenFile]:
-        """What was written, when it is safe."""
+        """Close all files and make them durable; returns them."""
         for value in list(self._open):
             self._end(value)
         self._place.finish([file.path for file in self._written])
@@ -105,7 +108,7 @@ class TableFiles:
         opened = ExitStack()
         self._paths.append(path)
         sink = opened.enter_context(self._place.create(path))
-        # It is closed before its sink, also where writing has failed.
+        # Closed before its sink, also after a failed write.
         metadata: list[Any] = []
         writer = opened.enter_context(
             pq.ParquetWriter(sink, schema, compression="zstd", metadata_collector=metadata)
@@ -127,7 +130,7 @@ class TableFiles:
 
 
 class _OpenFile:
-    """metadata: of the file, once it is closed."""
+    """A file being written. metadata: Parquet metadata of the file, once it is closed."""
 
     def __init__(
         self, path: str, writer: pq.ParquetWriter, metadata: list[Any], opened: ExitStack
@@ -142,7 +145,7 @@ class _OpenFile:
 def write_rows(
     place: FilePlace, partition_by: str | None, task: int, rows: Iterable[Any]
 ) -> list[WrittenFile]:
-    """The record batches as files of the table, which are not in it yet."""
+    """Write record batches to files that are not yet part of the table."""
     with TableFiles(place, partition_by, task) as files:
         for batch in rows:
             files.write(batch)

@@ -1,12 +1,12 @@
-"""A cluster's topics, records and groups moved into another one, and back if need be.
+"""Migration of a cluster's topics, records and groups to another cluster, and back if needed.
 
-migration                what is called: follow, status, verify, cut_over
-migration_session        a mirror under the topics' own names, which knows which way it goes
-migration_notes          what a migration remembers in the target, and how it turns around
-cut_over                 the moment from which the target counts
-exact_offsets            where exactly a record is in the target
-moved_groups             groups' offsets, exact
-verification, verifier   are both sides the same; what was found so is remembered
-record_checksums         records counted and summed, by columns
-migration_status         how far it is, seen from outside
+migration                public interface: follow, status, verify, cut_over
+migration_session        a mirror with unchanged topic names, and its direction
+migration_notes          notes kept in the target cluster, and how the direction is reversed
+cut_over                 the switch of producers and consumers to the target
+exact_offsets            the exact offset of a record in the target
+moved_groups             exact offsets of groups
+verification, verifier   comparison of both sides, whose results are remembered
+record_checksums         record counts and checksums, by column
+migration_status         progress, read without changing anything
 """

@@ -1,13 +1,13 @@
-"""The cut-over: the moment from which the target counts.
+"""The cut-over: from then on the target cluster is the one in use.
 
-    1  wait until nothing moves in the source: no new records, no open transaction, no group members
-    2  take over from the process that follows, and copy the rest
-    3  compare both sides, what was not compared before
-    4  set topics' configs and groups' offsets as they are in the source
-    5  note where both sides end: there the way back begins
+    1  wait until the source is idle: no new records, no open transaction, no group members
+    2  fence the process that follows, and copy the remaining records
+    3  compare both sides, except what was compared before
+    4  copy topic configs and group offsets from the source
+    5  note the end offsets of both sides, where a migration back starts
 
-What always holds: whatever ends it before the last step, the migration goes on as if there had
-been none. What comes to the source later is found (late), and brought by another cut-over.
+What always holds: a cut-over that ends before the last step leaves the migration as it was. Records
+that arrive in the source later ("late") are detected, and copied by another cut-over.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ _MIN_ISR: Final = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class CutOver:
-    """What was done. is_done: else the checks say why not, and nothing has changed.
+    """Result of a cut-over.
 
-    records: copied by it. remarks: what has to be looked at by hand.
+    is_done: False: `checks` say why not, and nothing was changed. is_late: a repeated cut-over, for
+    late records. records: copied by it. remarks: differences to be checked by hand.
     """
 
     is_done: bool
@@ -74,10 +75,12 @@ def wait_until_quiet(
     timeout_s: float,
     on_wait: Callable[[str], None],
 ) -> None:
-    """Return when nothing has moved in the source for `quiet_s`. groups: None for any.
+    """Return when the source has been idle for `quiet_s` seconds.
+
+    groups: must have no members in the source; None: groups are not checked.
 
     Raises:
-        MirrorFailed: something did for `timeout_s`; its text names it.
+        MirrorFailed: the source was not idle within `timeout_s`; the text says why.
     """
     deadline = time.monotonic() + timeout_s
     ends = source_ends(source, topics)
@@ -87,12 +90,12 @@ def wait_until_quiet(
         now = time.monotonic()
         if found != ends:
             where = first_names(key for key in found if found[key] != ends.get(key))
-            moved = f"{where} get records: stop their producers"
+            moved = f"{where}: new records arrive; stop their producers"
             ends, changed_at = found, now
         what = _what_moves(source, ends, groups)
         if what is None and now - changed_at >= quiet_s:
             return
-        what = what or moved or "waiting whether anything moves"
+        what = what or moved or "waiting for the source to stay idle"
         if now >= deadline:
             raise MirrorFailed(f"not cut over, nothing was changed: {what}")
         if what != said:
@@ -107,8 +110,8 @@ def _what_moves(
     is_open = [key for key, (stable, end) in ends.items() if stable < end]
     if is_open:
         return (
-            f"a transaction is open in {first_names(is_open)}: let its producer end it, or see "
-            "`bradbury transactions find-hanging`"
+            f"a transaction is open in {first_names(is_open)}: wait for its producer to end it, or "
+            "see `bradbury transactions find-hanging`"
         )
     if groups is None:
         return None
@@ -121,8 +124,8 @@ def _what_moves(
     if live:
         more = f" and {len(live) - 3} more" if len(live) > 3 else ""
         return (
-            f"groups with members in the source: {', '.join(live[:3])}{more}: stop them, or say "
-            "--allow-live-groups, by which what they read from now on comes again"
+            f"groups with members in the source: {', '.join(live[:3])}{more}: stop them, or use "
+            "--allow-live-groups; then what they read from now on is delivered again in the target"
         )
     return None
 
@@ -136,12 +139,12 @@ def cut_over(
     on_progress: Callable[[MirrorProgress], None],
     on_step: Callable[[str], None],
 ) -> CutOver:
-    """Steps 2 to 5. Raises MirrorFailed if the source moves after all."""
+    """Steps 2 to 5. Raises MirrorFailed if records still arrive in the source."""
     with MigrationSession(settings, wanted, is_late=is_late) as session:
         session.topics.look(must_find=True)
         copier = session.copier
         copier.copy(threading.Event(), on_progress, math.inf)
-        copier.say_what_is_filled()  # past a skip at the end
+        copier.say_what_is_filled()  # advances past a skip at the end
         _check_that_all_is_here(session, settings)
         copied = session.progress = copier.progress
         checks: list[PartitionCheck] = []
@@ -199,20 +202,20 @@ def _check_that_all_is_here(session: MigrationSession, settings: MirrorSettings)
     ]
     if moved:
         raise MirrorFailed(
-            f"not cut over: {first_names(moved)} got records meanwhile; stop their producers. "
-            "Until then follow on: bradbury migrate"
+            f"not cut over: {first_names(moved)} got new records; stop their producers and cut "
+            "over again. Until then keep following: bradbury migrate"
         )
 
 
 def _note(session: MigrationSession, settings: MirrorSettings) -> None:
-    """The last word, in one transaction."""
+    """Record the cut-over in the target, in one transaction."""
     topic = mirror_positions.positions_topic(settings.alias)
     keys = _partitions(session)
     here = {key: at.offset for key, at in session.target.list_offsets(keys).items()}
     offsets = session.copier.positions.offsets
     ends = CutOverEnds({key: (offsets[key], here[key]) for key in keys}, {})
     number = session.note.number
-    if session.note.is_cut_over:  # late: the way back begins where it did
+    if session.note.is_cut_over:  # late: the way back still starts at the first cut-over
         state = mirror_positions.read_state(session.target, topic, settings.limits)
         before = cut_over_ends(state.notes(session.cluster), number)
         late: dict[TopicPartition, tuple[OffsetSync, ...]] = dict(before.late)
@@ -242,7 +245,7 @@ def _note(session: MigrationSession, settings: MirrorSettings) -> None:
 def align_configs(
     settings: MirrorSettings, session: MigrationSession, on_step: Callable[[str], None]
 ) -> list[str]:
-    """Set what is set in the source, and say what the target cannot have."""
+    """Set the source's topic configs in the target; returns remarks on those it refuses."""
     on_step("setting the topics' configs")
     remarks = []
     for topic in sorted(session.copier.targets):
@@ -259,8 +262,8 @@ def align_configs(
         )
         if int(wanted.get(_MIN_ISR, 1)) > replicas:
             remarks.append(
-                f"{topic}: {_MIN_ISR}={wanted.pop(_MIN_ISR)} is not set, since it has "
-                f"{replicas} replicas here"
+                f"{topic}: {_MIN_ISR}={wanted.pop(_MIN_ISR)} was not set: the topic has "
+                f"{replicas} replicas in the target"
             )
         for key, value in wanted.items():
             known = here.get(key)
@@ -269,5 +272,5 @@ def align_configs(
             try:
                 session.target.alter_configs(topic, {key: value})
             except (InvalidConfig, InvalidRequest) as error:
-                remarks.append(f"{topic}: {key}={value} is not set: {error}")
+                remarks.append(f"{topic}: {key}={value} was not set: {error}")
     return remarks

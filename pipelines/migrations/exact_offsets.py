@@ -1,8 +1,8 @@
-"""Where exactly a record of the source is in the target, and the other way round.
+"""Exact translation of offsets between the source and the target, in both directions.
 
-What a mirror remembers (offset_syncs) says it for most offsets. For the others the records are
-counted, from where both sides are known to be the same, and what is found is compared: key, value
-and timestamp. Where compaction has taken other records on either side, it is looked for.
+For most offsets the mirror's offset syncs give it. For the others, records are counted from a known
+pair of offsets, and the record found is compared: key, value and timestamp. If compaction removed
+different records on the two sides, the record is searched for by content.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..ranges.range_reader import RangeReader
 
 
 class LogSide(NamedTuple):
-    """One of the two clusters. limits: what retention takes while it is read is passed over."""
+    """One of the two clusters, for reading. limits: records deleted while reading are skipped."""
 
     client: ClusterClient
     limits: ReadLimits
 
     def read(self, key: TopicPartition, start: int, end: int) -> Iterator[DecodedBatches]:
-        """Committed records of [start, end)."""
+        """Read the committed records of [start, end)."""
         if start < end:
             with RangeReader(self.client, self.limits) as reader:
                 yield from reader.read([PartitionRange(key.topic, key.partition, start, end)])
 
 
 class Twin(NamedTuple):
-    """is_exact: else it is before what is meant, with records in between."""
+    """Translated offset. is_exact: False: it lies before the record meant, with others between."""
 
     offset: int
     is_exact: bool
@@ -57,12 +57,12 @@ def twin_of(
     source_start: int,
     target_end: int,
 ) -> Twin:
-    """Where a reader goes on in the target that has come to `offset` in the source.
+    """Offset in the target from which a reader continues that is at `offset` in the source.
 
     Args:
-        syncs: of this partition.
-        source_start: where the source's log begins now.
-        target_end: the target's offset behind all that was copied.
+        syncs: offset syncs of this partition.
+        source_start: current log start offset in the source.
+        target_end: offset in the target after the last copied record.
     """
     pieces = syncs.pieces
     if not pieces or offset >= pieces[-1].source_end:
@@ -96,7 +96,7 @@ def _by_count(
     target: LogSide,
     source_start: int,
 ) -> _Record | None:
-    """The record with as many before it, or as many behind it if the source's first are gone."""
+    """Record in the target by count: as many records before it or, if those were deleted, after."""
     if source_start <= piece.source_start:
         skip = sum(len(one) for one in source.read(key, piece.source_start, offset))
     else:
@@ -115,7 +115,7 @@ def _by_count(
 def _by_content(
     key: TopicPartition, piece: OffsetSync, meant: _Record, target: LogSide
 ) -> _Record | None:
-    """The only one that is like it; None if there are none, or several."""
+    """The only record in the target with the same content; None: there is none, or several."""
     found = None
     for decoded in target.read(key, piece.target_start, piece.target_end):
         for row in np.flatnonzero(decoded.timestamps == meant.timestamp).tolist():

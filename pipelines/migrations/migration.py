@@ -1,12 +1,12 @@
-"""`bradbury.Migration`: a cluster's topics and groups, moved from Kafka to here, or back.
+"""`bradbury.Migration`: moves a cluster's topics and groups from Kafka to Bradbury, or back.
 
     move = bradbury.Migration("kafka-1:9092")
-    move.follow(stop=stop)        # copies, and goes on with what is new
+    move.follow(stop=stop)        # copies, and follows new records
     move.status().state           # "in step"; then stop the producers and consumers
-    move.cut_over()               # the target counts: start them there
+    move.cut_over()               # then start them on the target
 
-Each of these calls may be in another process. What is remembered is in the target. The way back is
-the same with the clusters the other way round.
+Each of these calls may run in another process. All state is in the target. The way back is the same
+with the clusters swapped.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ class _Opened:
 
 
 class Migration:
-    """From one cluster into another. It holds nothing open between calls.
+    """A migration from one cluster to another. Nothing stays open between calls.
 
     Args:
-        source: host:port of brokers of the cluster to leave.
-        bootstrap_servers: of the cluster to go to; found as all clients find theirs.
+        source: host:port of brokers of the cluster to move from.
+        bootstrap_servers: of the cluster to move to; None: found as by all clients.
         topics, exclude, groups, exclude_groups: regular expressions that match whole names; a list,
-            or one text with commas. None: what the migration began with; else all. Internal ones
-            never go.
-        replication_factor: of topics that are made here; -1 for the brokers' default.
-        without_configs: configs of topics that stay behind, since the target does not take them;
-            None: as `topics`.
-        fail_on_data_loss: False: what retention took before it was copied is passed over.
-        sync_groups_interval_s: so often offsets of groups come while it follows.
+            or one text with commas. None: those given when the migration began, by default all.
+                Internal topics are never moved.
+        replication_factor: of topics created in the target; -1: the brokers' default.
+        without_configs: topic configs that are not copied, as the target does not support them;
+            None: those given when the migration began.
+        fail_on_data_loss: False: records deleted by retention before they were copied are skipped.
+        sync_groups_interval_s: seconds between syncs of group offsets while it follows.
         source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions).
-        security: the same, of the target.
+        security: the same for the target.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Migration:
             _patterns(without_configs),
         )
         for wanted in self._given[:4]:
-            NameFilter(wanted or (), ())  # or what is no regular expression would be found later
+            NameFilter(wanted or (), ())  # raises now for an invalid regular expression
         if self._given[0] == ():
             raise ValueError("topics is empty; name at least one, or '.*' for all")
         self._replication_factor = replication_factor
@@ -113,15 +113,15 @@ class Migration:
         stop: threading.Event | None = None,
         on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
     ) -> MirrorProgress:
-        """Copy, and go on with what is new until `stop` is set or somebody cuts over.
+        """Copy, and follow new records until `stop` is set or a cut-over is done.
 
-        continuous: False: return when all that was there at the call is copied.
+        continuous: False: return when all records that existed at the call are copied.
 
         Raises:
-            MirrorFailed: no topic matches; a topic of the target has records of its own; it is
-                cut over already, or goes the other way; another process follows now.
-            DataLoss: records are gone before they were copied.
-            ConnectionFailed, RequestTimedOut, KafkaError: called again, it goes on.
+            MirrorFailed: no topic matches; a topic of the target has records of its own; the
+                migration is cut over already, or was reversed; another process follows now.
+            DataLoss: records were deleted before they were copied.
+            ConnectionFailed, RequestTimedOut, KafkaError: a new call continues.
         """
         with self._opened() as opened:
             settings, wanted = opened.settings, opened.note
@@ -135,14 +135,15 @@ class Migration:
             if note is not None and note.is_cut_over:
                 return session.progress
             raise MirrorFailed(
-                "another `bradbury migrate` of this cluster has taken over, maybe its cut-over"
+                "this process was fenced: another `bradbury migrate` of this cluster, or its "
+                "cut-over, has started"
             ) from None
 
     def status(self) -> MigrationStatus:
-        """How far it is.
+        """Progress of the migration.
 
         Raises:
-            MirrorFailed: both are one cluster.
+            MirrorFailed: source and target are the same cluster.
             ConnectionFailed, KafkaError: as Admin.
         """
         with self._opened() as opened:
@@ -158,11 +159,11 @@ class Migration:
         on_check: Callable[[PartitionCheck], None] = lambda check: None,
         on_records: Callable[[int], None] = lambda records: None,
     ) -> list[PartitionCheck]:
-        """Compare both sides, partition by partition; what was compared before only with `again`.
+        """Compare both sides, partition by partition; with `again` also what was compared before.
 
         Raises:
-            MirrorFailed: it has not begun.
-            ConnectionFailed, RequestTimedOut, KafkaError: as reading does.
+            MirrorFailed: the migration has not begun.
+            ConnectionFailed, RequestTimedOut, KafkaError: reading failed.
         """
         with self._opened() as opened:
             verifier = Verifier(opened.settings, opened.source, opened.target)
@@ -178,25 +179,25 @@ class Migration:
         on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> CutOver:
-        """Make the target the one that counts; again, to bring what came to the source later.
+        """Switch to the target; a second call copies records that arrived in the source later.
 
         Args:
-            quiet_s: so long nothing may have come to the source.
-            timeout_s: so long it is waited for that.
-            allow_live_groups: groups may have members in the source.
-            verify: compare both sides before, as far as it was not done.
-            on_progress, on_step: called as it goes on.
+            quiet_s: seconds for which the source must be idle.
+            timeout_s: most seconds to wait for that.
+            allow_live_groups: whether groups may have members in the source.
+            verify: whether to compare both sides first, except what was compared before.
+            on_progress, on_step: called with progress and with the name of each step.
 
         Raises:
-            MirrorFailed: it has not begun; the source does not come to rest. Nothing has changed.
-            ConnectionFailed, RequestTimedOut, KafkaError: called again, it goes on.
+            MirrorFailed: it has not begun, or the source is not idle. Nothing was changed.
+            ConnectionFailed, RequestTimedOut, KafkaError: a new call continues.
         """
         with self._opened() as opened:
             settings, wanted = opened.settings, opened.note
             note = opened.ways.note
             if note is None or opened.ways.is_turned_back:
                 raise MirrorFailed(
-                    f"no migration from {self._source} is under way; begin: bradbury migrate "
+                    f"no migration from {self._source} is in progress; start one: bradbury migrate "
                     f"--from {self._source} --bootstrap {self._target}"
                 )
             wait_until_quiet(
@@ -226,13 +227,13 @@ class Migration:
             ways = read_both_ways(settings, source, target)
             if ways.cluster == ways.target_cluster:
                 raise MirrorFailed(
-                    f"{self._source} and {self._target} are one cluster; --from names the other one"
+                    f"{self._source} and {self._target} are one cluster; --from must be another"
                 )
             note = MigrationNote.begun(self._patterns(ways.note), at=now_ms())
             yield _Opened(source, target, self._settings(ways.cluster, note), note, ways)
 
     def _patterns(self, known: MigrationNote | None) -> list[tuple[str, ...]]:
-        """What was given, else what it began with, else the usual."""
+        """Patterns as given, else as the migration began with, else the defaults."""
         usual = [(".*",), EXCLUDE, (".*",), EXCLUDE_GROUPS, ()]
         if known is not None:
             usual = [known.topics, known.exclude, known.groups, known.exclude_groups]

@@ -1,19 +1,19 @@
-"""What a migration remembers in the target, besides how far its mirror is. Pure.
+"""Notes that a migration keeps in the target, besides the positions of its mirror. Pure.
 
     note "migration"           {"number": ..., "state": "following" or "cut over", "at": ms,
                                 "topics": [...], "exclude": [...], "groups": [...], ...}
     note "cut-over/<topic>"    {"number": ..., "ends": [[partition, end in source, in target], ...],
                                 "late": [[partition, start, end, start, end, 1 if alone], ...]}
-                               late: what came to the source afterwards; here too
-    note "verified/<topic>"    the ends up to where both sides were compared, and are the same;
-                               "ids": of the topics that were compared
+                               late: records that arrived in the source afterwards
+    note "verified/<topic>"    the end offsets up to which both sides were found to be the same;
+                                "ids": ids of the compared topic in source and target
 
-Each change of direction has a number. Of two notes, the one from A to B, which is in B, and the one
-from B to A, which is in A, the one with the higher number is the last word:
+Each change of direction has a number. Of the note of the migration from A to B, which is in B, and
+that from B to A, which is in A, the one with the higher number is valid:
 
-    from A   into B   number 1   cut over: B counts
-    from B   into A   number 2   following: begins at the ends of number 1, which both sides have
-    from B   into A   number 2   cut over: A counts again
+    from A   into B   number 1   cut over: B is in use
+    from B   into A   number 2   following: starts at the ends of number 1, known on both sides
+    from B   into A   number 2   cut over: A is in use again
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ _VERIFIED: Final = "verified/"
 _NO_ALIAS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 Ends = Mapping[TopicPartition, tuple[int, int]]
-"""By partition, which has one name on both sides: the ends in the source and in the target."""
+"""End offsets (source, target), by partition, which has the same name on both sides."""
 
 
 def migration_alias(cluster: str) -> str:
-    """Of the mirror that moves the cluster of this id."""
+    """Alias of the mirror that migrates the cluster with this id."""
     return f"migrate-{_NO_ALIAS.sub('-', cluster)}"[:100]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationNote:
-    """at: ms since 1970, of the last change of state. The lists: regular expressions, but for
-    without_configs: names of configs that stay behind.
+    """State and settings of a migration.
+
+    at: time of the last change of state, in ms since 1970. topics, exclude, groups, exclude_groups:
+    regular expressions. without_configs: names of configs that are not copied.
     """
 
     number: int
@@ -59,7 +61,7 @@ class MigrationNote:
 
     @classmethod
     def begun(cls, patterns: Sequence[tuple[str, ...]], at: int = 0) -> Self:
-        """patterns: of topics, of those left out, of groups, of those left out; and configs."""
+        """The first note. patterns: topics, exclude, groups, exclude_groups, without_configs."""
         topics, exclude, groups, exclude_groups, without_configs = patterns
         return cls(
             number=1,
@@ -81,7 +83,7 @@ class MigrationNote:
 
     @classmethod
     def read(cls, notes: Notes) -> Self | None:
-        """None: there is none."""
+        """The migration's note among `notes`; None: there is none."""
         content = notes.get(MIGRATION)
         if content is None:
             return None
@@ -98,13 +100,16 @@ def verified_note(topic: str) -> str:
 
 
 class CutOverEnds(NamedTuple):
-    """late: of a partition, in order; exact if nobody else's records lie between them."""
+    """End offsets at a cut-over, and late records.
+
+    late: pieces by partition, in order; exact if no other producers' records lie between them.
+    """
 
     ends: dict[TopicPartition, tuple[int, int]]
     late: dict[TopicPartition, tuple[OffsetSync, ...]]
 
     def content(self, number: int, topic: str) -> dict[str, object]:
-        """Of a topic's note."""
+        """Content of the note of one topic."""
         return {
             "number": number,
             "ends": [
@@ -132,7 +137,7 @@ def cut_over_ends(notes: Notes, number: int) -> CutOverEnds:
 def verified_ends(
     notes: Notes, number: int, ids: Mapping[str, Sequence[str]]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """ids: of the topics in the source and in the target now; of former ones nothing counts."""
+    """Ends of verified ranges. ids: current topic ids (source, target); other notes are ignored."""
     current = {
         name: content
         for name, content in notes.items()
@@ -153,7 +158,7 @@ def _ends(notes: Notes, kind: str, number: int) -> dict[TopicPartition, tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How a migration begins. number: of its direction. is_turned: it goes back where one ended."""
+    """Start of a migration. number: of its direction. is_turned: it reverses a former one."""
 
     number: int
     is_turned: bool
@@ -162,15 +167,15 @@ class Beginning:
 def beginning(
     own: MigrationNote | None, back: MigrationNote | None, source: str, target: str
 ) -> Beginning:
-    """From the notes of this direction and of the other one.
+    """Start of a migration, by the notes of this direction and of the other one.
 
     Raises:
-        MirrorFailed: it is cut over already, or goes the other way now.
+        MirrorFailed: it is cut over already, or the other direction is in progress.
     """
     if back is not None and (own is None or back.number > own.number):
         if not back.is_cut_over:
             raise MirrorFailed(
-                f"a migration from {target} into {source} is under way; cut that over first: "
+                f"a migration from {target} to {source} is in progress; cut it over first: "
                 f"bradbury migrate cut-over --from {target} --bootstrap {source}"
             )
         return Beginning(back.number + 1, True)
@@ -178,7 +183,7 @@ def beginning(
         return Beginning(1, False)
     if own.is_cut_over:
         raise MirrorFailed(
-            f"the migration from {source} is cut over; {target} counts now. To go back: "
+            f"the migration from {source} is cut over; {target} is in use now. To go back: "
             f"bradbury migrate --from {target} --bootstrap {source}"
         )
     return Beginning(own.number, False)
@@ -192,15 +197,15 @@ def turned_positions(
     target_ids: Mapping[str, str],
     back_cluster: str,
 ) -> list[MirrorPosition]:
-    """Where the way back begins: at the ends of the way there, with its syncs the other way round.
+    """Positions at which the way back starts: the ends of the way there, with its syncs reversed.
 
-    Of topics that are no longer those which were copied there are none.
+    Topics that were recreated since they were copied have none.
 
     Args:
-        back: of the way there, whose source (of the id back_cluster) is now the target.
-        ends: of the way there: (end in the target of now, end in the source of now).
-        cluster: id of the source of now.
-        source_ids, target_ids: the topics' ids now.
+        back: state of the way there, whose source (with the id back_cluster) is now the target.
+        ends: ends of the way there: (end in the current target, end in the current source).
+        cluster: id of the current source.
+        source_ids, target_ids: current ids of the topics.
     """
     found = []
     for position in back.positions:
@@ -230,12 +235,12 @@ def turned(sync: OffsetSync) -> OffsetSync:
 def late_records(
     ends: Ends, now: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """[start, end) of what came to a source after it was cut over."""
+    """Ranges [start, end) of records that arrived in a source after its cut-over."""
     return {key: (end, now[key]) for key, (end, _) in ends.items() if key in now and now[key] > end}
 
 
 def first_names(partitions: Iterable[TopicPartition], most: int = 3) -> str:
-    """For a line of text: "a-0, a-1, b-0 and 5 more"."""
+    """Names of the first partitions as text: "a-0, a-1, b-0 and 5 more"."""
     names: Sequence[Any] = sorted({str(one) for one in partitions})
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

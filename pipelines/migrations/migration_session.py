@@ -1,8 +1,8 @@
-"""A migration's mirror: topics under their own names, groups, and which way it goes.
+"""Mirror session of a migration: unchanged topic names, groups, and the direction.
 
 What always holds:
-    A topic of the target that has records which this migration did not bring is left alone.
-    The way back begins where the way there was cut over, so that nothing is copied twice.
+    A topic of the target with records that this migration did not copy is not written to.
+    The way back starts where the way there was cut over, so that nothing is copied twice.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ CREATE_TIME: Final = "CreateTime"
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """What the two clusters remember of migrations between them.
+    """State of the migrations between two clusters.
 
-    state: of this direction, in the target. back: of the other one, in the source.
+    state: of this direction, kept in the target. back: of the other direction, kept in the source.
     """
 
     cluster: str
@@ -60,13 +60,13 @@ class BothWays:
 
     @property
     def is_turned_back(self) -> bool:
-        """Whether the other direction is the last word."""
+        """Whether the other direction is the newer one."""
         note, back = self.note, self.back_note
         return back is not None and (note is None or back.number > note.number)
 
     @property
     def base(self) -> CutOverEnds:
-        """Where the way back begins: the ends of the way there, (source, target) of now."""
+        """Start of the way back: the ends of the way there, as (current source, current target)."""
         note, back = self.note, self.back_note
         if back is None or not back.is_cut_over or (note is not None and note.number < back.number):
             return CutOverEnds({}, {})
@@ -78,12 +78,12 @@ class BothWays:
 
 
 def read_both_ways(settings: MirrorSettings, source: Admin, target: Admin) -> BothWays:
-    """Raises ConnectionFailed, which says of which cluster."""
+    """Read the state of both directions. Raises ConnectionFailed, which names the cluster."""
     cluster = cluster_to_read(source)
     try:
         target_cluster = target.describe_cluster().cluster_id
     except ConnectionFailed as error:
-        raise type(error)(f"the cluster to go to: {error}") from None
+        raise type(error)(f"the target cluster: {error}") from None
     source_limits = replace(
         settings.limits, fetch=replace(settings.limits.fetch, security=settings.source_security)
     )
@@ -104,7 +104,11 @@ def read_both_ways(settings: MirrorSettings, source: Admin, target: Admin) -> Bo
 
 
 class MigrationSession(MirrorSession):
-    """note: what is wanted; its number and state are set here. is_late: after a cut-over."""
+    """Session of a migration.
+
+    note: the wanted note; number and state are set here. is_late: copies late records after a
+    cut-over.
+    """
 
     def __init__(
         self, settings: MirrorSettings, wanted: MigrationNote, *, is_late: bool = False
@@ -115,12 +119,12 @@ class MigrationSession(MirrorSession):
         self.note = wanted
         self.base = CutOverEnds({}, {})
         self.placed: dict[TopicPartition, list[OffsetSync]] = {}
-        """Of late records, where they are."""
+        """Pieces of late records, source and target offsets, by partition."""
 
     def _begin(self) -> None:
         settings = self._settings
         if not settings.topics.of(each.name for each in self.source.describe_topics()):
-            raise MirrorFailed(no_topic_matches(settings))  # before anything is remembered of it
+            raise MirrorFailed(no_topic_matches(settings))  # before any note of it is written
         ways = read_both_ways(settings, self.source, self.target)
         if self._is_late:
             assert ways.note is not None
@@ -152,7 +156,7 @@ class MigrationSession(MirrorSession):
                 self.placed.setdefault(key, []).append(piece)
 
     def _turned(self, ways: BothWays, known: Sequence[MirrorPosition]) -> list[MirrorPosition]:
-        """Raises MirrorFailed if records came to the target after it was left, in between too."""
+        """Positions of the way back. Raises MirrorFailed if late records were not copied."""
         back = ways.back_note
         assert back is not None
         there = cut_over_ends(ways.back.notes(ways.target_cluster), back.number)
@@ -170,22 +174,22 @@ class MigrationSession(MirrorSession):
         if late:
             raise MirrorFailed(
                 f"{first_names(late)} of {self._settings.target} got records after the cut-over; "
-                f"bring them first: bradbury migrate cut-over --from {self._settings.target} "
+                f"copy them first: bradbury migrate cut-over --from {self._settings.target} "
                 f"--bootstrap {self._settings.source}"
             )
         mixed = [key for key in keys if not all(one.is_exact for one in there.late.get(key, ()))]
         if mixed:
             raise MirrorFailed(
-                f"{first_names(mixed)}: records that came to {self._settings.target} after the "
+                f"{first_names(mixed)}: records that arrived in {self._settings.target} after the "
                 f"cut-over lie between those of producers in {self._settings.source}, and would be "
-                "twice in the former; leave the topic out by --exclude, and mirror it under "
-                "another name (bradbury mirror)"
+                "copied back to the former; leave the topic out with --exclude, and mirror it "
+                "under another name (bradbury mirror)"
             )
         turned_keys = set(keys)
         return [*found, *(each for each in known if each.source not in turned_keys)]
 
     def _say_that_it_begins(self, known: Sequence[MirrorPosition]) -> None:
-        """With where the way back begins, in one transaction."""
+        """Write the note and the positions at which the way back starts, in one transaction."""
         topic = mirror_positions.positions_topic(self._settings.alias)
         with self.producer.transaction():
             mirror_positions.write_note(
@@ -203,21 +207,21 @@ class MigrationSession(MirrorSession):
 
     def _check_target(self, topic: str, partitions: int) -> None:
         described = self.target.describe_topics([topic])[0]
-        where = f"topic {topic!r} is in {self._settings.target} already"
-        remedy = "delete it there, or leave it out by --exclude"
+        where = f"topic {topic!r} exists in {self._settings.target} already"
+        remedy = "delete it there, or leave it out with --exclude"
         if len(described.partitions) > partitions:
             raise MirrorFailed(
                 f"{where}, with {len(described.partitions)} partitions and not {partitions}: "
-                f"a key's records would come to others; {remedy}"
+                f"keys would go to other partitions; {remedy}"
             )
         keys: list[Any] = [(topic, one.partition) for one in described.partitions]
         ends = self.target.list_offsets(keys)
         starts = self.target.list_offsets(keys, "earliest")
         if any(ends[key].offset > starts[key].offset for key in ends):
-            raise MirrorFailed(f"{where}, with records that this migration did not bring: {remedy}")
+            raise MirrorFailed(f"{where}, with records that this migration did not copy: {remedy}")
 
     def _prepare_target(self, topic: str) -> None:
-        """Records keep their times while they are copied; the cut-over sets what the source has."""
+        """Set CreateTime, so that timestamps are kept; the cut-over copies the source's setting."""
         if self.target.describe_configs(topic)[TIMESTAMP_TYPE].value != CREATE_TIME:
             self.target.alter_configs(topic, {TIMESTAMP_TYPE: CREATE_TIME})
 
@@ -226,7 +230,7 @@ class MigrationSession(MirrorSession):
             super().sync_groups()
 
     def _is_over(self) -> bool:
-        """Cut over by another process: an idle session would not find out by being fenced."""
+        """Whether another process has cut over: an idle session does not notice fencing."""
         topic = mirror_positions.positions_topic(self._settings.alias)
         state = mirror_positions.read_state(self.target, topic, self._settings.limits)
         note = MigrationNote.read(state.notes(self.cluster))

@@ -1,4 +1,4 @@
-"""How far a migration is, seen from outside: nothing is changed, nobody is disturbed."""
+"""Progress of a migration, read without changing anything and without disturbing it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .moved_groups import EMPTY_STATES
 
 @dataclass(frozen=True, slots=True)
 class MigratedTopic:
-    """behind: offsets of the source that are not copied. late: that came after the cut-over.
+    """Progress of one topic.
 
-    open_transactions: partitions in which one is open, so that nothing behind it goes.
+    behind: offsets of the source that are not copied. late: offsets added after the cut-over.
+    open_transactions: partitions with an open transaction; records after it are not copied.
     """
 
     topic: str
@@ -32,10 +33,11 @@ class MigratedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MigratedGroup:
-    """state: in the source. unread: offsets that it has not read there.
+    """Progress of one consumer group.
 
-    partitions: with an offset, of topics that are moved; set: of these, in the target. left:
-    partitions of topics that are not moved.
+    state: in the source. partitions: of migrated topics, those with a committed offset in the
+    source. set: how many of them have one in the target. unread: offsets not consumed in the
+    source. left: partitions with a committed offset of topics that are not migrated.
     """
 
     group: str
@@ -52,9 +54,10 @@ class MigratedGroup:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """note: None before it has begun, or when it was cut over in the other direction since.
+    """Progress of a migration.
 
-    going_back: the other direction is followed now. left_out: topics of the source that do not go.
+    note: None before it has begun, or after a migration in the other direction began. left_out:
+    topics of the source that are not migrated. going_back: the other direction is being followed.
     """
 
     source: str
@@ -86,7 +89,7 @@ class MigrationStatus:
 
     @property
     def next_step(self) -> str:
-        """What an operator does now."""
+        """Instruction for the operator: what to do next."""
         where = f"--from {self.source} --bootstrap {self.target}"
         if self.state == "going back":
             back = f"--from {self.target} --bootstrap {self.source}"
@@ -97,12 +100,12 @@ class MigrationStatus:
             return f"keep `bradbury migrate {where}` running until this says 0 behind"
         if self.state == "in step":
             return (
-                "stop the producers; let the consumers read to the end, or not; stop them; then: "
+                "stop the producers; stop the consumers, at the end or before it; then: "
                 f"bradbury migrate cut-over {where}"
             )
         if self.late:
             return (
-                f"{self.late:,} late: stop who still writes to {self.source}, then bring it: "
+                f"{self.late:,} late: stop the producers that still write to {self.source}, then: "
                 f"bradbury migrate cut-over {where}"
             )
         return f"start producers and consumers with bootstrap.servers={self.target}"
@@ -180,7 +183,7 @@ def _groups(
 
 
 def source_ends(source: Admin, topics: NameFilter) -> dict[TopicPartition, tuple[int, int]]:
-    """By partition the end of what is committed, and of the log. Empty for topics that just go."""
+    """(last stable offset, log end offset) by partition; empty if a topic is just being deleted."""
     described = {each.name: each for each in source.describe_topics()}
     keys: list[Any] = [
         (name, one.partition) for name in topics.of(described) for one in described[name].partitions

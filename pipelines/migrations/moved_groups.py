@@ -1,4 +1,4 @@
-"""Consumer groups' offsets at the cut-over: exact, so that a group goes on where it stopped."""
+"""Consumer groups' offsets at the cut-over: exact, so that a group resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EMPTY_STATES = ("empty", "dead", "")
 class MovedGroup:
     """A group whose offsets were set in the target.
 
-    again: partitions in which it gets some records again, as its offset could not be told exactly.
-    has_members: it has members in the target already, so nothing was set.
+    again: partitions in which it gets some records again, as no exact offset was found.
+    has_members: the group has members in the target already, so nothing was set.
     """
 
     group: str
@@ -32,9 +32,9 @@ class MovedGroup:
 
 
 class GroupMover:
-    """Used by one thread, when everything is copied and nobody writes.
+    """Sets groups' offsets in the target. Used by one thread, when all is copied and no one writes.
 
-    syncs: what was copied. skips: see RecordCopier.
+    syncs: offset syncs of what was copied. skips: see RecordCopier.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupMover:
     def move(
         self, wanted: NameFilter, on_group: Callable[[str], None] = lambda group: None
     ) -> list[MovedGroup]:
-        """Set the offsets of these groups, further or back, as they are in the source.
+        """Set the offsets of these groups as in the source, also to lower offsets.
 
         Raises:
             KafkaError, ConnectionFailed: as Admin; what was set stays.
@@ -100,14 +100,14 @@ class GroupMover:
         return MovedGroup(group, len(offsets), again)
 
     def _twin(self, key: TopicPartition, offset: int) -> Twin:
-        """Groups stand at the same places, most of them at the end."""
+        """Translated offset, cached: many groups are at the same offset, most at the end."""
         twin = self._known.get((key, offset))
         if twin is None:
             syncs = self._syncs.get(key, OffsetSyncs())
             start, end = self._starts[key], self._ends[key]
             twin = twin_of(key, offset, syncs, *self._sides, start, end)
             for skip in self._skips.get(key, ()):
-                # What is skipped comes earlier in the target: not read yet, it must not be missed.
+                # Skipped records lie earlier in the target: a group that has not read them must.
                 if offset < skip.source_end and skip.target_start < twin.offset:
                     twin = Twin(skip.target_start, False)
             self._known[key, offset] = twin

@@ -1,7 +1,7 @@
-"""Records counted and summed, column by column: the same however they lie in batches. Pure.
+"""Counts and checksums of records, column by column, independent of batches. Pure.
 
 RecordChecksum    all of them, in their order
-LatestPerKey      of each key the latest one: what compaction leaves alone
+LatestPerKey      the latest record of each key, which compaction keeps
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ...protocol.columns.columns import HEADERS_TYPE, DecodedBatches
 
 _COLUMNS: Final = ("timestamp", "key", "value", "headers")
 _MOST_ROWS: Final = 500_000
-"""Of what LatestPerKey gathers before it throws out what is not the latest."""
+"""Rows that LatestPerKey collects before it drops all but the latest of each key."""
 
 
 class Checksum(NamedTuple):
-    """sum: of keys, values, timestamps and headers, as hexadecimal text."""
+    """Count and checksum. sum: of keys, values, timestamps and headers, as hexadecimal text."""
 
     records: int
     sum: str
 
 
 class RecordChecksum:
-    """Of records in their order. Offsets, batches and compression do not count."""
+    """Checksum of records in their order. Offsets, batches and compression have no influence."""
 
     def __init__(self) -> None:
         self._records = 0
@@ -56,7 +56,7 @@ class RecordChecksum:
         return Checksum(self._records, whole.hexdigest())
 
     def _add_binary(self, name: str, array: pa.Array) -> None:
-        """Lengths, -1 for null, and the bytes of all."""
+        """Add a binary column: its lengths, -1 for null, and the bytes of all its values."""
         self._sum(f"{name} length", _fixed(pc.fill_null(pc.binary_length(array), -1), 4))
         if array.null_count:
             array = array.drop_null()
@@ -79,7 +79,10 @@ def _fixed(array: pa.Array, width: int) -> memoryview:
 
 
 class LatestPerKey:
-    """Holds them in memory. Tombstones do not count: each side removes them at its own time."""
+    """Checksum of the latest record of each key, all held in memory.
+
+    Tombstones are left out: each side removes them at its own time.
+    """
 
     def __init__(self) -> None:
         self._kept: pa.Table | None = None

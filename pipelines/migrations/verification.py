@@ -1,9 +1,9 @@
-"""Are the records of the source in the target: counted and summed on both sides, by partition.
+"""Comparison of the records of source and target: counts and checksums, by partition.
 
-    records           all of them, in their order, from where both logs still have them
-    latest per key    of compacted topics: each side throws out older ones at its own time
+    records           all records, in order, from the first that both logs still have
+    latest per key    for compacted topics: each side removes older records at its own time
 
-What was compared before need not be compared again: a range begins where the last one ended.
+What was compared before is not compared again: a range starts where the last one ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _NOTHING: Final = RecordChecksum().result()
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """source, target: [start, end) of what was compared. remark: what could not be, and why."""
+    """Result of comparing one partition.
+
+    source, target: compared ranges [start, end). remark: what could not be compared, and why.
+    """
 
     partition: TopicPartition
     kind: Kind
@@ -40,9 +43,10 @@ class PartitionCheck:
 
 
 class PartitionToCheck(NamedTuple):
-    """base: where the comparison begins in both, None for the beginning of what was copied.
+    """A partition to compare.
 
-    end: in both. skips: see RecordCopier.
+    base: start offsets (source, target); None: the start of what was copied. end: end offsets
+    (source, target). source_start, target_start: log start offsets. skips: see RecordCopier.
     """
 
     partition: TopicPartition
@@ -64,7 +68,7 @@ def verify_partition(
     """Read both sides and compare.
 
     Raises:
-        KafkaError, ConnectionFailed, RequestTimedOut: as reading does.
+        KafkaError, ConnectionFailed, RequestTimedOut: reading failed.
     """
     key = asked.partition
     kind: Kind = "latest per key" if asked.is_compacted else "records"
@@ -87,7 +91,7 @@ def verify_partition(
 def _starts(
     asked: PartitionToCheck, source: LogSide, target: LogSide
 ) -> tuple[tuple[int, int] | None, str]:
-    """Where both sides begin with the same record, and what lies before it."""
+    """Offsets (source, target) of the first common record, or None; a remark on those before."""
     pieces = asked.syncs.pieces
     base = asked.base
     if base is None:
@@ -98,9 +102,9 @@ def _starts(
     if asked.source_start > first[0]:
         twin = _twin(asked, asked.source_start, source, target)
         first = asked.source_start, twin.offset
-        remark = f"retention took the source's records below {asked.source_start}"
+        remark = f"retention deleted the source's records below {asked.source_start}"
         if not twin.is_exact:
-            return None, f"{remark}, and where the rest begins in the target cannot be told"
+            return None, f"{remark}, and the offset of the rest in the target is unknown"
     if asked.target_start > first[1]:
         turned_syncs = OffsetSyncs(tuple(sorted(turned(one) for one in pieces)))
         twin = twin_of(
@@ -113,9 +117,9 @@ def _starts(
             asked.end[0],
         )
         first = twin.offset, asked.target_start
-        remark = f"retention took the target's records below {asked.target_start}"
+        remark = f"retention deleted the target's records below {asked.target_start}"
         if not twin.is_exact:
-            return None, f"{remark}, and where the rest begins in the source cannot be told"
+            return None, f"{remark}, and the offset of the rest in the source is unknown"
     return (min(first[0], asked.end[0]), min(first[1], asked.end[1])), remark
 
 
@@ -157,5 +161,5 @@ def _sum(
 
 
 def is_compacted(configs: Mapping[str, str]) -> bool:
-    """By cleanup.policy, which may have several words."""
+    """Whether cleanup.policy, which may list several policies, includes compact."""
     return "compact" in configs.get("cleanup.policy", "")

@@ -1,4 +1,4 @@
-"""Compares what a migration has brought, and remembers what was the same."""
+"""Comparison of all records that a migration copied; verified ranges are remembered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .verification import PartitionCheck, PartitionToCheck, is_compacted, verify
 
 
 def log_sides(settings: MirrorSettings) -> tuple[LogSide, LogSide]:
-    """The source's and the target's."""
+    """Both clusters for reading: (source, target)."""
     limits = replace(settings.limits, fail_on_data_loss=False)
     fetch = replace(limits.fetch, security=settings.source_security)
     return (
@@ -33,7 +33,7 @@ def log_sides(settings: MirrorSettings) -> tuple[LogSide, LogSide]:
 
 
 class Verifier:
-    """Used by one thread. It disturbs nobody: a migration may follow meanwhile."""
+    """Compares source and target. Used by one thread; the migration may follow at the same time."""
 
     def __init__(self, settings: MirrorSettings, source: Admin, target: Admin) -> None:
         self._settings = settings
@@ -52,14 +52,14 @@ class Verifier:
         """Compare what was not compared before; with `again`, everything.
 
         Raises:
-            MirrorFailed: there is no such migration.
-            KafkaError, ConnectionFailed, RequestTimedOut: as reading does.
+            MirrorFailed: the migration has not begun.
+            KafkaError, ConnectionFailed, RequestTimedOut: reading failed.
         """
         ways = read_both_ways(self._settings, self._source, self._target)
         note, cluster = ways.note, ways.cluster
         if note is None:
             raise MirrorFailed(
-                f"nothing was migrated from {self._settings.source} yet; begin: bradbury migrate "
+                f"nothing was migrated from {self._settings.source} yet; start: bradbury migrate "
                 f"--from {self._settings.source}"
             )
         sides = [
@@ -121,7 +121,7 @@ class Verifier:
             key = each.source
             base = ways.base.ends.get(key)
             end = _ends(each, base)
-            if key in cut.ends:  # what came late lies among the records of others
+            if key in cut.ends:  # late records lie among those of other producers
                 late = cut.late.get(key)
                 end = (late[0].source_start if late else cut.ends[key][0]), cut.ends[key][1]
             if key in verified and not compacted:
@@ -144,7 +144,7 @@ class Verifier:
 def late_checks(
     settings: MirrorSettings, placed: Mapping[TopicPartition, Sequence[OffsetSync]]
 ) -> list[PartitionCheck]:
-    """Of what came after a cut-over: where it lies alone, it is compared."""
+    """Compare late records, where no other records lie between them."""
     sides = log_sides(settings)
     checks = []
     for key, pieces in sorted(placed.items()):
@@ -160,7 +160,7 @@ def late_checks(
 
 
 def _ends(position: MirrorPosition, base: tuple[int, int] | None) -> tuple[int, int]:
-    """Up to where both sides have the same."""
+    """End offsets (source, target) up to which the source was copied."""
     if base is not None and position.offset <= base[0]:
         return base
     ends = [piece.target_end for piece in position.syncs.pieces]

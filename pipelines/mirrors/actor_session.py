@@ -1,11 +1,11 @@
-"""A mirror whose partitions are copied by Ray actors; this process makes topics and moves groups.
+"""Mirror session whose Ray actors copy partitions; this process handles topics and groups.
 
 What always holds:
-    Which worker has which partition follows from its number and how many there are. When there
-    are others, all former ones are fenced first (worker_layout).
-    Ray starts a worker again that has died, and repeats its turn: it goes on where it was.
-    Workers end with this process; what one has left open is aborted by the next mirror's beginning,
-    or by its time-out.
+    Which worker has a partition follows from the number of workers. When that changes, all
+    former workers are fenced first (worker_layout).
+    Ray restarts a worker that has died, and repeats its turn: it resumes where it was.
+    Workers end with this process; their open transactions are aborted when the next mirror starts,
+    or by timeout.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _Worker: Any = ray.remote(**_AS_ACTOR)(MirrorWorker)
 
 
 def actors_for(partitions: int) -> int:
-    """How many workers so many partitions are worth."""
+    """Number of workers for this number of partitions."""
     return max(1, min(MOST_ACTORS, math.ceil(partitions / PARTITIONS_PER_ACTOR)))
 
 
 class ActorMirrorSession(MirrorSession):
-    """actors: how many workers; "auto": by the partitions, more when there are more.
+    """Session of a mirror whose partitions are copied by Ray actors.
 
-    actor_options: Ray's, for the workers: num_cpus, resources, label_selector, ...
-
-    Raises UpError if there is no Ray to join.
+    actors: number of workers; "auto": by the number of partitions, growing with it.
+    actor_options: Ray options of the workers: num_cpus, resources, label_selector, ...
+    Raises UpError if there is no Ray cluster to join.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ActorMirrorSession(MirrorSession):
         self.sync_groups()
 
     def sync_groups(self) -> None:
-        """By what the workers have committed."""
+        """Sync group offsets by the offset syncs that the workers have committed."""
         topic = mirror_positions.positions_topic(self._settings.alias)
         state = mirror_positions.read_state(self.target, topic, self._settings.limits)
         known = known_of(state.positions, self.cluster, self.source)
@@ -182,7 +182,7 @@ class ActorMirrorSession(MirrorSession):
             worker.stop.options(concurrency_group="control").remote()
 
     def _end_workers(self) -> None:
-        """After the transactions that are under way; those that take too long are aborted later."""
+        """Stop the workers after their current transactions; slow ones are killed."""
         if not self._workers or not ray.is_initialized():
             return
         self._tell_workers_to_stop()

@@ -1,11 +1,11 @@
-"""`bradbury.Mirror`: topics of several clusters kept in one, while a program does other things.
+"""`bradbury.Mirror`: mirrors topics of several clusters in the background of a program.
 
     with bradbury.Mirror("flights", {"west": "kafka-1:9092", "east": "kafka-9:9092"}) as mirror:
         ...
         print(mirror.progress()["west"].behind)
 
-A thread for each source runs `bradbury.mirror` until it is closed; one that fails leaves the others
-running. Not here: how records get across, and what each argument is for (mirror).
+A thread for each source runs `bradbury.mirror` until it is closed; if one fails, the others keep
+running. Not here: copying, and what each argument means (mirror).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ OWN_ARGUMENTS = frozenset({"alias", "continuous", "on_progress", "source", "stop
 
 
 class Mirror:
-    """Begins when it is made; use as a context manager, or `close` it. Methods from any thread."""
+    """Mirrors that run in threads from construction on.
+
+    Use as a context manager, or call `close`. Methods may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -30,22 +33,22 @@ class Mirror:
         sources: Mapping[str, str | Sequence[str]],
         **arguments: Any,
     ) -> None:
-        """See `bradbury.mirror`, of which each source has a continuous one.
+        """Start one continuous `bradbury.mirror` for each source.
 
         Args:
             sources: alias -> host:port of brokers of that cluster.
-            arguments: of `bradbury.mirror`, the same for all; source_security, too.
+            arguments: arguments of `bradbury.mirror`, the same for all; source_security, too.
 
         Raises:
-            ValueError, TypeError: an argument cannot be. What only a mirror itself can tell is
+            ValueError, TypeError: an argument is invalid. Errors found while mirroring are
                 raised by `wait`.
         """
         if not sources:
-            raise ValueError("sources is empty; give an alias and its servers, at least")
+            raise ValueError("sources is empty; give at least one alias and its servers")
         for alias in sources:
             check_alias(alias)
         if wrong := OWN_ARGUMENTS & arguments.keys():
-            raise TypeError(f"{min(wrong)} is not for Mirror to be given; see its sources")
+            raise TypeError(f"{min(wrong)} cannot be given to Mirror, which sets it itself")
         self._stop = threading.Event()
         self._progress = {alias: MirrorProgress() for alias in sources}
         self._failures: dict[str, BaseException] = {}
@@ -72,23 +75,23 @@ class Mirror:
             self._raise_failure()
 
     def close(self) -> None:
-        """End all: what was begun is committed first. Raises as `wait` does."""
+        """Stop all mirrors after their current transactions. Raises as `wait` does."""
         self.__exit__(None)
 
     def progress(self) -> dict[str, MirrorProgress]:
-        """Of each alias, as of its last transaction in this run."""
+        """Progress by alias, as of the last transaction in this run."""
         return dict(self._progress)
 
     def failures(self) -> dict[str, BaseException]:
-        """What has ended mirrors: alias -> exception. The others go on."""
+        """Exceptions that ended mirrors, by alias. The other mirrors keep running."""
         return dict(self._failures)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until one fails, all have ended, or the time is up.
+        """Wait until a mirror fails, all have ended, or `timeout_s` has passed (None: no limit).
 
         Raises:
-            MirrorFailed: one of them has ended; its `__cause__` is why, as `bradbury.mirror`
-                would have raised it.
+            MirrorFailed: a mirror failed; `__cause__` is the exception that `bradbury.mirror`
+                raised.
         """
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads.values():
@@ -101,7 +104,7 @@ class Mirror:
 
     def _raise_failure(self) -> None:
         for alias, error in self.failures().items():
-            raise MirrorFailed(f"the mirror of {alias} has ended: {error}") from error
+            raise MirrorFailed(f"the mirror of {alias} failed: {error}") from error
 
     def _run(
         self,
@@ -125,5 +128,5 @@ class Mirror:
                     **arguments,
                 )
             )
-        except BaseException as error:  # noqa: BLE001 -- told to whoever waits
+        except BaseException as error:  # noqa: BLE001 -- raised by `wait`
             self._failures[alias] = error

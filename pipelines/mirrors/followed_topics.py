@@ -1,7 +1,7 @@
-"""A mirror's topics: those of the source that match, made and grown in the target, without circles.
+"""A mirror's topics: matching topics of the source, created in the target, without cycles.
 
-A mirror says that it fills a topic before it looks whether the source's is itself filled from the
-target: of two that begin at once, one in each direction, at least one sees the other.
+A mirror commits that it fills a topic before it checks whether the source's topic is mirrored from
+the target: of two that start at once, one in each direction, at least one detects the other.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class FollowedTopics:
-    """Gives the copier its targets and partitions. Used by one thread.
+    """Keeps the copier's topics and partitions up to date. Used by one thread.
 
-    filled: where topics went, as the positions say.
-    turned_around: topics of positions in the source that count no more: what they say was copied
-        from the target has been cut over, and goes back now.
-    check_target: called before a topic of the target that is there already is filled for the first
-        time, with the partitions that it is to have. prepare_target: before one is written to.
+    filled: target topic by source topic, according to the positions.
+    turned_around: positions topics in the source that no longer count: what was copied from the
+        target was cut over, and is now copied back.
+    check_target: called with a topic and its wanted partition count before an existing topic of the
+        target is filled for the first time. prepare_target: called before a topic is written to.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class FollowedTopics:
         self._circular: set[str] = set()
 
     def look(self, *, must_find: bool = False) -> None:
-        """Take in what is new in the source: topics that match, and partitions.
+        """Refresh topics and partitions of the source, and create new ones in the target.
 
         Raises:
-            MirrorFailed: with `must_find`, if none is there, or all would go in a circle.
-            DataLoss: a topic of the target that was filled is gone.
+            MirrorFailed: with `must_find`, if no topic matches, or all would form a cycle.
+            DataLoss: a topic of the target that was filled has been deleted.
             KafkaError, ConnectionFailed: as Admin.
         """
         copier = self._copier
@@ -71,7 +71,7 @@ class FollowedTopics:
             raise MirrorFailed(no_topic_matches(self._settings))
         self._forget_what_is_gone(names)
         new = [name for name in names if name not in copier.targets]
-        if new:  # before anything is made for them
+        if new:  # before anything is created for them
             names = self._without_circles(names, new, must_find=must_find)
             new = [name for name in names if name not in copier.targets]
         for name in names:
@@ -81,8 +81,8 @@ class FollowedTopics:
             to = target_name(name, self._settings.alias, self._settings.policy)
             if self._filled.get(name, to) != to:
                 raise MirrorFailed(
-                    f"topic {name!r} was mirrored into {self._filled[name]!r} and would go into "
-                    f"{to!r} now; use the policy of then, or another alias"
+                    f"topic {name!r} was mirrored into {self._filled[name]!r} and would now go "
+                    f"into {to!r}; use the former policy, or another alias"
                 )
             if to not in self._to.list_topics(include_internal=True):
                 self._begin_anew(name, to)
@@ -102,17 +102,17 @@ class FollowedTopics:
             copier.partitions[name] = count
         if new:
             copier.say_what_is_filled()
-            # Of two that begin at once each finds what the other one has just said.
+            # Of two mirrors that start at once, each finds what the other has just committed.
             self._without_circles(names, new, must_find=must_find)
 
     def _begin_anew(self, name: str, to: str) -> None:
-        """The target's topic is not there: what was copied into a former one is gone."""
+        """Start over with a topic that is missing in the target: its copied records are lost."""
         offsets = self._copier.positions.offsets
         if not any(offset for key, offset in offsets.items() if key.topic == name):
             return
         if self._settings.limits.fail_on_data_loss:
             raise DataLoss(
-                f"topic {to!r} of the target was deleted, and what was mirrored into it is gone. "
+                f"topic {to!r} of the target was deleted, with the records mirrored into it. "
                 "Set fail_on_data_loss to false to copy it again from the source's beginning"
             )
         self._copier.forget([name])
@@ -126,7 +126,7 @@ class FollowedTopics:
     def _without_circles(
         self, names: Sequence[str], new: Sequence[str], *, must_find: bool
     ) -> list[str]:
-        """Leave out those of the new topics that a mirror fills from the target, and say so."""
+        """Topics without the new ones that a mirror fills from the target; those are logged."""
         back = mirror_positions.mirrored_from(
             self._from, self._target_cluster, self._source_limits, but=self._turned_around
         )
@@ -135,12 +135,12 @@ class FollowedTopics:
             logger.warning("topic %s of the source is mirrored from the target: left out", name)
             self._circular.add(name)
             self._copier.targets.pop(name, None)
-        # Or the other mirror would find a circle, too.
+        # Otherwise the other mirror would detect a cycle, too.
         self._copier.withdraw(circular)
         left = [name for name in names if name not in self._circular]
         if must_find and circular and not left:
             raise MirrorFailed(
                 f"topic {circular[0]!r} of the source is itself mirrored from the target; "
-                "it would go in a circle"
+                "mirroring it back would form a cycle"
             )
         return left

@@ -1,19 +1,19 @@
-"""`bradbury.mirror`: topics of another cluster, Kafka's or ours, into this one, each record once.
+"""`bradbury.mirror`: mirrors topics of another Kafka or Bradbury cluster into this one.
 
     bradbury.mirror("flights", "kafka-1:9092", alias="west", continuous=True)
 
-Run again, it goes on where the last one ended: how far it is stands in the target, and becomes
-visible there with the records, by one transaction. With exactly_once=False records go without
-transactions, and are there sooner: at least once.
+Each record is written exactly once: positions are kept in the target and committed with the records
+in one transaction, and a mirror that is run again resumes at them. With exactly_once=False records
+are written without transactions, with lower latency, at least once.
 
 What always holds:
-    Batches go as they are, compressed and undecoded, where a producer may send them so (replay).
+    Batches are copied as they are, compressed and undecoded, where a producer may do so (replay).
     Keys, values, headers, timestamps, partitions and their order are the source's.
-    Records of aborted transactions do not go; those of open ones, when they are committed.
-    One mirror of an alias at a time: another that begins ends the former (its transactional id).
-    What came from the target does not go back to it, under whatever name.
+    Records of aborted transactions are not copied; those of open ones when they are committed.
+    One mirror of an alias at a time: another that starts fences the former (its transactional id).
+    What was copied from the target is never copied back to it, under any name.
 
-Many partitions can be shared by Ray actors (actor_session).
+Ray actors can share many partitions (actor_session).
 
 Not here: the loop (mirror_session), records (record_copier), topics (followed_topics).
 """
@@ -58,43 +58,44 @@ def mirror(
     actor_options: Mapping[str, Any] | None = None,
     **security: Unpack[SecurityOptions],
 ) -> MirrorProgress:
-    """Copy what is new in the source's topics; returns when all that was there at the call is here.
+    """Copy new records of the source's topics; returns when those of before the call are copied.
 
     Args:
         topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
             list, or one text with commas.
         source: host:port of brokers of the cluster to read from.
         alias: a short name of the source; of letters, digits, "_" and "-".
-        bootstrap_servers: of the cluster to write to; found as all clients find theirs.
+        bootstrap_servers: of the cluster to write to; None: found as by all clients.
         policy: "prefix": the topic's name here is "<alias>.<name>"; "identity": the same.
-        groups: regular expressions, as `topics`; of these consumer groups the offsets come here,
-            too: every `sync_groups_interval_s` and at the end (see mirrored_groups).
-        start_offset: of partitions that were never mirrored under this alias: "earliest",
-            "latest", or as `read_topic`'s.
-        replication_factor: of topics that are made here; -1 for the brokers' default.
-        fail_on_data_loss: False: what retention took before it was copied is passed over, and a
-            topic that was made again is copied from its beginning.
-        poll_timeout_ms: without an answer for so long it fails; a continuous mirror goes on when
-            brokers come back before.
+        groups: regular expressions, as `topics`, of consumer groups whose offsets are synced every
+            `sync_groups_interval_s` seconds and at the end (see mirrored_groups).
+        start_offset: start of partitions that were never mirrored under this alias: "earliest",
+            "latest", or as for `read_topic`.
+        replication_factor: of topics created in the target; -1: the brokers' default.
+        fail_on_data_loss: False: records deleted by retention before they were copied are skipped,
+            and a topic that was recreated is copied from its beginning.
+        poll_timeout_ms: it fails after this time without an answer; a continuous mirror resumes
+            if brokers come back within it.
         commit_records: most records of a transaction, about.
-        exactly_once: False: records are in the target as soon as they are sent, to all consumers; a
-            mirror that is killed has copied those of its last seconds again when it goes on.
-        continuous: go on until `stop` is set, or forever, with new topics and partitions, too.
+        exactly_once: False: records are visible in the target as soon as they are written; a mirror
+            that is killed copies the records of its last seconds again.
+        continuous: continue until `stop` is set, or forever, also with new topics and partitions.
         source_security: security_protocol, ssl_* and sasl_* of the source (see SecurityOptions).
         on_progress: called after each transaction.
-        actors: Ray actors that share the partitions; "auto": one for each eight partitions, and
-            more when there are more; 0: this process alone.
-        actor_options: Ray's, for them: num_cpus, resources, label_selector, runtime_env, ...
-        security: the same, of the cluster to write to. Where one of the two is not given, that
-            cluster has what the environment's BRADBURY_CLIENT_CONFIG says.
+        actors: number of Ray actors that share the partitions; "auto": one for every eight
+            partitions, growing with them; 0: this process alone.
+        actor_options: Ray options of the actors: num_cpus, resources, label_selector,
+            runtime_env, ...
+        security: the same for the cluster to write to. If one of the two is not given,
+            BRADBURY_CLIENT_CONFIG in the environment applies to that cluster.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
-        MirrorFailed: no topic matches; a topic would go in a circle.
-        DataLoss: records are gone before they were copied.
-        ProducerFenced: another mirror of this alias has begun.
-        ConnectionFailed, RequestTimedOut, KafkaError: nothing is committed that is not whole;
-            called again, it goes on.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
+        MirrorFailed: no topic matches; a topic would form a cycle.
+        DataLoss: records were deleted before they were copied.
+        ProducerFenced: another mirror of this alias has started.
+        ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is committed; a new
+            call resumes.
     """
     check_alias(alias)
     if policy not in ("prefix", "identity"):
@@ -140,7 +141,7 @@ def _session(
         raise ValueError(f'actors is {actors!r}; use 0 to {MOST_ACTORS}, or "auto"')
     if actors == 0:
         if actor_options:
-            raise ValueError("actor_options are given, and no actors; set actors, too")
+            raise ValueError("actor_options need actors; set actors, too")
         return MirrorSession(settings)
     from .actor_session import ActorMirrorSession  # which imports Ray
 

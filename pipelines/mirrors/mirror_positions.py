@@ -1,14 +1,14 @@
-"""How far a mirror is: a compacted topic of the target cluster, written in the same transactions.
+"""Positions of a mirror: a compacted topic of the target, written in the records' transactions.
 
     mirror-offsets.<alias>.internal
         key    {"cluster": id of the source, "topic": ..., "partition": ...}
-        value  {"offset": next one to be copied, "to": topic of the target, "topic_id": source's,
+        value  {"offset": next one to copy, "to": topic of the target, "topic_id": source's,
                 "syncs": [[source start, end, target start, end, 1 if exact], ...]}
-        key    {"cluster": ..., "note": name}    what else a mirror or a migration remembers
+        key    {"cluster": ..., "note": name}    other state of a mirror or a migration
         value  its content
 
 What always holds: a committed position says exactly which records of its partition are in the
-target, because it became visible with them. So a mirror goes on there, whatever ended the former.
+target, as both are committed together. So a mirror resumes there, however the former one ended.
 
 The idea is Kafka Connect's (KIP-618: source offsets committed by the records' own transaction).
 """
@@ -35,7 +35,10 @@ _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
 
 
 class MirrorPosition(NamedTuple):
-    """cluster: id of the source that the records come from."""
+    """Position in one partition. cluster: id of the source cluster. source: partition there.
+
+    target: topic in the target. topic_id: of the source's topic. offset: next one to copy.
+    """
 
     cluster: str
     source: TopicPartition
@@ -46,15 +49,15 @@ class MirrorPosition(NamedTuple):
 
 
 Notes = Mapping[str, Mapping[str, Any]]
-"""By name."""
+"""Contents of notes, by name."""
 
 
 class MirrorState(NamedTuple):
-    """All that a positions topic says. Of each key the newest record counts."""
+    """Content of a positions topic: the newest record of each key."""
 
     positions: tuple[MirrorPosition, ...] = ()
     noted: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
-    """Source cluster, name, content."""
+    """Notes: (id of the source cluster, name, content)."""
 
     def notes(self, cluster: str) -> Notes:
         return {name: content for of, name, content in self.noted if of == cluster}
@@ -74,10 +77,10 @@ def make_positions_topic(admin: Admin, name: str, replication_factor: int) -> No
 
 
 def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
-    """What is committed in admin's cluster; nothing if there is no such topic.
+    """Committed state in admin's cluster; empty if the topic does not exist.
 
     Raises:
-        ValueError: a record is none that a mirror wrote.
+        ValueError: a record was not written by a mirror.
     """
     if topic not in admin.list_topics(include_internal=True):
         return MirrorState()
@@ -89,7 +92,7 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
                 newest.pop(key, None)
             else:
                 newest[key] = value
-    except UnknownTopicOrPartition:  # it was deleted in this moment
+    except UnknownTopicOrPartition:  # it has just been deleted
         return MirrorState()
     decoded_records = [_decode(key, value) for key, value in newest.items()]
     return MirrorState(
@@ -103,7 +106,7 @@ def mirrored_from(
 ) -> set[str]:
     """Topics of admin's cluster that some mirror fills from the cluster of this id.
 
-    but: topics of positions that are not asked.
+    but: positions topics to ignore.
     """
     return {
         position.target
@@ -123,7 +126,7 @@ def write_positions(
     syncs: Mapping[TopicPartition, OffsetSyncs],
     changed: Iterable[TopicPartition],
 ) -> None:
-    """Send the positions of these partitions; to be called in the transaction of their records."""
+    """Send the positions of these partitions; call it in the transaction of their records."""
     for source in changed:
         key = _key(cluster, source)
         value = {
@@ -138,7 +141,7 @@ def write_positions(
 def write_note(
     producer: Producer, topic: str, cluster: str, name: str, content: Mapping[str, object]
 ) -> Future[RecordMetadata]:
-    """Send it; in a transaction where it is to become visible with others."""
+    """Send a note; within a transaction if one is open."""
     key = {"cluster": cluster, "note": name}
     return producer.send(topic, key=_json(key), value=_json(content), partition=0)
 
@@ -146,7 +149,7 @@ def write_note(
 def withdraw_positions(
     producer: Producer, topic: str, cluster: str, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Forget these, as if they had never been mirrored; to be called in a transaction."""
+    """Delete the positions of these partitions; call it in a transaction."""
     for source in partitions:
         producer.send(topic, key=_json(_key(cluster, source)), value=None, partition=0)
 
@@ -158,9 +161,9 @@ def _key(cluster: str, source: TopicPartition) -> dict[str, object]:
 def of_these_topics(
     positions: Iterable[MirrorPosition], topic_ids: Mapping[str, str]
 ) -> list[MirrorPosition]:
-    """Without those of a former topic of the same name, where there are some of the one of now.
+    """Positions without those of a former topic of the same name, if the current topic has any.
 
-    A topic that was made again with fewer partitions leaves the others' positions behind.
+    A topic that was recreated with fewer partitions leaves positions of the others behind.
     """
     known = list(positions)
     current = {one.source.topic for one in known if topic_ids.get(one.source.topic) == one.topic_id}
@@ -180,7 +183,7 @@ def as_offsets(positions: Iterable[MirrorPosition]) -> LoadedOffsets:
 
 
 def _decode(key: bytes | None, value: bytes) -> MirrorPosition | tuple[str, str, Mapping[str, Any]]:
-    """Raises ValueError for a record that no mirror wrote."""
+    """Decode a record. Raises ValueError for one that no mirror wrote."""
     try:
         of, at = json.loads(key or b""), json.loads(value)
         if "note" in of:

@@ -1,7 +1,7 @@
-"""The connections of a mirror, and the loop that follows topics until somebody says stop.
+"""Connections of a mirror, and the loop that follows topics until it is stopped.
 
-A session is entered again when brokers were away for a while: entering it ends what a former one
-has left open, and reads how far the mirror is.
+A session is entered again after brokers were unavailable: entering aborts transactions that were
+left open, and reads the positions.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .worker_layout import lay_out, mirror_producer, record_producer
 logger = logging.getLogger(__name__)
 
 TOPICS_SECONDS: Final = 5.0
-"""So often a continuous mirror looks for new topics and partitions."""
+"""Seconds between refreshes of topics and partitions by a continuous mirror."""
 BEGIN_AGAIN_SECONDS: Final = 1.0
 
 
 class MirrorSession:
-    """Used by one thread. progress: of all the times it was entered."""
+    """Session of a mirror. Used by one thread. progress: total since construction."""
 
     def __init__(self, settings: MirrorSettings) -> None:
         self._settings = settings
@@ -58,7 +58,7 @@ class MirrorSession:
             self._groups = MirroredGroups(
                 settings.groups, self.source, self.target, self.producer, settings.alias
             )
-            # Ends a former mirror's transaction, so that what is read next is the last word.
+            # Aborts a former mirror's transaction, so that the positions read next are final.
             self.producer.init_transactions()
             lay_out(settings, self.target, self.producer, self.cluster, 0)
             self._begin()
@@ -81,7 +81,7 @@ class MirrorSession:
         skips: Mapping[TopicPartition, Sequence[OffsetSync]] = MappingProxyType({}),
         on_placed: Callable[[Mapping[TopicPartition, OffsetSync]], None] = lambda placed: None,
     ) -> None:
-        """Go on from these positions. See FollowedTopics and RecordCopier."""
+        """Resume from these positions. See FollowedTopics and RecordCopier."""
         settings = self._settings
         self._copier = RecordCopier(
             settings,
@@ -111,13 +111,13 @@ class MirrorSession:
         return self._copier
 
     def _check_target(self, topic: str, partitions: int) -> None:
-        """Of the target, which is there already and was not filled yet: any is right."""
+        """Check an existing topic of the target before it is first filled: a mirror accepts any."""
 
     def _prepare_target(self, topic: str) -> None:
-        """As it is."""
+        """Prepare a topic of the target before it is written to: a mirror changes nothing."""
 
     def _is_over(self) -> bool:
-        """Whether somebody has ended what this session is for."""
+        """Whether the session must end, as another process has cut the migration over."""
         return False
 
     def __exit__(self, *_: object) -> None:
@@ -138,7 +138,7 @@ class MirrorSession:
         *,
         continuous: bool,
     ) -> None:
-        """Copy what there is; with `continuous` until `stopped`."""
+        """Copy up to the current ends; with `continuous` follow until `stopped` is set."""
         copier = self.copier
         interval_s = self._settings.sync_groups_interval_s
         self.topics.look(must_find=not continuous)
@@ -168,14 +168,14 @@ class MirrorSession:
     def _try_to_sync_groups(self) -> None:
         try:
             self.sync_groups()
-        except TransactionAbortable as error:  # if it is fenced, the next one says so
-            logger.warning("groups' offsets come next time: %s", error)
+        except TransactionAbortable as error:  # if fenced, the next transaction raises it
+            logger.warning("group offsets not synced; retrying at the next interval: %s", error)
 
     def may_begin_again(self, error: Exception) -> bool:
-        """Whether what has ended it may pass: brokers that were there a while ago are away.
+        """Whether the error may be temporary: brokers that answered recently are unavailable.
 
-        What came of an open transaction is not known then, and need not be: a new beginning ends
-        it, and reads how far the mirror is.
+        The outcome of an open transaction is unknown then, and need not be known: entering again
+        aborts it, and reads the positions.
         """
         patience_s = self._settings.limits.poll_timeout_ms / 1000
         worked_at = self._worked_at
@@ -190,11 +190,11 @@ def run_session(
     *,
     continuous: bool,
 ) -> MirrorProgress:
-    """Run it to its end; a continuous one begins again when brokers come back.
+    """Run a session to its end; a continuous one restarts when brokers come back.
 
     Raises:
-        ProducerFenced: somebody else has ended a transaction of it.
-        KafkaError, ConnectionFailed: it ended otherwise.
+        ProducerFenced: another process or a timeout has ended a transaction of the session.
+        KafkaError, ConnectionFailed: the session failed.
     """
     while True:
         try:
@@ -204,19 +204,19 @@ def run_session(
         except (KafkaError, ConnectionFailed) as error:
             if is_ended_by_another(error) and not isinstance(error, ProducerFenced):
                 raise ProducerFenced(
-                    f"another mirror has begun, or a transaction was open for too long: {error}"
+                    f"another mirror has started, or a transaction was open for too long: {error}"
                 ) from error
             if not continuous or not session.may_begin_again(error):
                 raise
             if stopped.is_set():
                 return session.progress
-            logger.warning("the mirror begins again: %s", error)
+            logger.warning("restarting the mirror: %s", error)
             stopped.wait(BEGIN_AGAIN_SECONDS)
 
 
 def cluster_to_read(source: Admin) -> str:
-    """Its id. Raises ConnectionFailed, and says that of the two clusters it is the source."""
+    """Id of the source cluster. Raises ConnectionFailed, whose text names it as the source."""
     try:
         return source.describe_cluster().cluster_id
     except ConnectionFailed as error:
-        raise type(error)(f"the cluster to read from: {error}") from None
+        raise type(error)(f"the source cluster: {error}") from None

@@ -1,6 +1,6 @@
-"""What a mirror is asked to do: which topics and groups, from where to where, in which steps.
+"""Settings of a mirror: topics and groups, source and target, size of transactions.
 
-A value that can be pickled: the worker actors of a mirror get it as it is.
+They can be pickled: the worker actors of a mirror receive them as they are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ _ALIAS: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class MirrorFailed(Exception):
-    """What the caller must change; its text says how."""
+    """Error that the caller must remedy; the text says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """Of this call. batches: went undecoded; recoded: did not. behind: offsets left to copy."""
+    """Progress of one call.
+
+    batches: copied without decoding; recoded: copied by decoding and encoding again. behind:
+    offsets left to copy.
+    """
 
     topics: int = 0
     records: int = 0
@@ -37,11 +41,13 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSettings:
-    """source, target: "host:port,...". limits: of reading; limits.fetch.security is the target's.
+    """Validated settings of a mirror.
+
+    source, target: "host:port,...". limits: for reading; limits.fetch.security is the target's.
 
     commit_records: most records of a transaction, about.
-    exactly_once: False: records go without transactions; how far it is, in one every few seconds.
-    without_configs: configs of topics that stay behind, besides those that always do.
+    exactly_once: False: records are written without transactions, positions every few seconds.
+    without_configs: topic configs that are not copied, besides those that never are.
     """
 
     topics: NameFilter
@@ -65,15 +71,15 @@ class MirrorSettings:
 
 
 def check_alias(alias: str) -> None:
-    """Raises ValueError."""
+    """Check an alias. Raises ValueError: it has other characters, or is too long."""
     if not _ALIAS.fullmatch(alias):
-        raise ValueError(f'alias is {alias!r}; use letters, digits, "_" and "-"')
+        raise ValueError(f'alias is {alias!r}; use 1 to 100 letters, digits, "_" and "-"')
 
 
 def no_topic_matches(settings: MirrorSettings) -> str:
     return (
         f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
-        f"{settings.source}` shows what is there"
+        f"{settings.source}` shows its topics"
     )
 
 

@@ -1,7 +1,7 @@
-"""A share of a mirror's partitions, copied by a worker: what runs in each of its actors.
+"""Worker that copies a share of a mirror's partitions; runs in a Ray actor.
 
-A worker that Ray starts again begins as a mirror that is run again: it ends what its former life
-has left open, and reads how far its partitions are. So a turn may be repeated.
+A worker that Ray restarts starts as a mirror that is run again: it aborts what its former process
+left open, and reads the positions of its partitions. So a turn may be repeated.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ CLOSE_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MirrorPlan:
-    """What all workers of a mirror copy, each its share.
+    """Topics and partitions that the workers of a mirror share.
 
-    revision: another one says that positions were changed by somebody else than the workers.
+    targets: target topic by source topic. partitions: partition count by source topic. revision:
+    differs from the last one if positions were changed by the session instead of the workers.
     """
 
     targets: Mapping[str, str]
@@ -43,14 +44,14 @@ class MirrorPlan:
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """progress: of this turn. is_done: all that was there was copied."""
+    """Result of a turn. progress: of this turn. is_done: copied up to the ends of the source."""
 
     progress: MirrorProgress
     is_done: bool
 
 
 class MirrorWorker:
-    """One of `actors` of an epoch. A plain class: actor_session makes it a Ray actor."""
+    """Worker `number` of the `actors` workers of an epoch. actor_session makes it a Ray actor."""
 
     def __init__(
         self, settings: MirrorSettings, cluster: str, epoch: int, number: int, actors: int
@@ -69,15 +70,15 @@ class MirrorWorker:
         self._stop = threading.Event()
 
     def __repr__(self) -> str:
-        """In Ray's dashboard: of which mirror, and which share."""
+        """Name in Ray's dashboard: the mirror's alias and the share."""
         return f"MirrorWorker({self._settings.alias} {self._number + 1}/{self._actors})"
 
     def turn(self, plan: MirrorPlan, turn_s: float) -> TurnReport:
-        """Copy what there is and comes within `turn_s`; math.inf: what there is now, to its end.
+        """Copy for `turn_s` seconds, following new records; math.inf: up to the current ends.
 
         Raises:
-            ProducerFenced: another mirror of this alias has begun.
-            DataLoss, KafkaError, ConnectionFailed: as a mirror. The next turn begins anew.
+            ProducerFenced: another mirror of this alias has started.
+            DataLoss, KafkaError, ConnectionFailed: as a mirror. The next turn starts over.
         """
         try:
             try:
@@ -85,9 +86,9 @@ class MirrorWorker:
             except KafkaError as error:
                 if isinstance(error, ProducerFenced) or not is_ended_by_another(error):
                     raise
-                # By its time-out, or by a mirror that has begun meanwhile, which it hears of when
-                # it begins anew.
-                logger.warning("%r begins anew: %s", self, error)
+                # Aborted by a timeout, or by another mirror that has started; the latter is
+                # detected when this worker starts over.
+                logger.warning("restarting %r: %s", self, error)
                 self._begin_anew()
                 return self._turn(plan, turn_s)
         except BaseException:
@@ -103,7 +104,7 @@ class MirrorWorker:
         return report
 
     def _begin_anew(self) -> None:
-        """With new clients, from where the target says; what is done of the turn counts."""
+        """Start over with new clients and committed positions; keeps the progress of the turn."""
         former = self._copier
         self._let_go()
         self._copier = self._open()
@@ -112,11 +113,11 @@ class MirrorWorker:
             self._copier.progress = former.progress
 
     def stop(self) -> None:
-        """End the turn that runs after its transaction, and those that follow at once."""
+        """End the running turn after its transaction, and later turns at once."""
         self._stop.set()
 
     def close(self) -> None:
-        """Say how far it is, and let go of the brokers. Another turn would begin anew."""
+        """Commit the positions and disconnect. Another turn would connect again."""
         try:
             if self._copier is not None:
                 self._copier.say_how_far()
@@ -124,7 +125,7 @@ class MirrorWorker:
             self._let_go()
 
     def _let_go(self) -> None:
-        """What is open is aborted."""
+        """Close all clients; an open transaction is aborted."""
         if self._copier is not None:
             self._copier.close_tail()
         self._copier = None
@@ -150,7 +151,7 @@ class MirrorWorker:
         return copier
 
     def _has_new(self, copier: RecordCopier, plan: MirrorPlan) -> bool:
-        """Whether there are partitions of which it was not read yet where they begin."""
+        """Whether own partitions of the plan have no known position yet."""
         known = copier.positions.offsets
         return any(
             key not in known
@@ -170,12 +171,12 @@ class MirrorWorker:
             one = worker_id(settings, self._epoch, self._number)
             self._producer = mirror_producer(settings, one)
             self._records = record_producer(settings, one)
-            # Ends a former life's transaction, so that what is read next is the last word.
+            # Aborts a former process's transaction, so that the positions read next are final.
             self._producer.init_transactions()
         topic = mirror_positions.positions_topic(settings.alias)
         state = mirror_positions.read_state(self._target, topic, settings.limits)
         if WorkerLayout.read(state.notes(self._cluster)).epoch != self._epoch:
-            raise ProducerFenced(f"another mirror of the alias {settings.alias!r} has begun")
+            raise ProducerFenced(f"another mirror of the alias {settings.alias!r} has started")
         return RecordCopier(
             settings,
             self._source,
@@ -189,4 +190,4 @@ class MirrorWorker:
 
 
 def _nothing(progress: MirrorProgress) -> None:
-    """The report says it."""
+    """Ignore progress: TurnReport has it."""

@@ -1,8 +1,8 @@
-"""Offsets of the source's consumer groups in the target, so that a group can go on there.
+"""Sync of the source's consumer group offsets to the target, so that a group can continue there.
 
     <alias>.checkpoints.internal    each translated offset, as MirrorMaker 2 writes it: its
                                     RemoteClusterUtils reads them
-    the group's own offsets         where the target's group has no members; forwards only
+    the group's own offsets         if the target's group has no members; only to higher offsets
 
 Like MirrorMaker 2's emit.checkpoints and sync.group.offsets, and its exclusions.
 
@@ -33,13 +33,13 @@ _WITHOUT_MEMBERS: Final = ("empty", "dead", "")
 
 
 def groups_with_offsets(admin: Admin, wanted: NameFilter) -> list[str]:
-    """Those that are wanted and commit offsets: share groups have a state of their own kind."""
+    """Wanted groups that commit offsets: all but share groups, which keep another kind of state."""
     listed = admin.list_groups()
     return wanted.of(each.group_id for each in listed if each.type.lower() != "share")
 
 
 class MirroredGroups:
-    """Used by one thread. With a filter that is empty nothing is done."""
+    """Syncs group offsets. Used by one thread. With an empty filter it does nothing."""
 
     def __init__(
         self, wanted: NameFilter, source: Admin, target: Admin, producer: Producer, alias: str
@@ -58,7 +58,7 @@ class MirroredGroups:
         targets: Mapping[str, str],
         replication_factor: int,
     ) -> None:
-        """Bring what groups have committed in the source to the target.
+        """Sync the groups' committed offsets from the source to the target.
 
         Raises:
             KafkaError, ConnectionFailed: as Admin and Producer.
@@ -79,7 +79,7 @@ class MirroredGroups:
         syncs: Mapping[TopicPartition, OffsetSyncs],
         targets: Mapping[str, str],
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """By partition of the target the offsets in the source and in the target."""
+        """Offsets (source, target) of a group, by partition of the target."""
         found = {}
         for key, committed in self._source.group_offsets(group).items():
             offset = syncs.get(key, OffsetSyncs()).translate(committed.offset)
@@ -115,7 +115,7 @@ class MirroredGroups:
         self._written |= changed
 
     def _move_on(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """A group that has gone on here is not thrown back."""
+        """Advance the group's offsets in the target; offsets that are higher there are kept."""
         here = self._target.group_offsets(group)
         ahead: dict[TopicPartitionLike, int | CommittedOffset] = {
             key: offset
@@ -127,16 +127,19 @@ class MirroredGroups:
         try:
             self._target.alter_group_offsets(group, ahead)
         except NonEmptyGroup:
-            logger.info("group %s has members in the target: its offsets stay", group)
+            logger.info("group %s has members in the target: its offsets are not changed", group)
 
 
 def _key(group: str, partition: TopicPartition) -> bytes:
-    """Checkpoint.serializeKey in apache/kafka: group, topic, partition."""
+    """Key of a checkpoint: group, topic, partition (Checkpoint.serializeKey in apache/kafka)."""
     return _text(group) + _text(partition.topic) + struct.pack(">i", partition.partition)
 
 
 def _value(upstream: int, downstream: int) -> bytes:
-    """Checkpoint.serializeValue: version, offset in the source, in the target, metadata."""
+    """Value of a checkpoint: version, offset in the source, offset in the target, metadata.
+
+    Source: Checkpoint.serializeValue in apache/kafka.
+    """
     return struct.pack(">hqq", _VERSION, upstream, downstream) + _text("")
 
 

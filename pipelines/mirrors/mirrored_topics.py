@@ -1,6 +1,6 @@
-"""Which topics of the source are mirrored, and what they are in the target.
+"""Topic filters and names of a mirror, and creation of topics in the target.
 
-Names, filters and what is not copied are MirrorMaker 2's: `topics` and `topics.exclude` are lists
+Names, filters and excluded configs are as in MirrorMaker 2: `topics` and `topics.exclude` are lists
 of regular expressions that match whole names, DefaultReplicationPolicy puts the source's alias and
 a dot before a name, IdentityReplicationPolicy keeps it.
 """
@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 Policy = Literal["prefix", "identity"]
 EXCLUDE: Final = (r".*[\-.]internal", r".*\.replica", "__.*")
 _SET_ON_TOPIC: Final = 1
-"""Source of a config (DescribeConfigs): of this topic, not a default."""
+"""Config source DYNAMIC_TOPIC_CONFIG of DescribeConfigs: set on the topic itself."""
 _NOT_COPIED: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        "message.timestamp.type",  # or the target would set its own times
+        "message.timestamp.type",  # otherwise the target might set its own timestamps
         "min.insync.replicas",
         "unclean.leader.election.enable",
     }
@@ -33,9 +33,9 @@ _NOT_COPIED: Final = frozenset(
 
 
 class NameFilter:
-    """Which names are wanted, and not excluded. False if none can be.
+    """Filter of names by wanted and excluded patterns. False if it has no wanted pattern.
 
-    Raises ValueError for what is no regular expression.
+    Raises ValueError for an invalid regular expression.
     """
 
     def __init__(self, wanted: str | Sequence[str], exclude: str | Sequence[str]) -> None:
@@ -59,7 +59,7 @@ def _patterns(given: str | Sequence[str]) -> list[re.Pattern[str]]:
     try:
         return [re.compile(text.strip()) for text in texts if text.strip()]
     except re.error as error:
-        raise ValueError(f"{error.pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{error.pattern!r} is not a valid regular expression: {error}") from None
 
 
 def target_name(topic: str, alias: str, policy: Policy) -> str:
@@ -67,7 +67,7 @@ def target_name(topic: str, alias: str, policy: Policy) -> str:
 
 
 def set_configs(admin: Admin, topic: str) -> dict[str, str]:
-    """What is set on the topic itself, and is no default."""
+    """Configs that are set on the topic itself, without defaults."""
     return {
         key: entry.value
         for key, entry in admin.describe_configs(topic).items()
@@ -85,11 +85,11 @@ def make_topic(
     replication_factor: int,
     without_configs: frozenset[str] = frozenset(),
 ) -> None:
-    """Make the target's topic, or give it as many partitions as the source's has.
+    """Create the target's topic, or add partitions until it has as many as the source's.
 
     Raises:
         TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the target
-            refuses.
+            refused it.
     """
     if name not in target.list_topics(include_internal=True):
         configs = {

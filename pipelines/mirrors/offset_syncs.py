@@ -1,13 +1,13 @@
-"""Where a source's offset is in the target, as far as it is remembered. Pure.
+"""Translation of source offsets to target offsets, as far as they are remembered. Pure.
 
     source  [0 ........ 500)[500 ... 900)[900 .. 1000)
     target  [40 ....... 540)[541 ... 941)[942 . 1042)
 
-Each piece is what one transaction copied of a partition. Of newer ones more is remembered: when
+Each piece is what one transaction copied of a partition. Newer ones are kept in more detail: when
 there are more than PIECES, every two of the older half are joined.
 
-What always holds: a group that goes on at the translated offset misses no record that it had not
-read in the source. It gets some again where a piece was joined, or has gaps.
+What always holds: a group that continues at the translated offset misses no record that it had not
+read in the source. It gets some again if a piece was joined, or has gaps.
 
 The idea is MirrorMaker 2's OffsetSyncStore, which keeps single points instead of pieces.
 """
@@ -24,8 +24,8 @@ PIECES: Final = 32
 class OffsetSync(NamedTuple):
     """Records [source_start, source_end) are the target's [target_start, target_end).
 
-    is_exact: neither side has a gap, nor others' records in between, so that every record is as far
-        from the start as its twin.
+    is_exact: neither side has gaps or records of others in between, so that each record is at the
+        same distance from the start on both sides.
     """
 
     source_start: int
@@ -37,12 +37,12 @@ class OffsetSync(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetSyncs:
-    """Of one partition, in order."""
+    """Offset syncs of one partition, ascending."""
 
     pieces: tuple[OffsetSync, ...] = ()
 
     def after(self, piece: OffsetSync) -> OffsetSyncs:
-        """With what was copied next; the older half is thinned out when it is too much."""
+        """Syncs with the next piece added; the older half is joined in pairs above PIECES."""
         pieces = [*self.pieces, piece]
         if len(pieces) > PIECES:
             half = len(pieces) // 2
@@ -50,7 +50,7 @@ class OffsetSyncs:
         return OffsetSyncs(tuple(pieces))
 
     def translate(self, offset: int) -> int | None:
-        """Where a group goes on that has committed `offset` in the source. None: not remembered."""
+        """Offset in the target for `offset` in the source; None: not remembered."""
         found = None
         for piece in self.pieces:
             if piece.source_start > offset:
@@ -66,7 +66,7 @@ class OffsetSyncs:
 
 
 def _joined(pieces: list[OffsetSync]) -> Iterable[OffsetSync]:
-    """Every two as one."""
+    """Pieces joined in pairs."""
     for first, second in zip(pieces[::2], [*pieces[1::2], None], strict=False):
         if second is None:
             yield first

@@ -1,9 +1,9 @@
-"""A mirror's records: what is new in some partitions, copied in transactions with how far it is.
+"""Copier of a mirror's records: new records, in transactions together with the positions.
 
-What always holds: positions and syncs are what is committed in the target; a transaction that
-fails changes neither. Without transactions (`records`), at least once: they are what is
-acknowledged there, and are committed after it, every SAY_SECONDS and by `say_how_far`; of another
-mirror of the alias it hears then, too.
+What always holds: positions and syncs are those committed in the target; a transaction that fails
+changes neither. Without transactions (`records`), at least once: they are those of acknowledged
+records, and are committed afterwards, every SAY_SECONDS and by `say_how_far`, which also detects
+another mirror of the alias.
 
 Not here: which topics, and their names in the target (followed_topics).
 """
@@ -39,34 +39,34 @@ logger = logging.getLogger(__name__)
 
 COMMIT_BYTES: Final = 256 * 1024 * 1024
 FIRST_RECORDS: Final = 1_000
-"""Of the first commit, as the size of records is not known yet."""
+"""Records in the first commit; the size of records is not known yet."""
 SAY_SECONDS: Final = 5.0
-"""So often is committed how far a mirror without transactions is."""
+"""Seconds between commits of positions by a mirror without transactions."""
 LEAST_SECONDS: Final = 0.002
-"""Between two pieces of what comes."""
+"""Least seconds between two commits while following."""
 LOOK_SECONDS: Final = 0.2
-"""Between looks, where what comes cannot be waited for."""
+"""Seconds between refreshes of topics and offsets, when no tail can be opened."""
 STOP_SECONDS: Final = 0.2
-"""So soon it is seen that somebody says stop."""
+"""Most seconds until a set `stopped` event is noticed."""
 MOST_FAILURES: Final = 5
-"""So many transactions in a row may be aborted before the mirror ends."""
-REPEATED: Final = "a transaction of the mirror failed, it is repeated: %s"
+"""Most aborted transactions in a row before the mirror fails."""
+REPEATED: Final = "a transaction of the mirror was aborted; retrying: %s"
 
 T = TypeVar("T")
 
 
 class RecordCopier:
-    """Used by one thread.
+    """Copies the partitions of a mirror, or a share of them. Used by one thread.
 
-    targets, partitions: by the source's topic its name in the target, and how many partitions are
-        copied; what is not in them is not.
-    is_mine: which of these partitions this copier has.
-    records: sends them without transactions; None: `producer` does, in its own.
-    skips: what is not copied, since it is in the target already.
-    leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
-        it has said something.
-    on_placed: called after each transaction with where its records are. There a piece is exact if
-        nobody else's records lie between them, whatever is missing in the source.
+    targets, partitions: name in the target, and number of partitions to copy, by source topic;
+        other topics are not copied.
+    is_mine: whether this copier has a partition.
+    records: producer that sends without transactions; None: `producer` sends in its transactions.
+    skips: source ranges that are not copied, as the target has them already.
+    leads: only commits the starts of new partitions; workers copy (actor_session). commits: number
+        of commits so far.
+    on_placed: called after each transaction with the pieces it wrote. There a piece is exact if no
+        records of others lie in it, whatever is missing in the source.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class RecordCopier:
         self._tail: RecordTail | None = None
         self._topic = mirror_positions.positions_topic(settings.alias)
         self._ids: dict[str, str] = {}
-        """Of the source's topics, as they were when the ranges were asked for."""
+        """Ids of the source's topics when the ranges were last looked up, by name."""
         self._next_records = min(FIRST_RECORDS, settings.commit_records)
         self.targets: dict[str, str] = {}
         self.partitions: dict[str, int] = {}
@@ -117,9 +117,9 @@ class RecordCopier:
         self.commits = 0
 
     def say_what_is_filled(self) -> list[PartitionRange]:
-        """Commit where new topics and partitions begin, before anything of them is copied.
+        """Commit the starts of new topics and partitions, before anything of them is copied.
 
-        Returns what is to be copied; of one that leads, what was not known before.
+        Returns the ranges to copy; with `leads`, those of partitions without a position.
         """
         return self._repeat(self._say_what_is_filled)
 
@@ -134,9 +134,9 @@ class RecordCopier:
         return ranges
 
     def say_how_far(self) -> None:
-        """Commit it, where it was not by the transaction of the records.
+        """Commit the positions that were not committed with the records.
 
-        Raises ProducerFenced: another mirror of this alias has begun.
+        Raises ProducerFenced: another mirror of this alias has started.
         """
         unsaid = sorted(key for key in self._unsaid if key.topic in self.targets)
         if unsaid:
@@ -149,7 +149,7 @@ class RecordCopier:
             self._write_positions(self.positions, self.syncs, partitions)
 
     def _repeat(self, attempt: Callable[[], T]) -> T:
-        """Until it is not aborted: of an aborted one nothing is there."""
+        """Run a transaction again until it is not aborted; an aborted one has no effect."""
         failures = 0
         while True:
             try:
@@ -165,7 +165,7 @@ class RecordCopier:
             self.say_how_far()
 
     def take_unsaid(self, former: RecordCopier) -> None:
-        """What a former copier of this share has copied since it last said so."""
+        """Take over positions that a former copier of this share has not committed yet."""
         ids = former.positions.topic_ids
         for key in former._unsaid & self.positions.offsets.keys():
             start, end = self.positions.offsets[key], former.positions.offsets[key]
@@ -175,14 +175,14 @@ class RecordCopier:
                 self._unsaid.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:
-        """As if they had never been copied; what is committed stays, until they are again."""
+        """Forget the positions of these topics; committed ones stay until they are copied again."""
         self.commits += bool(topics)
         self.positions = self.positions.without(topics)
         self.syncs = {key: one for key, one in self.syncs.items() if key.topic not in topics}
         self._unsaid = {key for key in self._unsaid if key.topic not in topics}
 
     def withdraw(self, topics: Sequence[str]) -> None:
-        """Take back what was said of them, for everybody."""
+        """Delete the committed positions of these topics."""
         gone = [key for key in self.positions.offsets if key.topic in topics]
         if gone:
             self._repeat(partial(self._withdraw, gone))
@@ -200,7 +200,7 @@ class RecordCopier:
         on_progress: Callable[[MirrorProgress], None],
         turn_s: float,
     ) -> bool:
-        """Copy what there is now, for about `turn_s`. Whether all of it was copied."""
+        """Copy up to the current ends, for about `turn_s` seconds; whether all was copied."""
         began = self.worked_at = time.monotonic()
         rounds = 1 + max(map(len, self._skips.values()), default=0)  # one up to each skip
         self.say_how_far_in_time()
@@ -224,8 +224,8 @@ class RecordCopier:
                 failures += 1
                 if failures > MOST_FAILURES:
                     raise
-                # Nothing of it is there; smaller, in case it took too long. Fenced ones end here.
-                # What retention took meanwhile, or a topic that was made again, is found now.
+                # The transaction had no effect; the next is smaller, in case it took too long. A
+                # fenced producer ends here. Deleted records and recreated topics are found now.
                 logger.warning(REPEATED, error)
                 self._next_records = max(1, self._next_records // 2)
                 ranges = self.say_what_is_filled()
@@ -261,23 +261,23 @@ class RecordCopier:
         on_progress: Callable[[MirrorProgress], None],
         turn_s: float,
     ) -> bool:
-        """Copy what there is and what comes within `turn_s`. Whether it has come to its end."""
+        """Copy for `turn_s` seconds, following new records; whether the ends were reached."""
         until = time.monotonic() + turn_s
         is_done = self._knows_all() or self.copy(stopped, on_progress, turn_s)
         while is_done and not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
             if not self._copy_what_comes(stopped, on_progress, until):
-                # What it is, a look says; if that is well, what comes is waited for again.
+                # `copy` refreshes topics and offsets; if it succeeds, following resumes.
                 stopped.wait(min(LOOK_SECONDS, left_s))
                 left_s = max(0.0, until - time.monotonic())
                 is_done = self.copy(stopped, on_progress, left_s)
         return is_done
 
     def _knows_all(self) -> bool:
-        """Whether what comes is waited for already, in every partition."""
+        """Whether the open tail waits at the current position of every partition."""
         return self._tail is not None and self._tail.positions == self._ends()
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """How far each is that is copied here; -1 where that is not known yet."""
+        """Next offset of each partition of this copier; -1 if not known yet."""
         known = self.positions.offsets
         return {
             key: known.get(key, -1)
@@ -293,7 +293,7 @@ class RecordCopier:
         on_progress: Callable[[MirrorProgress], None],
         until: float,
     ) -> bool:
-        """Until then. False: a look has to be taken."""
+        """Follow new records until `until`. False: topics and offsets must be refreshed."""
         try:
             tail = self._open_tail()
             if tail is None:
@@ -312,10 +312,10 @@ class RecordCopier:
                 send = partial(replay_fetched, fetched, self.targets)
                 self._add(self._commit(part, send, is_tail=True), 0)
                 on_progress(self.progress)
-                # Never at work for more than half of the time, however small what comes is.
+                # Busy for at most half of the time, also if there are few new records.
                 stopped.wait(max(LEAST_SECONDS, time.monotonic() - began))
         except (TransactionAbortable, OffsetOutOfRange) as error:
-            logger.info("what comes is looked for again: %s", error)
+            logger.info("refreshing topics and offsets: %s", error)
             self.close_tail()
             return False
         except BaseException:
@@ -324,7 +324,7 @@ class RecordCopier:
         return True
 
     def _open_tail(self) -> RecordTail | None:
-        """None: it is not known everywhere where it would begin, or something is to be skipped."""
+        """The tail at the current positions; None: a position is unknown, or a skip lies ahead."""
         ends = self._ends()
         if self._tail is not None and self._tail.positions != ends:
             self.close_tail()
@@ -348,29 +348,30 @@ class RecordCopier:
             self._tail = None
 
     def _adapt(self, report: ReplayReport, offsets: int) -> None:
-        """As many offsets in the next transaction as COMMIT_BYTES have, by what was seen: also
-        where there are none, or only aborted records.
+        """Set the number of offsets of the next transaction to about COMMIT_BYTES.
+
+        The size of a record is that of the last part, which may have had none, or aborted ones.
         """
         size = report.bytes / max(1, offsets)
         most = self._settings.commit_records
         self._next_records = max(1, min(most, int(COMMIT_BYTES / max(1.0, size))))
 
     def _new_ranges(self) -> list[PartitionRange]:
-        """From where the target is to where the source ends now."""
+        """Ranges from the positions to the current ends of the source."""
         topics = sorted(self.targets)
         self._ids = ids = self._topic_ids()
         anew = [name for name in self.positions.made_again(ids) if name in self.targets]
         if anew and self._settings.limits.fail_on_data_loss:
             raise DataLoss(
-                f"topic {anew[0]!r} is not the one that was mirrored: it was deleted and made "
-                "again. Set fail_on_data_loss to false to copy it from its beginning, behind the "
-                "former one's records"
+                f"topic {anew[0]!r} was deleted and recreated since it was mirrored. Set "
+                "fail_on_data_loss to false to copy it from its beginning, after the former "
+                "topic's records"
             )
         self.forget(anew)
         is_latest = self._settings.start_offset == "latest"
         known_topics = {key.topic for key in self.positions.offsets}
         return [
-            # Of a topic that was never seen; partitions that are added to one begin at the first.
+            # Only for unknown topics; partitions added to a known one start at the earliest offset.
             one._replace(start=one.end)
             if is_latest and one.topic not in known_topics
             else self._without_skips(one)
@@ -381,7 +382,7 @@ class RecordCopier:
                 "latest",
                 self._settings.limits,
                 keep_empty=True,
-                # How far those of others are is not known here, once they go on.
+                # Positions of other workers' partitions are not kept up to date here.
                 committed={
                     key: offset
                     for key, offset in self.positions.offsets.items()
@@ -392,7 +393,7 @@ class RecordCopier:
         ]
 
     def _unknown_ranges(self) -> list[PartitionRange]:
-        """Of partitions that nobody copies yet; how far the others are is known by the workers."""
+        """Ranges of partitions without a position; the workers know those of the others."""
         known = self.positions.offsets
         topics = [
             topic
@@ -413,7 +414,7 @@ class RecordCopier:
         ]
 
     def _without_skips(self, one: PartitionRange) -> PartitionRange:
-        """Up to the next skip, or from behind it. Groups find what is skipped where it is."""
+        """The range up to the next skip, or after it; adds passed skips to the offset syncs."""
         for skip in self._skips.get(one.topic_partition, ()):
             if one.start <= skip.source_start < one.end:
                 if one.start < skip.source_start:
@@ -428,7 +429,7 @@ class RecordCopier:
         return {each.name: str(each.topic_id) for each in described}
 
     def _are_made_again(self, topics: Iterable[str]) -> bool:
-        """Whether one of them is not the topic any more that it was at the last look."""
+        """Whether one of the topics was recreated since the ranges were looked up."""
         now = self._topic_ids()
         return any(now.get(topic) != self._ids[topic] for topic in topics)
 
@@ -439,9 +440,9 @@ class RecordCopier:
         *,
         is_tail: bool = False,
     ) -> ReplayReport:
-        """One transaction: the records that `send` sends, and that they are there. Or they alone.
+        """Commit the records that `send` sends with their positions; or send them untransacted.
 
-        Raises TransactionAbortable: nothing of it counts.
+        Raises TransactionAbortable: the transaction had no effect.
         """
         self.commits += 1
         after = self.positions.after(part, self._ids)
@@ -452,11 +453,12 @@ class RecordCopier:
             if self._records is None:
                 self._write_positions(after, syncs, copied)
             topics = sorted({one.topic for one in part})
-            # What comes without transactions is looked at before it is said (_copy_what_comes).
+            # Without transactions, topics are checked before positions are committed
+            # (_copy_what_comes).
             is_looked_at = is_tail and self._records is not None
             if not is_looked_at and self._are_made_again(topics):
                 raise TransactionAbortable(
-                    f"one of {', '.join(topics)} was made again while it was copied"
+                    f"one of the topics {', '.join(topics)} was recreated while it was copied"
                 )
         self.positions, self.syncs = after, syncs
         if self._records is not None:
@@ -477,7 +479,7 @@ class RecordCopier:
         return total
 
     def _replay(self, part: Sequence[PartitionRange], producer: Producer) -> ReplayReport:
-        """Returns when all of it is acknowledged."""
+        """Copy a part; returns when all of it is acknowledged."""
         total = ReplayReport()
         for topic in sorted({one.topic for one in part if one.size}):
             report = replay(
@@ -512,7 +514,7 @@ class RecordCopier:
     def _synced(
         self, part: Sequence[PartitionRange], report: ReplayReport
     ) -> dict[TopicPartition, OffsetSyncs]:
-        """What groups' offsets are translated by, with what was just copied."""
+        """Offset syncs with the part that was just copied."""
         synced = {}
         for one in part:
             placed = report.placed.get(one.topic_partition)
@@ -535,7 +537,7 @@ def size_of(ranges: Sequence[PartitionRange]) -> int:
 def known_of(
     positions: Sequence[MirrorPosition], cluster: str, source: Admin
 ) -> list[MirrorPosition]:
-    """Those of this source, without the ones of topics that were there before the ones of now."""
+    """Positions of this source, without those of former topics of the same name."""
     return mirror_positions.of_these_topics(
         [each for each in positions if each.cluster == cluster],
         {each.name: str(each.topic_id) for each in source.describe_topics()},

@@ -1,8 +1,7 @@
-"""What comes in a mirror's source from now on: one fetch that waits there, of all its partitions.
+"""Tail of a mirror's source: one long-polling fetch of new records of all its partitions.
 
-A look (record_copier) asks for the ends of all partitions before it fetches. Where everything was
-copied, records come sooner and cost fewer requests by a fetch that the brokers answer when they
-have some.
+A refresh (record_copier) looks up the ends of all partitions before it fetches. Once everything is
+copied, a fetch that brokers answer as soon as they have records takes less time and fewer requests.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from ...clients.wire.record_metadata import TopicPartition
 from ..ranges.partition_range import PartitionRange
 
 WAIT_MS: Final = 500
-"""How long a broker keeps a fetch for which it has nothing yet."""
+"""Most milliseconds a broker holds a fetch without records (fetch.max.wait.ms)."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of one piece, about."""
+"""Most bytes returned by one `take`, about."""
 _NO_END: Final = 2**63 - 1
 
 
 class RecordTail:
-    """Used by one thread. positions: from where it reads on.
+    """Reader of new records. Used by one thread. positions: next offset, by partition.
 
-    client: has to be its own: other requests on its connections would wait behind the fetch.
+    client: must be its own: other requests on its connections would wait for the fetch.
     """
 
     def __init__(self, client: ClusterClient, positions: Mapping[TopicPartition, int]) -> None:
@@ -38,7 +37,7 @@ class RecordTail:
         )
 
     def take(self, timeout_s: float) -> list[FetchedRecords]:
-        """What there is, as soon as there is something; nothing after `timeout_s`.
+        """Records as soon as there are any; an empty list after `timeout_s` seconds.
 
         Raises what BatchReader does.
         """
@@ -57,7 +56,7 @@ class RecordTail:
 
 
 def ranges_of(fetched: list[FetchedRecords]) -> list[PartitionRange]:
-    """What was fetched, a range for each partition."""
+    """Fetched ranges, one for each partition."""
     ranges: dict[TopicPartition, PartitionRange] = {}
     for one in fetched:
         key = one.state.topic_partition

@@ -1,13 +1,13 @@
-"""Which worker actors a mirror has now, and that no former ones are left.
+"""Layout of a mirror's worker actors, and fencing of former ones.
 
     note "actors"   {"epoch": ..., "actors": N, "former": [[epoch, N], ...]}
 
 Workers of an epoch write under transactional ids of their own: <mirror's id>-<epoch>-<number>.
 
-What always holds: of two layouts only the workers of the newer one can commit. It is noted first,
-and then the former workers' ids are fenced. A worker takes its id first, and then reads the note:
-so a former one that Ray starts again is fenced, or finds that it is a former one. former: epochs
-whose fencing has not been finished yet, as somebody ended it.
+What always holds: of two layouts only the workers of the newer one can commit. The note is written
+first, then the former workers' ids are fenced. A worker initializes its id first, then reads the
+note: so a former one that Ray restarts is fenced, or finds a newer epoch. former: epochs whose
+fencing has not been completed, as it was interrupted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRANSACTION_MS: Final = 300_000
 
 @dataclass(frozen=True, slots=True)
 class WorkerLayout:
-    """epoch 0: there was never a worker. former: (epoch, actors), which are to be fenced."""
+    """Current workers. epoch: 0 before the first. former: (epoch, actors) still to be fenced."""
 
     epoch: int = 0
     actors: int = 0
@@ -60,16 +60,16 @@ def worker_id(settings: MirrorSettings, epoch: int, number: int) -> str:
 
 
 def share(partition: TopicPartition, actors: int) -> int:
-    """Whose it is; the partitions of a topic are spread."""
+    """Number of the worker that has a partition; partitions of a topic are spread."""
     return (zlib.crc32(partition.topic.encode()) + partition.partition) % actors
 
 
 def lay_out(
     settings: MirrorSettings, target: Admin, producer: Producer, cluster: str, actors: int
 ) -> WorkerLayout:
-    """Make sure that there are no workers but those that the caller starts next; none for 0.
+    """Fence all workers but those that the caller starts next; with `actors` 0, all.
 
-    `producer` is the mirror's own, which has been initialized.
+    producer: the mirror's own, initialized.
     """
     topic = mirror_positions.positions_topic(settings.alias)
     state = mirror_positions.read_state(target, topic, settings.limits)
@@ -101,7 +101,7 @@ def mirror_producer(settings: MirrorSettings, transactional_id: str) -> Producer
 
 
 def record_producer(settings: MirrorSettings, transactional_id: str) -> Producer | None:
-    """What sends the records of a mirror without transactions; None: its one with them does."""
+    """Producer of a mirror without transactions; None: the transactional one sends records."""
     return (
         None if settings.exactly_once else _producer(settings, f"{transactional_id}-records", None)
     )
@@ -112,7 +112,7 @@ def _producer(settings: MirrorSettings, client_id: str, transactional_id: str | 
         settings.target,
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_MS,
-        # What the target takes is the target's to say: max.message.bytes of its topics.
+        # The target enforces its own limit: max.message.bytes of its topics.
         max_request_size=MOST_RECORD_BYTES,
         buffer_memory=2 * MOST_RECORD_BYTES,
         client_id=client_id,

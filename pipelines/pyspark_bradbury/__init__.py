@@ -1,7 +1,7 @@
-"""Found by Spark on its own: it looks at every top-level `pyspark_*` package for `DefaultSource`.
+"""Package by which Spark discovers the source: it looks in `pyspark_*` for `DefaultSource`.
 
-The source is loaded on first use only, and looking never raises anything but AttributeError: one
-such package that does hides all others from Spark.
+The source is loaded on first use only, and a lookup raises nothing but AttributeError: if it raises
+anything else in one such package, Spark does not find the others.
 """
 
 

@@ -1,14 +1,14 @@
-"""Reading what a task is given: records [start, end) of partitions, as columns.
+"""Readers of the ranges of a task: records [start, end) of partitions, as columns.
 
-read_arguments    arguments that all of them have in common
-fetch_options     how brokers are asked
+read_arguments    arguments that all reads have in common
+fetch_options     settings of fetch requests
 partition_range   PartitionRange, ReadLimits, DataLoss
-topic_offsets     offsets, times and edges as they are given -> ranges
+topic_offsets     given offsets, times and edges -> ranges
 reading_client    the clients of a process
-range_reader      the records of some ranges, fetched ahead of the caller
-shared_positions  all that is committed in a topic where several producers keep their positions
+range_reader      reader of the records of some ranges, fetched ahead
+shared_positions  committed records of a topic in which several producers keep positions
 local_segments    records from the segment files of a broker on this machine
 topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
 value_decoder     values -> text, JSON or Arrow columns
-schema_values     the same of Avro and Protobuf
+schema_values     Avro and Protobuf values -> Arrow columns
 """

@@ -1,4 +1,4 @@
-"""How a task asks brokers for records."""
+"""Settings of a task's fetch requests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...clients.security.security_options import ClientSecurity
 class FetchOptions:
     """Kafka's consumer settings that have an effect here, under their own names.
 
-    More bytes a request than Kafka's consumer asks for: a task reads one long range and has nothing
-    else to do, so fewer round trips cost nothing.
+    The default size of a fetch is larger than that of Kafka's consumer: a task reads one long
+    range, for which fewer round trips are better.
     """
 
     max_partition_fetch_bytes: int = 4 * 1024 * 1024
@@ -25,6 +25,6 @@ class FetchOptions:
     client_id: str = "bradbury"
     security: ClientSecurity | None = None
     local_files: bool = False
-    """Ours: read the files of brokers on this machine, where that is allowed (local_segments)."""
+    """Whether to read segment files of brokers on this machine if allowed; not in Kafka."""
     value_views: bool = False
-    """Ours: values that are not compressed are views of what was received, or of mapped files."""
+    """Whether uncompressed values are views of received data or mapped files; not in Kafka."""

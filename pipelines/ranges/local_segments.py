@@ -1,20 +1,20 @@
-"""Records read from a broker's segment files, where it is on this machine: without it, and without
-a socket. A range whose end is committed is in the files of the partition's leader.
+"""Reader of a broker's segment files on this machine, instead of fetching over a socket.
 
-Where one may:
-    the leader's address is one of this machine's, and what it says is its log directory is here,
-    of the same cluster (meta.properties) and topic (partition.metadata), and readable: who may read
-    files is the operating system's to say;
-    the range begins where the log does, or behind.
-How far: as long as batches follow on one another without a gap, and are sound. From there on the
-brokers are asked: about compacted logs, damage, segments that are gone, and, by read_committed,
-transactions, of which files alone do not say what was aborted.
+A range whose end is committed is in the files of the partition's leader.
+Files are read if
+    the leader's address is one of this machine's, and the log directory it reports exists here,
+    belongs to the same cluster (meta.properties) and topic (partition.metadata), and is readable:
+    the operating system decides who may read files;
+    the range starts at the log start offset or after it.
+Files are read as long as batches are valid and follow one another without a gap. From there on
+records are fetched from brokers: for compacted logs, damage, deleted segments and, with
+read_committed, transactions, as segment files do not contain what was aborted.
 
-Files are read, not mapped: a file that is cut while it is mapped ends the process that looks at
-the part that is gone (SIGBUS), and a sector that cannot be read ends it, too. By `value_views` they
-are mapped, which is its point, so it is for who asks for it. What is mapped then is committed: of
-that a leader cuts nothing away but after an unclean election, or where an operator repairs a log.
-Files that retention or compaction remove, or replace, stay whole for who has mapped them.
+Files are read, not mapped: if a mapped file is truncated, a process that accesses the missing part
+is killed (SIGBUS), as it is for an unreadable sector. With `value_views`, which is off by default,
+they are mapped. Mapped records are committed: a leader truncates those only after an unclean
+election, or when an operator repairs a log. Files that retention or compaction deletes or replaces
+stay intact while they are mapped.
 Source of the formats: LogSegment, OffsetIndex, PartitionMetadataFile in apache/kafka.
 """
 
@@ -57,14 +57,14 @@ LOOKUP_TIMEOUT_MS: Final = 30_000
 def local_directories(
     client: ClusterClient, ranges: Iterable[PartitionRange]
 ) -> dict[TopicPartition, Path]:
-    """The directories of the partitions that may be read here; of others nothing is said."""
+    """Directories of the partitions whose files may be read here; others are left out."""
     starts: dict[TopicPartition, int] = {}
     for one in ranges:
         starts[one.topic_partition] = min(one.start, starts.get(one.topic_partition, one.start))
     try:
         found = client.run(_directories(client, starts), LOOKUP_TIMEOUT_MS)
     except (KafkaError, ConnectionFailed) as error:
-        logger.debug("the brokers' files are not read: %s", error)
+        logger.debug("not reading segment files: %s", error)
         return {}
     view = client.view
     return {
@@ -77,7 +77,7 @@ def local_directories(
 def committed_ends(
     client: ClusterClient, keys: Iterable[TopicPartition], *, isolation_level: int
 ) -> dict[TopicPartition, int]:
-    """How far the files of these may be read: behind it are records that are not committed."""
+    """Offsets up to which files may be read; records after them are not committed."""
     asked = dict.fromkeys(keys, LATEST)
     if not asked:
         return {}
@@ -85,7 +85,7 @@ def committed_ends(
     try:
         found = client.run(steps, LOOKUP_TIMEOUT_MS)
     except (KafkaError, ConnectionFailed) as error:
-        logger.debug("the brokers' files are not read: %s", error)
+        logger.debug("not reading segment files: %s", error)
         return {}
     return {key: one.offset for key, one in found.items()}
 
@@ -127,7 +127,7 @@ def _directories(
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine: then a socket can have its address."""
+    """Whether a host is this machine: then a socket can be bound to its address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -160,11 +160,10 @@ def read_segments(
     check_crcs: bool,
     value_views: bool = False,
 ) -> Iterator[DecodedBatches]:
-    """Records of `wanted` from its start on, as far as the files of `directory` show them for
-    certain; perhaps none.
+    """Records of `wanted` from its start on, as far as segment files suffice; maybe none.
 
     value_views: values that are not compressed are views of the mapped files, which stay mapped
-        for as long as there is one of them.
+        while any view exists.
     """
     position = wanted.start
     try:
@@ -184,11 +183,11 @@ def read_segments(
                 if reader.is_doubtful or position == before:
                     return
     except (OSError, KafkaError) as error:
-        logger.debug("%s is read from its broker from %d on: %s", directory, position, error)
+        logger.debug("%s: fetching from the broker from %d on: %s", directory, position, error)
 
 
 def _segment_of(directory: Path, offset: int) -> int | None:
-    """The base offset of the segment with this offset, or before it."""
+    """Base offset of the segment that contains this offset, or of the last one before it."""
     names = (entry.name for entry in os.scandir(directory))
     bases = sorted(
         int(stem)
@@ -200,13 +199,13 @@ def _segment_of(directory: Path, offset: int) -> int | None:
 
 
 def _begin(directory: Path, file: int, base_offset: int, offset: int) -> int:
-    """Where to begin to read a segment for `offset`: by its index, if that is right; else at 0."""
+    """File position from which to read for `offset`: from the index, or 0 if it is invalid."""
     try:
         content = (directory / f"{base_offset:020}.index").read_bytes()
     except OSError:
         return 0
     entries: Any = np.frombuffer(content[: len(content) // 8 * 8], ">u4").reshape(-1, 2)
-    ends = np.flatnonzero(np.diff(entries[:, 1].astype(np.int64)) <= 0)  # room that is not used yet
+    ends = np.flatnonzero(np.diff(entries[:, 1].astype(np.int64)) <= 0)  # preallocated entries
     offsets = entries[: ends[0] + 1 if len(ends) else len(entries), 0]
     number = int(np.searchsorted(offsets, offset - base_offset, side="right")) - 1
     if number < 0:
@@ -220,7 +219,7 @@ def _begin(directory: Path, file: int, base_offset: int, offset: int) -> int:
 
 
 class _SegmentFile:
-    """One segment from a position on. `is_doubtful`: the brokers have to say what comes next."""
+    """Reader of one segment from a position on. is_doubtful: the rest must be fetched."""
 
     def __init__(
         self,
@@ -242,7 +241,7 @@ class _SegmentFile:
         self.is_doubtful = False
 
     def read(self, position: int, *, check_crcs: bool) -> Iterator[DecodedBatches]:
-        """Raises KafkaError: a batch is not sound; OSError."""
+        """Records from offset `position` on. Raises KafkaError: a batch is corrupt; OSError."""
         while position < self._wanted.end and not self.is_doubtful:
             data = self._bytes(CHUNK_BYTES)
             if HEADER_SIZE <= len(data) < (size := read_header(data).size) <= 2**31 - 1:
@@ -265,7 +264,7 @@ class _SegmentFile:
                 if not decoded.consumed_bytes:
                     break
                 batches = batches[decoded.consumed_bytes :]
-                position = max(position, decoded.next_offset)  # what comes before it is passed over
+                position = max(position, decoded.next_offset)  # earlier batches are skipped
                 yield decoded
 
     def _bytes(self, size: int) -> memoryview:
@@ -274,7 +273,7 @@ class _SegmentFile:
         return memoryview(os.pread(self._file, size, self._at))
 
     def _sound(self, data: memoryview, position: int) -> int:
-        """The size of the batches at its beginning that follow on one another, whole."""
+        """Size in bytes of the complete, contiguous batches at the start of `data`."""
         end = 0
         for at, header in walk_batches(data):
             is_next = (

@@ -1,4 +1,4 @@
-"""What a task reads, and within which limits. Pure."""
+"""Ranges that a task reads, and the limits of reading. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class PartitionRange(NamedTuple):
 
 
 class DataLoss(Exception):
-    """Records of a range are gone, and `fail_on_data_loss` is true. Its text says what to do."""
+    """Records of a range were deleted, and `fail_on_data_loss` is true. The text has a remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """How ranges are read.
+    """Limits of reading ranges.
 
-    poll_timeout_ms: without a record for so long, reading fails.
-    poll_timeout_name, fail_on_data_loss_name: what its user calls these two.
+    poll_timeout_ms: reading fails after this time without a record.
+    poll_timeout_name, fail_on_data_loss_name: names of the two settings for error messages.
     """
 
     fetch: FetchOptions
@@ -47,6 +47,6 @@ class ReadLimits:
     @property
     def data_loss_remedy(self) -> str:
         return (
-            "They were removed by retention, or the topic was deleted and made again. To read on "
+            "They were deleted by retention, or the topic was deleted and recreated. To continue "
             f"without them set {self.fail_on_data_loss_name} to false"
         )

@@ -1,19 +1,19 @@
-"""Exactly the records [start, end) of some partitions, in order, fetched ahead of the caller.
+"""Reader of exactly the records [start, end) of some partitions, in order, fetched ahead.
 
     with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges): ...
 
 What always holds:
-    At most BUFFER_BYTES of answers wait to be decoded; one request is in flight meanwhile.
-    A gap inside a range (compacted records, transaction markers) is normal. Data loss is only what
-    the log says: its start is above what is read next, or its end below the range's.
+    At most BUFFER_BYTES of responses wait to be decoded; one request is in flight meanwhile.
+    A gap inside a range (compacted records, transaction markers) is normal. Data loss is only
+    reported if the log start offset is above the next offset, or the log end offset is below the
+    range's end.
     A lost connection or a moved leader is retried until `poll_timeout_ms` pass without progress.
 
-The offset to ask next is read from the headers of an answer, so that the next request leaves before
-anything is decoded.
+The next fetch offset is read from the batch headers of a response, so that the next request is sent
+before anything is decoded.
 
-Not here: which ranges, and what becomes of the columns; files of brokers on this machine
-(local_segments).
+Not here: choosing ranges, processing columns, files of brokers on this machine (local_segments).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024
 MAX_VERSION: Final = 12
-"""The highest version that names topics; from 13 on they are given by id."""
+"""Highest Fetch version that names topics; from version 13 on they are given by id."""
 
 
 class _Answer(NamedTuple):
@@ -57,11 +57,11 @@ class _Answer(NamedTuple):
     position: int
     records: memoryview
     aborted: AbortedProducers | None
-    """Of the whole answer: decoding it may take several calls."""
+    """Aborted transactions of the whole response; decoding it may take several calls."""
 
 
 class RangeReader:
-    """Reads once; leaving the `with` ends the fetching at any point."""
+    """Reader for one use as a context manager; leaving the `with` stops fetching at any point."""
 
     def __init__(self, client: ClusterClient, limits: ReadLimits) -> None:
         self._client = client
@@ -87,9 +87,9 @@ class RangeReader:
         """The records, in the order of `ranges`.
 
         Raises:
-            DataLoss: some are gone, unless `fail_on_data_loss` is false: then the rest is read.
+            DataLoss: some were deleted; with `fail_on_data_loss` false the rest is read instead.
             RequestTimedOut: no progress for `poll_timeout_ms`.
-            KafkaError: a broker refuses, or a batch is corrupt.
+            KafkaError: a broker returned an error, or a batch is corrupt.
         """
         wanted = tuple(ranges)
         if not self._limits.fetch.local_files:
@@ -229,7 +229,7 @@ class RangeReader:
     def _ask(
         self, source: PartitionRange, position: int, max_bytes: int
     ) -> Steps[PartitionData | None]:
-        """The partition's part of one answer; None if it has no leader now."""
+        """Fetch a partition once; None if it has no leader now."""
         view = self._client.view.partition(source.topic, source.partition)
         leader = self._client.view.leader(source.topic, source.partition)
         if leader is None:
@@ -267,7 +267,7 @@ class RangeReader:
         return None
 
     def _on_out_of_range(self, source: PartitionRange, position: int) -> Steps[int]:
-        """Where to go on: the log's start, the range's end, or `position` if nothing was lost."""
+        """Next offset: the log start offset, the range's end, or `position` if nothing was lost."""
         first, last = yield from self._bounds(source)
         if first > position:
             self._lose(source, position, min(first, source.end), f"the log begins at {first}")
@@ -280,7 +280,7 @@ class RangeReader:
     def _give_up(
         self, source: PartitionRange, position: int, reason: BaseException | None
     ) -> Steps[None]:
-        """No progress for the whole time: an end that does not exist, or no broker that answers."""
+        """Fail after poll_timeout_ms: the log ends before the range, or no broker answers."""
         if reason is None:
             _, last = yield from self._bounds(source)
             if last < source.end:
@@ -288,8 +288,8 @@ class RangeReader:
                 return
         raise RequestTimedOut(
             f"cannot fetch record for offset {position} of {source.topic_partition} in "
-            f"{self._limits.poll_timeout_ms} milliseconds ({reason or 'no records came'}); "
-            f"are its brokers up? {self._limits.poll_timeout_name} says how long to try"
+            f"{self._limits.poll_timeout_ms} milliseconds ({reason or 'no records received'}); "
+            f"are its brokers up? {self._limits.poll_timeout_name} sets this timeout"
         )
 
     def _bounds(self, source: PartitionRange) -> Steps[tuple[int, int]]:
@@ -300,11 +300,11 @@ class RangeReader:
         return first[key].offset, last[key].offset
 
     def _lose(self, source: PartitionRange, start: int, end: int, why: str) -> None:
-        text = f"records [{start}, {end}) of {source.topic_partition} are gone: {why}"
+        text = f"records [{start}, {end}) of {source.topic_partition} do not exist: {why}"
         if self._limits.fail_on_data_loss:
             raise DataLoss(f"{text}. {self._limits.data_loss_remedy}")
         logger.warning(
-            "%s; %s is false, so reading goes on without them",
+            "%s; %s is false, so reading continues without them",
             text,
             self._limits.fail_on_data_loss_name,
         )
@@ -325,7 +325,7 @@ def _retriable(source: PartitionRange, code: int) -> KafkaError:
 
 
 def _next_offset(records: memoryview) -> int | None:
-    """One past the last whole batch, or None if there is none."""
+    """Offset after the last complete batch; None if there is none."""
     next_offset = None
     for _, header in walk_batches(records):
         next_offset = header.next_offset

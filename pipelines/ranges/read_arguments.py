@@ -1,4 +1,4 @@
-"""The arguments that all reads and writes of topics have in common: as given -> as used."""
+"""Validation of the arguments that all reads and writes of topics have in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 
 def topic_names(topics: str | Sequence[str]) -> list[str]:
-    """Raises ValueError if there is none, or one twice."""
+    """Names as a list. Raises ValueError if there is none, or one is given twice."""
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names or len(set(names)) != len(names):
         raise ValueError(f"topics is {topics!r}; name at least one, and each once")
@@ -23,7 +23,7 @@ def topic_names(topics: str | Sequence[str]) -> list[str]:
 
 
 def servers_of(bootstrap_servers: str | Sequence[str] | None) -> str:
-    """The addresses given, or found as all clients find them. Raises ConnectionFailed."""
+    """Given addresses, or those found as by all clients. Raises ConnectionFailed."""
     if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
         bootstrap_servers = ",".join(bootstrap_servers)
     return find_servers(bootstrap_servers, default_namespace())
@@ -39,9 +39,9 @@ def read_limits(
     value_views: bool = False,
     security: ClientSecurity | None = None,
 ) -> ReadLimits:
-    """security: None for what the environment of each process names.
+    """Limits of a read. security: None: that of the environment of each process.
 
-    Raises ValueError for an isolation level that there is not.
+    Raises ValueError for an unknown isolation level.
     """
     if isolation_level not in _ISOLATION_LEVELS:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""The clients of a process that runs tasks.
+"""Clients of a process that runs tasks, one for each configuration.
 
-One for each configuration and process. Spark and Ray reuse their workers for many tasks; a client
-for each task would spend a connection and a metadata request on each.
+Spark and Ray reuse their workers for many tasks; a client for each task would need a connection and
+a metadata request each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def reading_client(bootstrap: str | None, fetch: FetchOptions) -> ClusterClient:
     """The client of this process for reading.
 
     Raises:
-        ConnectionFailed: no cluster is named anywhere.
+        ConnectionFailed: no bootstrap servers are given or found.
     """
     key = (os.getpid(), bootstrap, fetch)
     client = _clients.get(key)

@@ -1,13 +1,11 @@
-"""Keys and values of all that is committed in a topic where several producers keep their positions.
+"""Committed keys and values of a topic in which several producers keep their positions.
 
-"latest" of read_committed is the last stable offset: where the first open transaction of anybody
-begins. What one producer has committed may lie behind it, and is what that one has to know when it
-begins again. Waiting for the other's end would take its time-out where nobody is left to end it.
-
-So up to the last stable offset records are read as everybody does; behind it, where compaction has
-not been yet, the markers say whose transaction was committed, and what is still open is left out.
-
-The caller has ended its own transaction before: then all of its own records are decided.
+"latest" with read_committed is the last stable offset: the start of the first open transaction of
+any producer. Records that another producer committed may lie after it, and that producer needs them
+when it restarts. Waiting for the open transaction may take until its timeout, if its producer died.
+So records are read normally up to the last stable offset; after it, where compaction has not been
+yet, control records tell which transactions were committed, and open ones are left out.
+The caller has ended its own transaction before: the outcome of all its own records is known.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 def shared_positions(client: ClusterClient, topic: str, limits: ReadLimits) -> Iterator[Pair]:
-    """Of each producer in the order it has committed them.
+    """Committed (key, value) pairs; those of each producer in the order of its commits.
 
     Raises:
-        UnknownTopicOrPartition: there is no such topic.
+        UnknownTopicOrPartition: the topic does not exist.
         RequestTimedOut, KafkaError: as RangeReader.read.
     """
     committed, uncommitted = (
@@ -54,7 +52,7 @@ def _behind(
     client: ClusterClient,
     limits: ReadLimits,
 ) -> Iterator[Pair]:
-    """What is committed between the ends of `stable` and those of `whole`."""
+    """Committed pairs between the ends of `stable` and those of `whole`."""
     begins = {one.topic_partition: one.end for one in stable}
     ranges = {one.topic_partition: (begins[one.topic_partition], one.end) for one in whole}
     undecided: dict[tuple[TopicPartition, int], list[Pair]] = defaultdict(list)

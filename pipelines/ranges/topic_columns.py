@@ -8,7 +8,7 @@
     timestamp_type   int32                 as in librdkafka: 1 CreateTime, 2 LogAppendTime
     headers          map<string, binary>   empty where the record has none; a name may come twice
 
-Nothing here runs per record. Columns that nobody wants are not built.
+Nothing here runs per record. Columns that are not requested are not built.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ SCHEMA: Final = pa.schema(
 
 
 def check_columns(columns: Iterable[str]) -> list[str]:
-    """Raises ValueError for one that there is not, or none at all."""
+    """Column names as a list. Raises ValueError for an unknown one, or if there is none."""
     chosen = list(columns)
     for name in chosen:
         if name not in SCHEMA.names:
-            raise ValueError(f"there is no column {name!r}; choose among {', '.join(SCHEMA.names)}")
+            raise ValueError(f"there is no column {name!r}; choose from {', '.join(SCHEMA.names)}")
     if not chosen:
         raise ValueError("columns is empty; name at least one, or leave it out for all")
     return chosen
 
 
 def topic_table(decoded: DecodedBatches, columns: Sequence[str]) -> pa.Table:
-    """These columns, in this order."""
+    """Table of these columns, in this order."""
     return pa.table({name: _BUILDERS[name](decoded) for name in columns})
 
 

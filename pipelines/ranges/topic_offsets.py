@@ -1,11 +1,11 @@
-"""Which records: offsets, times and edges as they are given -> ranges with fixed ends.
+"""Resolution of given offsets, times and edges to ranges with fixed ends.
 
-What is given for a read, in the words of ray.data.read_kafka:
+Offsets are given as for ray.data.read_kafka:
 
     1500                                    this offset, in every partition
-    datetime(2026, 1, 1)                    the first record not before it; without a zone it is UTC
+    datetime(2026, 1, 1)                    the first record not before it; UTC if without a zone
     "earliest", "latest"                    the edges of the log
-    {"flights": {0: 1500, 1: "earliest"}}   by partition; those not named have the usual edge
+    {"flights": {0: 1500, 1: "earliest"}}   by partition; the others have the default edge
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def resolve_ranges(
     keep_empty: bool = False,
     committed: Mapping[TopicPartition, int] | None = None,
 ) -> list[PartitionRange]:
-    """A range for each partition of the topics that has something, in order; or for every one.
+    """Ranges of the topics' partitions, in order, without empty ones unless `keep_empty`.
 
-    committed: starts that go before `start_offset`; partitions that are not read are passed over.
+    committed: starts that override `start_offset`; those of other partitions are ignored.
 
     Raises:
         UnknownTopicOrPartition: one does not exist.
-        ValueError: an offset cannot be, or lies behind the log's end.
-        DataLoss: the log begins above a start, and `fail_on_data_loss` is true.
+        ValueError: an offset is invalid, or above the log end offset.
+        DataLoss: the log start offset is above a start, and `fail_on_data_loss` is true.
     """
     steps = _resolve(client, topics, start_offset, end_offset, limits, committed or {})
     ranges = client.run(steps, _TIMEOUT_MS)
@@ -94,10 +94,10 @@ def _resolve(
 
 
 def _not_behind(key: TopicPartition, committed: int, last: int, limits: ReadLimits) -> int:
-    """The committed offset, or the log's end if the log no longer reaches as far."""
+    """The committed offset, or the log end offset if that is lower."""
     if committed <= last:
         return committed
-    text = f"the committed offset {committed} of {key} is behind the end of the log, {last}"
+    text = f"the committed offset {committed} of {key} is above the log end offset {last}"
     if limits.fail_on_data_loss:
         raise DataLoss(f"{text}. {limits.data_loss_remedy}")
     logger.warning("%s; reading starts there", text)
@@ -112,7 +112,7 @@ class _Edges(NamedTuple):
 def _offsets(
     client: ClusterClient, given: Mapping[TopicPartition, One], edges: _Edges
 ) -> Steps[dict[TopicPartition, int]]:
-    """Where no record is as late as a time: the end of the log."""
+    """Resolved offsets; for a time after the last record, the log end offset."""
     times = {key: _milliseconds(one) for key, one in given.items() if isinstance(one, datetime)}
     found: Mapping[TopicPartition, OffsetAt] = {}
     if times:
@@ -134,11 +134,11 @@ def _range(
     key: TopicPartition, start: int, end: int, first: int, last: int, limits: ReadLimits
 ) -> PartitionRange:
     if end > last:
-        raise ValueError(f"end_offset {end} of {key} is behind the end of the log, {last}")
+        raise ValueError(f"end_offset {end} of {key} is above the log end offset {last}")
     if start > end:
         raise ValueError(f"start_offset {start} of {key} is greater than its end_offset {end}")
     if start < first and start < end:
-        text = f"offset {start} of {key} is gone: the log begins at {first}"
+        text = f"offset {start} of {key} was deleted: the log begins at {first}"
         if limits.fail_on_data_loss:
             raise DataLoss(f"{text}. {limits.data_loss_remedy}")
         logger.warning("%s; reading starts there", text)
@@ -182,7 +182,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def split_ranges(ranges: Sequence[PartitionRange], count: int) -> list[PartitionRange]:
-    """About `count` ranges of about equal size; a range is never joined with another one.
+    """Split ranges into about `count` ranges of about equal size; ranges are never joined.
 
     >>> split_ranges([PartitionRange("t", 0, 0, 30), PartitionRange("t", 1, 5, 15)], 4)
     [... t-0 [0, 10), [10, 20), [20, 30), t-1 [5, 15)]

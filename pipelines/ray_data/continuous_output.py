@@ -1,13 +1,13 @@
-"""What comes out of a continuous Dataset, and the offsets of a group behind it.
+"""Output of a continuous Dataset, and commits of its group's offsets.
 
-transactional.id    ray-data-{group}    of the one driver that writes what a group reads
+transactional.id    ray-data-{group}    of the only driver that writes a group's output
 
 What always holds:
-    Rows are out before their offsets are committed; or both are committed together, by write_topic
-    with "exactly-once".
-    Of two drivers with the same group, the one that began later writes: it takes the transactional
-    id over before it asks where to begin, so what the other one had open is aborted and its offsets
-    are not committed.
+    Rows are delivered before their offsets are committed; or both are committed together, by
+    write_topic with "exactly-once".
+    Of two drivers with the same group, the one that started later writes: it initializes the
+    transactional id before it looks up its start offsets, so an open transaction of the other one,
+    with its offsets, is aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .topic_datasink import TIMEOUT_MS, TopicWrite, send_blocks
 from .topic_follower import Followed
 
 NOTHING_AHEAD: Final[dict[str, Any]] = {"prefetch_batches": 0}
-"""Else Ray Data hands a batch out when the next one is there: the newest records would wait."""
+"""Options without prefetch: with it, Ray Data holds a batch back until the next one exists."""
 _POSITION: Final = ("topic", "partition", "offset")
 
 
@@ -51,7 +51,7 @@ def iterate_committed(dataset: Dataset, **batching: Any) -> Iterator[Any]:
 
 
 def committed_source(dataset: Dataset) -> ContinuousTopics:
-    """Raises ValueError if there is nothing to commit, or nobody can know how far it has come."""
+    """Source of a continuous Dataset. Raises ValueError if its offsets cannot be committed."""
     source = continuous_source(dataset)
     if source is None:
         raise ValueError("the Dataset is not continuous; read it with trigger='continuous'")
@@ -68,7 +68,7 @@ def committed_source(dataset: Dataset) -> ContinuousTopics:
 
 
 def write_continuously(dataset: Dataset, write: TopicWrite) -> None:
-    """Returns only with an exception: KeyboardInterrupt, or what has ended it."""
+    """Write until an exception ends it: KeyboardInterrupt, or a failure."""
     source = committed_source(dataset)
     followed = source.followed
     group_id = str(followed.group_id)
@@ -77,16 +77,16 @@ def write_continuously(dataset: Dataset, write: TopicWrite) -> None:
         settings["transactional_id"] = f"ray-data-{group_id}"
     with Producer(write.bootstrap, **settings) as producer:
         if write.is_exactly_once:
-            producer.init_transactions()  # before the execution asks where to begin
+            producer.init_transactions()  # before the execution looks up its start offsets
         try:
             _write(dataset, write, followed, producer)
         except KafkaError as error:
             if not is_ended_by_another(error):
                 raise
             raise ProducerFenced(
-                f"this driver no longer writes what group {group_id!r} reads: another one has "
-                "begun to, or a transaction was open for longer than transaction_timeout_ms; "
-                "nothing is lost or doubled"
+                f"this driver was fenced as the writer of group {group_id!r}: another one has "
+                "started, or a transaction was open for longer than transaction_timeout_ms; "
+                "no record is lost or duplicated"
             ) from error
 
 
@@ -108,12 +108,12 @@ def _write(dataset: Dataset, write: TopicWrite, followed: Followed, producer: Pr
 
 
 def _batches(dataset: Dataset, options: Mapping[str, Any]) -> Generator[Any, None, None]:
-    """Closed, it ends the execution."""
+    """Batches of an execution, which ends when the generator is closed."""
     yield from dataset.iter_batches(**{**NOTHING_AHEAD, **options})
 
 
 def _table(batch: Any) -> pa.Table:
-    """Only the columns that positions need."""
+    """Table of the columns that positions need."""
     if isinstance(batch, dict):
         return pa.table({name: batch[name] for name in _POSITION if name in batch})
     table = BlockAccessor.for_block(batch).to_arrow()

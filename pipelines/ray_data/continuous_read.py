@@ -1,14 +1,13 @@
-"""A source of Ray Data without an end.
+"""Source of Ray Data without an end.
 
-Ray Data reads a list of tasks that it asks for once. Here the list grows: the operator below hands
-out a task for each piece of the logs while downstream operators have room, and the rest is Ray
-Data's own: its map operators, actors, back-pressure, retries and order.
+Ray Data reads a list of tasks that it requests once. Here the list grows: the operator below hands
+out a task for each piece of the logs while downstream operators have room. The rest is Ray Data's
+own: map operators, actors, back-pressure, retries and order.
 
 What always holds:
     A task reads ranges with fixed ends: run again, it has the same records.
-    At most WAITING_TASKS_PER_CPU tasks wait for a place to run; behind them records stay in the
-    log.
-    Blocks come out in the order of the tasks (preserve_order), so records of a partition do.
+    At most WAITING_TASKS_PER_CPU tasks per CPU wait to run; further records stay in the log.
+    Blocks are output in the order of the tasks (preserve_order), and so are a partition's records.
 
 Source: ray/data/_internal/planner/plan_read_op.py, execution/operators/input_data_buffer.py and
 the loop of execution/streaming_executor.py (Ray 2.60); these are not public, and Ray is pinned.
@@ -48,14 +47,14 @@ from .topic_follower import Followed, TopicFollower
 
 WAITING_TASKS_PER_CPU: Final = 2
 IDLE_S: Final = 0.05
-"""How long the loop of an execution sleeps when nothing runs. A piece wakes it."""
+"""Seconds that the loop of an execution sleeps when nothing runs. A piece wakes it."""
 TASK_BYTES: Final = 100_000
-"""What Ray Data is told of a task that waits; they are smaller."""
+"""Size that Ray Data assumes for a waiting task, in bytes; they are smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousTopics:
-    """What a continuous Dataset reads."""
+    """Topics and columns that a continuous Dataset reads."""
 
     read: TopicRead
     columns: tuple[str, ...]
@@ -70,7 +69,7 @@ class ContinuousTopics:
 
 
 class ContinuousRead(AbstractMap, SourceOperator):
-    """The logical operator."""
+    """Logical operator of a continuous read."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class ContinuousRead(AbstractMap, SourceOperator):
 
 
 class ContinuousInput(PhysicalOperator):
-    """Hands out tasks as records come."""
+    """Physical operator that hands out tasks as records arrive."""
 
     def __init__(self, data_context: DataContext, topics: ContinuousTopics) -> None:
         super().__init__("Input", [], data_context)
@@ -129,7 +128,7 @@ class ContinuousInput(PhysicalOperator):
         return self._follower.has_piece
 
     def _waiting(self) -> int:
-        """Tasks that the operators behind have not begun."""
+        """Number of tasks that downstream operators have not started."""
         begun = [each.metrics.num_inputs_received for each in self.output_dependencies]
         return self._handed_out - min(begun, default=0)
 
@@ -146,7 +145,7 @@ class ContinuousInput(PhysicalOperator):
         return bundle
 
     def refresh_state(self) -> None:
-        """The loop comes by here each time. Where no task runs, nothing else makes it wait."""
+        """Called in each turn of the loop; sleeps if no task runs, as nothing else waits then."""
         super().refresh_state()  # type: ignore[no-untyped-call]
         if self._follower is not None and not self._is_something_running():
             self._follower.wait(IDLE_S)
@@ -217,16 +216,16 @@ def continuous_dataset(
 ) -> Dataset:
     context = DataContext.get_current().copy()
     context.execution_options.preserve_order = True
-    context.execution_no_progress_timeout_s = -1  # no records for an hour are no fault
+    context.execution_no_progress_timeout_s = -1  # an hour without records is not an error
     plan = LogicalPlan(ContinuousRead(topics, ray_remote_args, concurrency), context)
     return Dataset(plan, context, DatasetStats(metadata={}, parent=None))
 
 
 def continuous_source(dataset: Dataset) -> ContinuousTopics | None:
-    """What a Dataset reads continuously; None: it is an ordinary one.
+    """Topics that a Dataset reads continuously; None: the Dataset is not continuous.
 
     Raises:
-        ValueError: an operator behind the source needs all rows, or mixes them with others.
+        ValueError: a downstream operator needs all rows, or mixes them with others.
     """
     operators: list[LogicalOperator] = list(dataset._logical_plan.dag.post_order_iter())
     sources = [each for each in operators if isinstance(each, ContinuousRead)]

@@ -1,11 +1,10 @@
-"""What a filter says about the ranges of a read. Pure.
+"""Narrowing of the ranges of a read by filters. Pure.
 
     ds = bradbury.read_topic("flights").filter(expr=(col("partition") == 3) & (col("offset") >= 10))
 
-Ray hands a filter that stands behind the read to the source, which then applies all of it to the
+Ray pushes a filter that follows the read down to the source, which then applies all of it to the
 rows. Before that, the parts of a conjunction that compare `topic`, `partition` or `offset` with a
-constant leave out ranges, or parts of them, that have no such row. What is not understood narrows
-nothing.
+constant exclude ranges, or parts of them, that have no such row. Other expressions narrow nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MIRRORED: Final = {
 
 
 def narrowed(ranges: Iterable[PartitionRange], predicate: Expr) -> list[PartitionRange]:
-    """What of `ranges` may have rows for which `predicate` is true."""
+    """Parts of `ranges` that may have rows for which `predicate` is true."""
     left = list(ranges)
     for name, operation, value in _comparisons(predicate):
         left = [
@@ -37,7 +36,7 @@ def narrowed(ranges: Iterable[PartitionRange], predicate: Expr) -> list[Partitio
 
 
 def columns_of(predicate: Expr) -> set[str]:
-    """The columns that it looks at."""
+    """Names of the columns that a predicate refers to."""
     if isinstance(predicate, ColumnExpr):
         return {predicate.name}
     found: set[str] = set()
@@ -49,7 +48,7 @@ def columns_of(predicate: Expr) -> set[str]:
 
 
 def _comparisons(predicate: Expr) -> Iterator[tuple[str, Operation, Any]]:
-    """Those of a conjunction, as column, operation, constant."""
+    """Comparisons of a conjunction, as (column, operation, constant)."""
     if not isinstance(predicate, BinaryExpr):
         return
     left, right, operation = predicate.left, predicate.right, predicate.op

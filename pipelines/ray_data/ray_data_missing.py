@@ -1,4 +1,4 @@
-"""What read_topic and write_topic fail with where Ray's data library is not installed."""
+"""Error of read_topic and write_topic if Ray's data library is not installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class RayDataMissing(ImportError):
 
 
 def require_ray_data() -> None:
-    """Raises RayDataMissing."""
+    """Check that Ray Data is installed. Raises RayDataMissing."""
     missing = missing_modules("data")
     if missing:
         raise RayDataMissing(

@@ -1,8 +1,8 @@
-"""The rows that have come out of a pipeline, in order -> offsets to commit.
+"""Offsets to commit, from the rows that a pipeline has output, in order.
 
 What always holds:
-    An offset is handed to the caller only if all rows before it, that were not filtered out, have
-    been seen: rows come in order, and this is checked.
+    An offset is returned only after all rows before it, except those filtered out, were seen:
+    rows come in order, which is checked.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from ...clients.wire.record_metadata import TopicPartition
 
 
 class RowPositions:
-    """topics: that are read; of one alone the column is not needed."""
+    """Next offsets of the rows seen so far.
+
+    topics: topics that are read; if there is only one, rows need no column `topic`.
+    """
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = topics
         self._next: dict[TopicPartition, int] = {}
 
     def advance(self, rows: pa.Table) -> dict[TopicPartition, int]:
-        """The next offset of each partition that has rows here.
+        """Next offset of each partition that has rows in `rows`.
 
         Raises:
-            ValueError: a column is missing, or rows do not come one after the other.
+            ValueError: a column is missing, or offsets of a partition do not ascend.
         """
         if not len(rows):
             return {}
@@ -53,7 +56,7 @@ class RowPositions:
             raise ValueError(
                 f"offset {int(offsets[at])} of {key} comes after {previous}: the rows of a "
                 "continuous Dataset that is committed must stay in order, and none may become "
-                "several; take sort, shuffle and flat_map out, or make one row of them"
+                "several; remove sort, shuffle and flat_map, or output one row for each"
             )
 
     def _column(self, rows: pa.Table, name: str) -> np.ndarray:
@@ -66,11 +69,11 @@ class RowPositions:
         return np.asarray(rows.column(name).to_numpy()).astype(np.int64, copy=False)
 
     def _topics_of(self, rows: pa.Table) -> np.ndarray:
-        """Where in `topics` each row's is."""
+        """Index in `topics` of each row's topic."""
         if len(self._topics) == 1:
             return np.zeros(len(rows), np.int64)
         if "topic" not in rows.column_names:
-            self._column(rows, "topic")  # says so
+            self._column(rows, "topic")  # raises
         found = pc.index_in(rows.column("topic"), value_set=pa.array(self._topics))
         if found.null_count:
             raise ValueError("the column topic names topics that are not read")

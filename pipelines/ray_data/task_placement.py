@@ -1,10 +1,11 @@
-"""Where the tasks of a read run: on the Ray node of a partition's leader, whose files they read.
+"""Placement of a read's tasks on the Ray node of a partition's leader, whose files they read.
 
-A node is recognised by its label `log-node`, which a broker tells as its rack, or else by its
-address, if it is the only Ray node there. Ray places a task elsewhere where that node is gone or
-has no CPUs for it; it then asks the broker instead of reading its files.
+A node is identified by its label `log-node`, which a broker reports as its rack, or else by its
+address, if it is the only Ray node there. Ray places a task elsewhere if that node is gone or has
+no CPUs for it; the task then fetches from the broker instead of reading its files.
 
-Ray Data places all tasks of one datasource alike, so there is one for each node, and a union.
+Ray Data places all tasks of one datasource alike, so there is a datasource for each node, and a
+union of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..ranges.partition_range import PartitionRange
 
 LABEL: Final = "log-node"
 NODE_ID: Final = "ray.io/node-id"
-"""The label that Ray gives every node."""
+"""Label that Ray gives every node."""
 ANYWHERE: Final = ""
 PLACING: Final = frozenset(
     {
@@ -31,16 +32,16 @@ PLACING: Final = frozenset(
         "ray_remote_args",
     }
 )
-"""With one of these among the arguments of the tasks the user places them."""
+"""Task arguments by which users place tasks themselves."""
 
 RayNodes = Sequence[Mapping[str, Any]]
-"""As ray.nodes() gives them."""
+"""Ray nodes, as returned by ray.nodes()."""
 
 
 def ranges_by_node(
     view: ClusterView, ranges: Sequence[PartitionRange], nodes: RayNodes
 ) -> dict[str, list[PartitionRange]]:
-    """The ranges that are read on each Ray node, by its id; those of ANYWHERE on any."""
+    """Ranges to read on each Ray node, by node id; those of ANYWHERE can be read on any."""
     alive = [node for node in nodes if node["Alive"]]
     found: defaultdict[str, list[PartitionRange]] = defaultdict(list)
     for one in ranges:
@@ -59,14 +60,14 @@ def _node_of(broker: Broker, alive: RayNodes) -> str:
 
 
 def living_ray_nodes() -> RayNodes:
-    """Empty where this process is in no Ray."""
+    """Ray nodes that are alive; empty if this process is not connected to Ray."""
     if not ray.is_initialized():
         return []
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def placed(remote_args: Mapping[str, Any], node_id: str) -> dict[str, Any]:
-    """The arguments of tasks that run on that node, if it can be."""
+    """Task arguments that prefer this node, unless users place tasks themselves."""
     given = dict(remote_args)
     if node_id != ANYWHERE and not PLACING & given.keys():
         given["label_selector"] = {NODE_ID: node_id}

@@ -1,15 +1,15 @@
-"""Blocks of a Dataset -> records; each task once, however often Ray runs it.
+"""Writer of a Dataset's blocks as records; each task exactly once, however often Ray runs it.
 
     transactional.id, group  ray-data-{write id}-{task}    of one task of one write
 
 Ray runs a task again when its worker or node has died, also after it has done its work. So a task
-writes its rows, and the marker that they are there (a committed offset of MARKERS), in one
-transaction, and looks for the marker before it begins. It takes its transactional id over first:
-another attempt that still runs is fenced from there on, and what it left open is aborted.
+writes its rows and a marker (a committed offset of MARKERS) in one transaction, and looks for the
+marker before it starts. It initializes its transactional id first: another attempt that still runs
+is fenced from then on, and its open transaction is aborted.
 
 What always holds:
     Rows and marker of a task are committed together or not at all.
-    With delivery_guarantee="at-least-once" there is neither: a task that runs again doubles rows.
+    With delivery_guarantee="at-least-once" there is neither: a task run again repeats its rows.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ MIN_TASK_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWrite:
-    """What all tasks of a write have in common.
+    """Settings shared by all tasks of a write.
 
-    columns: which column is key, value, timestamp and headers; those that are None are not there.
-    partition: one for all, the column that has it, or None: by key.
-    producer: settings, but for security.
+    columns: names of the columns for key, value, timestamp and headers; None: there is none.
+    partition: a number for all rows, the name of a column, or None: by key.
+    producer: settings of the producer, without security.
     as_streams: each piece of a block is one record, an Arrow IPC stream of at most `stream_bytes`.
     """
 
@@ -66,12 +66,12 @@ class TopicWrite:
 
     @property
     def fetch(self) -> FetchOptions:
-        """Of what a write asks brokers beside its producer."""
+        """Settings of the client for requests that the producer does not send."""
         return FetchOptions(client_id="bradbury-ray-data", security=self.security)
 
     @property
     def producer_settings(self) -> dict[str, Any]:
-        """`producer`, with security. Not to be shown."""
+        """Settings of the producer with security. They contain secrets: do not log them."""
         return {**self.producer, **as_given(self.security)}
 
     def task_id(self, task: int) -> str:
@@ -79,7 +79,7 @@ class TopicWrite:
 
 
 class TopicDatasink(Datasink[int]):
-    """`write` returns how many records a task has written."""
+    """Datasink of a topic. `write` returns the number of records that a task has written."""
 
     def __init__(self, write: TopicWrite) -> None:
         self._write = write
@@ -89,11 +89,11 @@ class TopicDatasink(Datasink[int]):
 
     @property
     def min_bytes_per_write(self) -> int:
-        """Smaller blocks are bundled: a task has connections, and a transaction, of its own."""
+        """Least bytes of a task: smaller blocks are bundled, as each task has a transaction."""
         return MIN_TASK_BYTES
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """`schema` may be that of blocks which the tasks still map before they write them."""
+        """Create the marker topic. `schema` may be that of blocks before the tasks map them."""
         if self._write.is_exactly_once:
             _make_marker_topic(self._write)
 
@@ -115,7 +115,7 @@ class TopicDatasink(Datasink[int]):
             return count
 
     def _done(self, transactional_id: str) -> int | None:
-        """How many records an attempt before has committed."""
+        """Number of records that an earlier attempt has committed; None: none has."""
         client = reading_client(self._write.bootstrap, self._write.fetch)
         found = client.run(
             group_offsets(client, [transactional_id], timeout_ms=TIMEOUT_MS), TIMEOUT_MS
@@ -124,7 +124,7 @@ class TopicDatasink(Datasink[int]):
         return None if marker is None else marker.offset
 
     def on_write_complete(self, write_result: WriteResult[int]) -> None:
-        """No task comes again: the markers can go."""
+        """Delete the markers: no task will run again."""
         if not self._write.is_exactly_once:
             return
         client = reading_client(self._write.bootstrap, self._write.fetch)
@@ -136,7 +136,7 @@ class TopicDatasink(Datasink[int]):
 
 
 def send_blocks(producer: Producer, blocks: Iterable[Block], write: TopicWrite) -> int:
-    """How many records they were. Returns when all are acknowledged."""
+    """Send blocks; returns the number of records when all are acknowledged."""
     count = 0
     unacknowledged: deque[Future[BatchMetadata]] = deque()
     for block in blocks:
@@ -166,7 +166,7 @@ def _check_columns(names: Sequence[str], write: TopicWrite) -> None:
 
 
 def _records(table: pa.Table, write: TopicWrite) -> pa.Table:
-    """The columns under the names that send_batch has for them."""
+    """Columns under the names that Producer.send_batch expects."""
     chosen = {
         name: table.column(column) for name, column in write.columns.items() if column is not None
     }
@@ -176,12 +176,12 @@ def _records(table: pa.Table, write: TopicWrite) -> pa.Table:
 
 
 def _streams(table: pa.Table, write: TopicWrite) -> pa.Table:
-    """Records whose values are the rows, a piece at a time."""
+    """Records whose values are Arrow IPC streams of the rows, a piece each."""
     return pa.table({"value": pa.array(_pieces(table, write.stream_bytes), pa.binary())})
 
 
 def _pieces(table: pa.Table, most_bytes: int) -> Iterator[bytes]:
-    """Arrow IPC streams of at most about `most_bytes`, halved until they are."""
+    """Arrow IPC streams of at most about `most_bytes`; larger ones are split."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())

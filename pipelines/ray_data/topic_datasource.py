@@ -1,12 +1,11 @@
-"""The plan of a read, and what one task of it does.
+"""Datasource that plans a read, and the task of a read.
 
 What always holds:
     Starts and ends are fixed when the Dataset is made: executed again, after a failure or a second
     time, it has the same records.
-    A task sends what it has read as it reads: its memory is bounded by RangeReader, not by its
-    ranges.
-    Columns that nothing behind the read wants are not built; filters on topic, partition and offset
-    leave ranges out (range_predicate).
+    A task outputs blocks as it reads: its memory is bounded by RangeReader, not by its ranges.
+    Columns that no downstream operator needs are not built; filters on topic, partition and offset
+    exclude ranges (range_predicate).
 
 Source: ray/data/_internal/datasource/kafka_datasource.py (Ray 2.60).
 """
@@ -30,15 +29,15 @@ from ..ranges.value_decoder import ValueDecoder
 from .range_predicate import columns_of, narrowed
 
 ROWS_ALONE: Final = "__bsp_stub"
-"""The column by which Ray knows how many rows a block of no columns has (its arrow_block)."""
+"""Column by which Ray counts the rows of a block without columns (its arrow_block)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRead:
-    """What all tasks of a read have in common. It travels by pickle.
+    """Settings shared by all tasks of a read; pickled.
 
-    bootstrap: "host:port,...", as the driver has found it.
-    record_bytes: of one record on the average, for estimates.
+    bootstrap: "host:port,...", as found by the driver.
+    record_bytes: average size of a record, for estimates.
     """
 
     bootstrap: str
@@ -48,13 +47,13 @@ class TopicRead:
 
 
 class TopicDatasource(Datasource):
-    """Records of some ranges. Ray Data asks it for tasks each time the Dataset is executed."""
+    """Datasource of some ranges. Ray Data requests its tasks each time it executes the Dataset."""
 
     def __init__(
         self, read: TopicRead, ranges: Sequence[PartitionRange], columns: Sequence[str]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._projection_map: dict[str, str] | None = None  # no __init__ of Ray's sets it
+        self._projection_map: dict[str, str] | None = None  # not set by Ray's __init__
         self._read = read
         self._ranges = list(ranges)
         self._columns = list(columns)
@@ -66,7 +65,7 @@ class TopicDatasource(Datasource):
         return int(sum(one.size for one in self._selected()) * self._read.record_bytes)
 
     def supports_projection_pushdown(self) -> bool:
-        return not self._read.decoder.repeats_rows  # else the columns are those of the values
+        return not self._read.decoder.repeats_rows  # otherwise columns depend on the values
 
     def supports_predicate_pushdown(self) -> bool:
         return not self._read.decoder.repeats_rows
@@ -105,7 +104,7 @@ def metadata_of(read: TopicRead, ranges: Sequence[PartitionRange]) -> BlockMetad
 
 
 def schema_of(read: TopicRead, columns: Iterable[str]) -> pa.Schema | None:
-    """None: it depends on the values."""
+    """Schema of blocks; None: it depends on the values."""
     fields = []
     for name in columns:
         of_type = SCHEMA.field(name).type
@@ -118,7 +117,7 @@ def schema_of(read: TopicRead, columns: Iterable[str]) -> pa.Schema | None:
 
 
 class RangesRead(Callable[[], Iterable[pa.Table]]):  # type: ignore[misc]
-    """One task, in a worker of Ray."""
+    """Read task, run in a worker of Ray."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Asks brokers how far topics reach, in a thread, when a piece is wanted.
+"""Follower of topics: looks up log end offsets in a thread when a piece is wanted.
 
-A piece is put together when there is room for it: what has come meanwhile is in it, so pieces grow
-with the load and are few when nobody takes them.
+A piece is made when there is room for it, of all records that arrived meanwhile: so pieces grow
+with the load, and are few if they are taken slowly.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TIMEOUT_MS = 65_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What is read, and from where on.
+    """Topics to follow, and where to start.
 
-    group_id: whose committed offsets go before `start_offset`; None: nobody's.
-    most_records: of one piece.
-    poll_interval_ms: between two questions, where there was nothing new.
+    group_id: group whose committed offsets override `start_offset`; None: no group.
+    most_records: most records of one piece.
+    poll_interval_ms: milliseconds between lookups while there are no new records.
     """
 
     bootstrap: str
@@ -46,7 +46,7 @@ class Followed:
 
 
 class TopicFollower:
-    """`want`, then `take` what has come. From the thread of an execution."""
+    """Follower of topics: `want` a piece, then `take` it, from the thread of an execution."""
 
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
@@ -69,7 +69,7 @@ class TopicFollower:
 
     @property
     def has_piece(self) -> bool:
-        """Raises what has ended the following: DataLoss, KafkaError, ConnectionFailed."""
+        """Whether a piece is ready. Raises DataLoss, KafkaError, ConnectionFailed on failure."""
         if self._error is not None:
             raise self._error
         return bool(self._piece)
@@ -80,7 +80,7 @@ class TopicFollower:
             return piece
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is a piece."""
+        """Wait until there is a piece, or the follower fails or is closed."""
         with self._condition:
             self._condition.wait_for(
                 lambda: self._piece or self._error is not None or self._is_closed, timeout_s
@@ -109,7 +109,7 @@ class TopicFollower:
                 self._condition.notify_all()
 
     def _has_looked(self) -> bool:
-        """False: no broker could say, and one may soon. Raises what will not pass."""
+        """Look up end offsets; False: it failed, but may be retried. Raises permanent errors."""
         try:
             self._client.run(self._look(), TIMEOUT_MS)
         except Exception as error:
@@ -118,7 +118,7 @@ class TopicFollower:
             failing_ms = (now - self._failing_since) * 1000
             if not is_retriable(error) or failing_ms > self._followed.limits.poll_timeout_ms:
                 raise
-            logger.warning("it is not known how far topics reach: %s; asking again", error)
+            logger.warning("cannot list end offsets: %s; retrying", error)
             return False
         self._failing_since = 0.0
         return True
@@ -129,7 +129,7 @@ class TopicFollower:
             return not self._is_closed
 
     def _look(self) -> Steps[None]:
-        """How far the logs reach now; partitions that are new."""
+        """Look up the log end offsets, and new partitions."""
         followed, client = self._followed, self._client
         known = set(self._unread.partitions)
         for topic in followed.topics:
@@ -148,10 +148,10 @@ class TopicFollower:
                 self._lost(key, end.offset)
 
     def _lost(self, key: TopicPartition, end: int) -> None:
-        text = f"the log of {key} ends at {end}, before what was read"
+        text = f"the log of {key} ends at {end}, below the offset that was read"
         if self._followed.limits.fail_on_data_loss:
             raise DataLoss(f"{text}. {self._followed.limits.data_loss_remedy}")
-        logger.warning("%s; reading goes on there", text)
+        logger.warning("%s; reading continues there", text)
         self._unread.go_back(key, end)
 
 

@@ -1,9 +1,9 @@
-"""What of some logs has not been handed out, a piece at a time. Pure.
+"""Ranges of logs that have not been handed out, in pieces. Pure.
 
 What always holds:
-    Pieces of a partition follow on one another; none overlaps another one.
-    A piece has at most so many offsets as were asked for, and begins at another partition each
-    time, so that a long log does not keep the others waiting.
+    Pieces of a partition follow one another without overlap.
+    A piece has at most the requested number of offsets, and begins at another partition each
+    time, so that a long log does not delay the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..ranges.partition_range import PartitionRange
 
 
 class UnreadRanges:
-    """positions: the next offset of each partition. Ends are those of the logs as last seen."""
+    """Ranges between the next offset of each partition, `positions`, and its last known end."""
 
     def __init__(self, positions: Mapping[TopicPartition, int]) -> None:
         self._positions = dict(sorted(positions.items()))
@@ -27,21 +27,21 @@ class UnreadRanges:
         return list(self._positions)
 
     def add(self, partition: TopicPartition) -> None:
-        """One that was made meanwhile, from its start on."""
+        """Add a new partition, from offset 0 on."""
         self._positions[partition] = self._ends[partition] = 0
         self._positions = dict(sorted(self._positions.items()))
 
     def reach(self, partition: TopicPartition, end: int) -> int:
-        """The log's end is `end`. How many offsets before the position that is; 0 usually."""
+        """Set the log end offset; returns how many offsets it is below the position, usually 0."""
         self._ends[partition] = end
         return max(0, self._positions[partition] - end)
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """The log was cut there."""
+        """Reset the position: the log was truncated to `offset`."""
         self._positions[partition] = offset
 
     def take(self, most: int) -> list[PartitionRange]:
-        """Ranges of at most `most` offsets in all; [] if there is nothing."""
+        """Take ranges of at most `most` offsets in all; [] if there are none."""
         partitions = self.partitions
         if not partitions:
             return []

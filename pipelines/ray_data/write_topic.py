@@ -1,4 +1,4 @@
-"""`bradbury.write_topic`: the rows of a Ray Dataset as records of a topic, each once."""
+"""`bradbury.write_topic`: writes the rows of a Ray Dataset to a topic, each exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GUARANTEES: Final = ("exactly-once", "at-least-once")
 ENCODERS: Final = ("raw", "arrow")
 STREAM_BYTES: Final = 512 * 1024
-"""Half of what max.message.bytes is by default."""
+"""Most bytes of an Arrow IPC stream: half of the default of max.message.bytes."""
 
 
 def write_topic(
@@ -46,37 +46,38 @@ def write_topic(
     ray_remote_args: dict[str, Any] | None = None,
     **security: Unpack[SecurityOptions],
 ) -> None:
-    """Write all rows, and return when they are in the log.
+    """Write all rows to a topic; returns when they are in the log.
 
         bradbury.write_topic(ds, "flights", key="tail", value="payload")
         bradbury.write_topic(ds, "features", value_encoder="arrow")   # whole blocks, any columns
 
-    A task that Ray runs again, because its worker or node has died, does not write again what it
-    had written; its rows become visible together. Called again, the Dataset is written again.
+    A task that Ray runs again, because its worker or node has died, does not write its rows twice;
+    they become visible together. A second call writes the Dataset again.
 
-    A continuous Dataset (`read_topic(trigger="continuous", group_id=...)`) is written for as long
-    as the driver runs, by the driver, in order. Rows and the offsets that they come from are
-    committed together: a driver that is killed, and started again, has each record exactly once.
+    A continuous Dataset (`read_topic(trigger="continuous", group_id=...)`) is written by the
+    driver, in order, for as long as it runs. Rows and their source offsets are committed together:
+    a driver that is killed and restarted writes each record exactly once.
 
     Args:
-        value, key: columns of bytes or text. value: by default "value"; with "arrow" there is none.
-        partition: one for all, or the column that has it; None: by key, as Kafka's clients do it.
-        timestamp, headers: columns; timestamps of Arrow or in ms, else it is now.
+        value, key: names of columns of bytes or text. value: by default "value"; with "arrow" none.
+        partition: a number for all rows, or the name of a column; None: by key, as Kafka's clients.
+        timestamp, headers: names of columns; timestamps are Arrow's or in ms. Without timestamp:
+            the current time.
         value_encoder: "raw": a row is a record. "arrow": a piece of a block is a record, an Arrow
             IPC stream, which read_topic(value_decoder="arrow") reads.
-        delivery_guarantee: "exactly-once", or "at-least-once": faster for many small tasks, and a
-            task that runs again doubles its rows.
-        bootstrap_servers: None: found as all clients find them.
-        producer_config: settings of bradbury.Producer, as compression_type.
-        transaction_timeout_ms: the brokers abort a task that writes for longer.
-        concurrency, ray_remote_args: of the tasks; see `Dataset.write_datasink`.
-        security: as read_topic's.
+        delivery_guarantee: "exactly-once", or "at-least-once": faster for many small tasks, but a
+            task that runs again writes its rows twice.
+        bootstrap_servers: None: found as by all clients.
+        producer_config: settings of bradbury.Producer, such as compression_type.
+        transaction_timeout_ms: brokers abort the transaction of a task that writes for longer.
+        concurrency, ray_remote_args: arguments of the tasks; see `Dataset.write_datasink`.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be, or a column is not there; a
+        ValueError, InvalidConfig, TypeError: an argument is invalid, or a column is missing; a
             continuous Dataset has no group, or its rows are not in order.
         UnknownTopicOrPartition: the topic does not exist.
-        ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
+        ConnectionFailed: no cluster is found; AuthenticationFailed: it refused this client.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
@@ -96,8 +97,8 @@ def write_topic(
         given = [name for name, column in named.items() if column is not None]
         if given or isinstance(partition, str):
             raise ValueError(
-                "value_encoder='arrow' makes one record of many rows: it has no "
-                f"{', '.join(given) or 'partition'} by row"
+                "value_encoder='arrow' makes one record of many rows: it cannot have a "
+                f"{', '.join(given) or 'partition'} by row; leave it out"
             )
     elif value is None:
         named["value"] = "value"

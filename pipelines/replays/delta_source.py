@@ -1,8 +1,8 @@
-"""A Delta table as it is replayed: a version of it, and then what later versions have added.
+"""Delta table as a source of a replay: a version, then the rows that later versions added.
 
-The first part is all of the version that was the newest when the replay began; each version after
-it that has added rows is a part of its own. OPTIMIZE writes rows anew without changing any, and is
-passed over. What deletes or changes rows is refused: records that are in a topic stay there.
+The first part is the whole version that was the newest when the replay began; each later version
+that added rows is a part of its own. OPTIMIZE rewrites files without changing rows, and is skipped.
+Versions that deleted or changed rows are refused: records in a topic cannot be removed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ANEW: Final = "replay the table into a new topic, or under another --name"
 
 
 class DeltaSource:
-    """`path`: a directory, or an address that delta-rs has a store for (s3://..., ...)."""
+    """Delta table to replay. path: a directory, or a URL that delta-rs supports (s3://..., ...)."""
 
     def __init__(self, path: str) -> None:
-        """Raises ReplayFailed: the extra [delta] is not installed, or there is no Delta table."""
+        """Raises ReplayFailed: the extra [delta] is not installed, or it is not a Delta table."""
         if missing_modules("delta"):
             raise ReplayFailed(f"Delta tables need an extra: {install_command('delta')}")
         from deltalake.fs import DeltaStorageHandler
@@ -70,13 +70,13 @@ class DeltaSource:
         return TablePart(number, is_whole, ordered, tuple(files))
 
     def _added(self, number: int) -> TablePart | None:
-        """What this version has added; None if nothing. Raises ReplayFailed for other changes."""
+        """Rows that a version added; None: it added none. Raises ReplayFailed for other changes."""
         actions = self._actions(number)
         changed = [each["remove"] for each in actions if "remove" in each]
         if any(each.get("dataChange", True) for each in changed):
             raise ReplayFailed(
-                f"version {number} of {self._path} has changed or deleted rows that were replayed "
-                f"before; {_ANEW}"
+                f"version {number} of {self._path} changed or deleted rows that were already "
+                f"replayed; {_ANEW}"
             )
         added = {
             each["add"]["path"]
@@ -86,7 +86,7 @@ class DeltaSource:
         if not added:
             return None
         dataset = self._dataset(self._version(number))
-        # Partition values in paths are quoted once more in the log than in a file's name.
+        # Partition values in paths are quoted once more in the log than in file names.
         names = {name.rsplit("/", 1)[-1] for name in added}
         files = {
             fragment.path: fragment
@@ -95,7 +95,7 @@ class DeltaSource:
         }
         if len(files) != len(added):
             raise ReplayFailed(
-                f"version {number} of {self._path} names files that are not in it; {_ANEW}"
+                f"version {number} of {self._path} lists files that do not exist; {_ANEW}"
             )
         return self._part(dataset, files, number, is_whole=False)
 
@@ -105,8 +105,8 @@ class DeltaSource:
                 return [json.loads(line) for line in file.read().splitlines() if line.strip()]
         except OSError:
             raise ReplayFailed(
-                f"the log of {self._path} does not have its version {number} any more, so what is "
-                f"new since the last replay is not known; {_ANEW}"
+                f"the log of {self._path} no longer has version {number}, so the rows added "
+                f"since the last replay are unknown; {_ANEW}"
             ) from None
 
     def _dataset(self, table: Any) -> Any:
@@ -125,12 +125,12 @@ class DeltaSource:
             return DeltaTable(self._path, version=number)
         except TableNotFoundError:
             raise ReplayFailed(
-                f"{self._path} is no Delta table; use the format parquet for a directory of "
+                f"{self._path} is not a Delta table; use the format parquet for a directory of "
                 "Parquet files"
             ) from None
         except DeltaError as error:
             raise ReplayFailed(
-                f"version {number} of {self._path} cannot be read any more ({error}); {_ANEW}"
+                f"version {number} of {self._path} can no longer be read ({error}); {_ANEW}"
                 if number is not None
-                else f"{self._path} is no Delta table that can be read: {error}"
+                else f"{self._path} is not a readable Delta table: {error}"
             ) from None

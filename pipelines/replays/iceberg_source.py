@@ -1,12 +1,12 @@
-"""An Iceberg table as it is replayed: a snapshot of it, and then what later snapshots have added.
+"""Iceberg table as a source of a replay: a snapshot, then the rows that later ones added.
 
-The first part is all of the snapshot that was current when the replay began; each snapshot after it
-that has appended files is a part of its own, and its number is Iceberg's sequence number.
-Compaction ("replace") adds no rows and is passed over. What deletes or changes rows is refused:
-records that are in a topic stay there.
+The first part is the whole snapshot that was current when the replay began; each later snapshot
+that appended files is a part of its own, and its number is Iceberg's sequence number. Compaction
+("replace") adds no rows and is skipped. Snapshots that deleted or changed rows are refused: records
+in a topic cannot be removed.
 
-Rows are read by PyIceberg, with the columns that the table has now, file by file in the order of
-their paths; a file is in memory as a whole meanwhile.
+Rows are read by PyIceberg, with the current columns of the table, file by file in the order of
+their paths; each file is held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _REPLACE: Final = "replace"
 
 
 class IcebergSource:
-    """`name`: namespace.table."""
+    """Iceberg table to replay. name: namespace.table."""
 
     def __init__(
         self, name: str, *, catalog: str | None, properties: Mapping[str, str] | None
     ) -> None:
-        """Raises ReplayFailed: no extra [iceberg], no such catalog or table, or one of format 1."""
+        """Raises ReplayFailed: no extra [iceberg], no such catalog or table, or format 1."""
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -40,12 +40,12 @@ class IcebergSource:
         try:
             self._table = opened.load_table(name)
         except NoSuchTableError:
-            raise ReplayFailed(f"there is no table {name} in the catalog") from None
+            raise ReplayFailed(f"the catalog has no table {name}") from None
         finally:
             opened.close()
         if self._table.metadata.format_version < 2:
             raise ReplayFailed(
-                f"{name} has Iceberg's format 1, whose snapshots have no numbers; upgrade it to 2"
+                f"{name} has Iceberg's format 1, without sequence numbers; upgrade it to format 2"
             )
         self.table_id = str(self._table.metadata.table_uuid)
         self.schema = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
@@ -69,8 +69,8 @@ class IcebergSource:
             newer.append(snapshot)
         else:
             raise ReplayFailed(
-                f"{self._name} does not go back to the snapshot that was replayed any more: it was "
-                f"expired, or rolled back; {_ANEW}"
+                f"the snapshot of {self._name} that was replayed last was expired or rolled "
+                f"back, so the rows added since are unknown; {_ANEW}"
             )
         for snapshot in reversed(newer):
             part = self._added(snapshot)
@@ -78,7 +78,7 @@ class IcebergSource:
                 yield part
 
     def _ancestors(self) -> Iterator[Any]:
-        """The current snapshot, and those it comes of, as far as they are kept."""
+        """The current snapshot and its ancestors, as far as they are kept."""
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
             yield snapshot
@@ -90,7 +90,7 @@ class IcebergSource:
         return self._part(snapshot, tasks, is_whole=True)
 
     def _added(self, snapshot: Any) -> TablePart | None:
-        """What this snapshot has appended; None if nothing. Raises ReplayFailed: it did more."""
+        """Rows that a snapshot appended; None: none. Raises ReplayFailed for other changes."""
         from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
         from pyiceberg.table import FileScanTask
 
@@ -99,8 +99,8 @@ class IcebergSource:
             return None
         if operation != _APPEND:
             raise ReplayFailed(
-                f"snapshot {snapshot.snapshot_id} of {self._name} ({operation}) has changed or "
-                f"deleted rows that were replayed before; {_ANEW}"
+                f"snapshot {snapshot.snapshot_id} of {self._name} ({operation}) changed or "
+                f"deleted rows that were already replayed; {_ANEW}"
             )
         tasks = [
             FileScanTask(entry.data_file)
@@ -120,7 +120,7 @@ class IcebergSource:
 
 
 class _Rows:
-    """What a replay needs of a pyarrow Dataset."""
+    """Rows of data files, with the methods of a pyarrow Dataset that a replay uses."""
 
     def __init__(self, table: Any, tasks: Sequence[Any]) -> None:
         self._table = table

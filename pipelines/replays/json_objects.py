@@ -1,6 +1,6 @@
-"""Columns of Arrow -> a column of JSON objects, without a Python value for any row.
+"""Conversion of Arrow columns to a column of JSON objects, without Python values for rows.
 
-    numbers             as they are; NaN and infinities, which JSON has not, are null
+    numbers             as they are; NaN and infinities, which JSON lacks, are null
     decimals            numbers with all their digits
     text, binary        text; binary must be UTF-8
     timestamps          "2026-07-01T12:00:00.000000Z"; without a zone, without the Z
@@ -8,7 +8,7 @@
     structs, maps       objects; the keys of a map are text
     lists               arrays
 
-A null is null, and its field is there.
+A null is null; its field is present.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ESCAPED: Final = r'[\x00-\x1f"\\]'
 
 
 def json_objects(batch: Any, columns: Sequence[str]) -> Any:
-    """A string array: an object of these columns for each row.
+    """String array with an object of these columns for each row.
 
     Raises:
-        ValueError: a column cannot be JSON; it is named.
+        ValueError: a column cannot be JSON; the text names it.
     """
     values = []
     for name in columns:
@@ -37,14 +37,14 @@ def json_objects(batch: Any, columns: Sequence[str]) -> Any:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ValueError(
                 f"column {name!r} ({batch.schema.field(name).type}) cannot be JSON: "
-                f"{str(error).splitlines()[0]}; name the columns that can with columns=, or take "
-                "one of bytes for the value"
+                f"{str(error).splitlines()[0]}; choose others with columns=, or a column of "
+                "bytes as the value"
             ) from None
     return _object(list(columns), values, batch.num_rows)
 
 
 def json_values(array: Any) -> Any:
-    """A string array of JSON values; "null" for null. Raises ArrowInvalid for what has none."""
+    """String array of JSON values; "null" for null. Raises ArrowInvalid for other types."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return json_values(array.cast(kind.value_type))
@@ -85,7 +85,7 @@ def _as_text(array: Any, kind: Any) -> Any:
 
 
 def _text(strings: Any) -> Any:
-    """With quotes, and escaped where there is need."""
+    """JSON strings: quoted, and escaped where needed."""
     if pc.any(pc.match_substring_regex(strings, _ESCAPED)).as_py():
         strings = pc.replace_substring(strings, "\\", "\\\\")
         strings = pc.replace_substring(strings, '"', '\\"')
@@ -105,7 +105,7 @@ def _object(names: list[str], values: list[Any], count: int) -> Any:
 
 
 def _joined(lists: Any, elements: Any, begin: str, end: str) -> Any:
-    """`elements` are those of `lists`, all of them, also those before the first list's."""
+    """JSON arrays or objects of `lists`, from `elements`, all child elements of its buffer."""
     offsets = lists.offsets.cast(pa.int32())
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, elements), ",")
     return _element(begin, joined, end)

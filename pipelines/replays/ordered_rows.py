@@ -1,7 +1,7 @@
-"""Rows in the order of some columns, however many: sorted runs on the disk, which are merged.
+"""External sort of rows by some columns: sorted runs on disk, which are merged.
 
 What always holds:
-    The order is the same each time: rows that are equal keep the order in which they came.
+    The order is the same each time: the sort is stable.
     Nulls and NaN come last.
 """
 
@@ -20,7 +20,7 @@ from ...protocol.columns.columns_arrow import number_array
 
 RUN_BYTES: Final = 256 * 1024 * 1024
 MERGED_ROWS: Final = 65_536
-"""Of each run that are in memory while runs are merged."""
+"""Rows of each run in memory while runs are merged."""
 _ROW: Final = "__bradbury_row"
 _RUN: Final = "__bradbury_run"
 
@@ -30,7 +30,7 @@ def ordered_rows(
 ) -> Iterator[Any]:
     """Record batches with the rows of `batches`, ascending.
 
-    Runs are in TMPDIR until the last row is taken; what fits in `run_bytes` needs none.
+    Runs are kept in TMPDIR until the last row is taken; up to `run_bytes` are sorted in memory.
     """
     runs = _runs(batches, by, run_bytes)
     first = next(runs, None)
@@ -49,7 +49,7 @@ def ordered_rows(
 
 
 def _runs(batches: Iterable[Any], by: Sequence[str], run_bytes: int) -> Iterator[Any]:
-    """Sorted tables of about `run_bytes`, with numbers of rows."""
+    """Sorted tables of about `run_bytes`, with row numbers."""
     held: list[Any] = []
     size = count = 0
     for batch in batches:
@@ -85,8 +85,8 @@ def _read(path: Path) -> Iterator[Any]:
 
 
 def _merged(runs: list[Iterator[Any]], by: Sequence[str]) -> Iterator[Any]:
-    """One round after the other: a piece of every run is held, and all that no later row can
-    come before leaves.
+    """Merge runs in rounds: a piece of every run is held, and rows that precede all rows not read
+    yet are output.
     """
     open_runs = dict(enumerate(runs))
     held: dict[int, Any] = {}
@@ -99,7 +99,7 @@ def _merged(runs: list[Iterator[Any]], by: Sequence[str]) -> Iterator[Any]:
                 held[number] = piece
         if not held:
             return
-        # The least of the last rows: what is behind it may have to wait for rows not read yet.
+        # The least of the last rows: rows after it may be preceded by rows not read yet.
         lasts = pa.concat_tables(piece.slice(len(piece) - 1) for piece in held.values())
         limit = _sorted(lasts, by)[_ROW][0]
         together = _sorted(

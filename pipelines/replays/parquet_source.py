@@ -1,9 +1,9 @@
-"""Parquet files as a table: a directory that `load` has written, or any other.
+"""Parquet files as a source of a replay: a directory written by `load`, or any other.
 
-loaded   a part is a commit: the files of its number, wherever its renames are. Commits that are
-         made later are later parts, so a replay that is run again brings what is new.
-other    one part, of all files in the order of their paths. Files must not change until they
-         are replayed, nor be added: nobody could say which ones are new.
+loaded   a part is a commit: the files of its number, renamed already or not. Later commits are
+         later parts, so a replay that is run again writes the new rows.
+other    one part, of all files in the order of their paths. Files must not be changed or added
+         until they are replayed: new ones could not be told apart.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _LOADED_FILE: Final = re.compile(r"(\d{20})-\d+(-\d+-[0-9a-f]{32})?\.parquet")
 
 
 def parquet_source(path: str) -> LoadedParquetSource | ParquetSource:
-    """Raises ReplayFailed: there is no Parquet file."""
+    """The source for a path. Raises ReplayFailed: it has no Parquet files."""
     if "://" not in path and (Path(path) / "_bradbury" / "commits").is_dir():
         return LoadedParquetSource(path)
     return ParquetSource(path)
 
 
 class ParquetSource:
-    """A file, a directory with files below it, or the address of either (s3://..., gs://...)."""
+    """Source of a file, a directory with files below it, or a URL of either (s3://..., ...)."""
 
     def __init__(self, path: str) -> None:
-        """Raises ReplayFailed: there is no Parquet file."""
+        """Raises ReplayFailed: there are no Parquet files."""
         try:
             if "://" in path:
                 self._files, self._path = fs.FileSystem.from_uri(path)
@@ -59,8 +59,8 @@ class ParquetSource:
         }
         if not sizes:
             raise ReplayFailed(
-                f"{path} has no Parquet files; name a directory of them, or a file, or use the "
-                "format delta"
+                f"{path} has no Parquet files; give a file, or a directory with files, or use "
+                "the format delta"
             )
         self._sizes = sizes
         self.table_id = files_digest(sizes, sizes)
@@ -76,16 +76,16 @@ class ParquetSource:
 
 
 class LoadedParquetSource:
-    """A directory that `load` has written, also while another load writes to it."""
+    """Source of a directory written by `load`, also while another load writes to it."""
 
     def __init__(self, path: str) -> None:
-        """Raises ReplayFailed: nothing is loaded yet, or files are there that no load wrote."""
+        """Raises ReplayFailed: nothing is loaded yet, or there are files that no load wrote."""
         self._given = path
         self._path = Path(path).resolve()
         own = self._path / "_bradbury"
         numbers = [int(name.stem) for name in (own / "commits").glob("*.json")]
         if not numbers:
-            raise ReplayFailed(f"nothing is loaded into {path} yet; run the load again first")
+            raise ReplayFailed(f"nothing is loaded into {path} yet; run `bradbury load` first")
         newest = max(numbers)
         try:
             commit = json.loads((own / "commits" / f"{newest:020}.json").read_text())
@@ -93,7 +93,7 @@ class LoadedParquetSource:
             last_files: list[str] = commit["files"]
         except (ValueError, KeyError, AttributeError) as error:
             raise ReplayFailed(
-                f"the newest commit of {path} is damaged ({error}); see what `bradbury load` says"
+                f"the newest commit of {path} is damaged ({error}); run `bradbury load` for details"
             ) from None
         self._by_number: dict[int, list[str]] = {}
         for file in self._path.rglob("*.parquet"):
@@ -103,16 +103,16 @@ class LoadedParquetSource:
             found = _LOADED_FILE.fullmatch(file.name)
             if found is None:
                 raise ReplayFailed(
-                    f"{file} was written by no load; take it away, or replay a copy of the "
+                    f"{file} was not written by a load; remove it, or replay a copy of the "
                     "directory without its folder _bradbury"
                 )
             if int(found[1]) < newest:
                 self._by_number.setdefault(int(found[1]), []).append(name)
-        if last_files:  # they may wait for their renames
+        if last_files:  # their renames may be outstanding
             self._by_number[newest] = last_files
         self._staging = own / "staging"
         if not self._by_number:
-            raise ReplayFailed(f"{path} has no rows; load something first")
+            raise ReplayFailed(f"{path} has no rows; load records first")
         self.schema = self._dataset(min(self._by_number)).schema
 
     def part(self, number: int, *, is_whole: bool) -> TablePart | None:
@@ -129,12 +129,12 @@ class LoadedParquetSource:
                 yield part
 
     def _dataset(self, number: int) -> Any:
-        """Opens a file where it is, in staging or already among the others."""
+        """Dataset of a commit, whose files are in staging or already renamed."""
         staging = self._staging / f"{number:020}"
         paths = []
         for name in sorted(self._by_number[number]):
             staged = staging / name
-            # Renamed between the two looks it is at its place.
+            # It may be renamed after this check; then `moved` is opened.
             paths.append(str(staged if staged.exists() else self._path / name))
         moved = [str(self._path / name) for name in sorted(self._by_number[number])]
         try:
@@ -144,7 +144,7 @@ class LoadedParquetSource:
 
 
 def dataset_of(given: str, files: Any, paths: list[str], base: str) -> Any:
-    """These files, in this order, with the columns that folders (day=...) have."""
+    """Dataset of these files, in this order, with the columns of folder names (day=...)."""
     try:
         hive = ds.partitioning(flavor="hive")
         return ds.dataset(
@@ -155,4 +155,4 @@ def dataset_of(given: str, files: Any, paths: list[str], base: str) -> Any:
             partition_base_dir=base,
         )
     except (pa.ArrowException, OSError) as error:
-        raise ReplayFailed(f"{given}: {error}; is it a table of Parquet files?") from None
+        raise ReplayFailed(f"{given}: {error}; use a directory of Parquet files") from None

@@ -1,13 +1,13 @@
-"""How far replays are: a compacted topic of the cluster, written in the records' own transactions.
+"""Positions of replays: a compacted topic of the cluster, written in the records' transactions.
 
     replay-positions.internal
         key    {"replay": its name}
-        value  {"table": which it is, "to": topic, "topic_id": ..., "part": number, "whole": bool,
+        value  {"table": its id, "to": topic, "topic_id": ..., "part": number, "whole": bool,
                 "rows": of that part that are in the topic, "done": bool, "digest": of its files,
                 "order": [columns]}
 
 What always holds: the first `rows` rows of that part, in that order, and all of the parts before
-it are in the topic, and no others of the table: the position became visible with them.
+it are in the topic, and no other rows of the table: the position is committed with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POSITIONS: Final = "replay-positions.internal"
 
 @dataclass(frozen=True, slots=True)
 class ReplayPosition:
-    """Of one replay."""
+    """Position of one replay; for its fields see the module docstring."""
 
     table: str
     to: str
@@ -51,7 +51,7 @@ def make_positions_topic(admin: Admin) -> None:
 
 
 def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPosition | None:
-    """What was committed last under this name.
+    """The position last committed under this name; None: there is none.
 
     Raises ValueError for a record that no replay wrote.
     """
@@ -70,7 +70,7 @@ def read_position(bootstrap: str, name: str, limits: ReadLimits) -> ReplayPositi
 
 
 def write_position(producer: Producer, name: str, position: ReplayPosition) -> None:
-    """To be called in the transaction of the records."""
+    """Send a position; call it in the transaction of the records."""
     value = json.dumps(asdict(position), separators=(",", ":"))
     producer.send(POSITIONS, key=_key(name), value=value.encode(), partition=0)
 

@@ -1,17 +1,16 @@
-"""`bradbury.replay`: the rows of a table into a topic, each once: the way back of `bradbury.load`.
+"""`bradbury.replay`: writes the rows of a table to a topic, the reverse of `bradbury.load`.
 
     bradbury.replay("/data/flights", "flights-again")
 
-Run again, it goes on where the last one ended: how far it is stands in the topic's cluster, and
-becomes visible there with the records, by one transaction. When all of a loaded, a Delta or an
-Iceberg table is in the topic, the next run brings what was added to the table since; so does a
-continuous one, which looks for it every few seconds.
+Each row is written exactly once: positions are kept in the topic's cluster and committed with the
+records in one transaction, and a replay that is run again resumes there. When all of a loaded, a
+Delta or an Iceberg table is in the topic, the next run writes the rows added since; a continuous
+one looks for them every few seconds.
 
 What always holds:
-    The rows of one call are in the order of the table, whatever ended the calls before.
-    One replay of a name at a time: another that begins ends the former (its transactional id).
-
-This runs in the process that calls it, with neither Ray nor Spark.
+    The rows of one call are in the order of the table, however earlier calls ended.
+    One replay of a name at a time: another that starts fences the former (its transactional id).
+    This runs in the calling process, with neither Ray nor Spark.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 PIECE_ROWS: Final = 50_000
 COMMIT_BYTES: Final = 256 * 1024 * 1024
 OPEN_SECONDS: Final = 60.0
-"""A transaction is committed after so long, however little is in it."""
+"""Seconds after which a transaction is committed, regardless of its size."""
 TRANSACTION_MS: Final = 900_000
 MOST_RECORD_BYTES: Final = 128 * 1024**2
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -59,8 +58,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """After each commit. records, commits: of this call. behind: rows of the part of the table that
-    is under way which are not in the topic yet.
+    """Progress after a commit.
+
+    records, commits: of this call. behind: rows of the current part of the table that are not in
+    the topic yet.
     """
 
     records: int
@@ -93,48 +94,50 @@ def replay(
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     **security: Unpack[SecurityOptions],
 ) -> ReplayProgress:
-    """Write the rows of a table as records; returns when all that was there at the call is written.
+    """Write the rows of a table as records; returns when those of before the call are written.
 
     Args:
-        table: a directory as `load` has written it, any other Parquet files (also s3://... and
-            gs://...), a Delta table, or namespace.table of an Iceberg catalog.
-        to: a topic that exists.
-        format: "parquet", "delta" or "iceberg"; None: Delta where there is a `_delta_log`, else
+        table: a directory written by `load`, any other Parquet files (also s3://... and gs://...),
+            a Delta table, or namespace.table of an Iceberg catalog.
+        to: an existing topic.
+        format: "parquet", "delta" or "iceberg"; None: Delta if there is a `_delta_log`, else
             Parquet.
-        catalog, catalog_properties: of Iceberg, as PyIceberg has them; see `load`.
-        key: a column; numbers, dates and times become text. None: the column `key`, if there is one
-            that can be it; "" for none.
-        value: a column: as it is if it is bytes or text, else as JSON. None: the column `value`.
-        columns: the value is a JSON object of these; the default where there is no column `value`
-            is all.
-        timestamp, headers: columns, by default of these names; "" for none. Without a time it is
-            now.
-        keep_partitions: each row goes to the partition that its column `partition` says; else by
-            its key, as Kafka's clients do it.
-        order_by: columns. None: `offset` where there is such a column, else as the files have it.
-        name: of this replay: what is in the topic counts under it. None: by table and topic.
+        catalog, catalog_properties: the Iceberg catalog for PyIceberg; see `load`.
+        key: name of a column; numbers, dates and times become text. None: the column `key`, if it
+            has a suitable type; "": no key.
+        value: name of a column: bytes or text as they are, others as JSON. None: column `value`.
+        columns: names of the columns of which the value is a JSON object; the default without a
+            column `value` is all.
+        timestamp, headers: names of columns, by default these; "": none. Without timestamp: the
+            current time.
+        keep_partitions: True: each row goes to the partition in its column `partition`; False: by
+            its key, as with Kafka's clients.
+        order_by: names of columns. None: `offset` if there is such a column, else the order of the
+            files.
+        name: name of this replay, under which its position is kept. None: made of table and topic.
         commit_records: most records of a transaction, about.
         compression_type: none, gzip, snappy, lz4 or zstd.
-        continuous: go on with what is added to the table until `stop` is set, or forever; looks
-            for it every `look_interval_s`. Not of other Parquet files, which do not say what is
+        continuous: follow rows added to the table until `stop` is set, or forever; looks for them
+            every `look_interval_s` seconds. Not for other Parquet files, which do not tell what is
             new.
         on_progress: called after each commit.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
-        ReplayFailed: the table is not what it was when its replay began, or is no table; the
-            brokers have aborted a transaction.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
+        ReplayFailed: the table has changed since its replay began, or is not a table; the
+            brokers aborted a transaction.
         UnknownTopicOrPartition: the topic does not exist.
-        ProducerFenced: another replay of this name has begun.
-        ConnectionFailed, RequestTimedOut, KafkaError, OSError: nothing is committed that is not
-            whole; called again, it goes on.
-    Cost: rows that are to be sorted are in memory up to 256 MB, beyond that in TMPDIR.
+        ProducerFenced: another replay of this name has started.
+        ConnectionFailed, RequestTimedOut, KafkaError, OSError: no partial transaction is
+            committed; a new call resumes.
+
+        Cost: rows that must be sorted are in memory up to 256 MB, beyond that in TMPDIR.
     """
     if format is not None and format not in FORMATS:
         raise ValueError(f"format is {format!r}; use parquet, delta or iceberg")
     if format != "iceberg" and (catalog is not None or catalog_properties):
-        raise ValueError("a catalog is for the format iceberg")
+        raise ValueError("a catalog needs the format iceberg")
     if commit_records < 1:
         raise ValueError(f"commit_records={commit_records}: use more than 0")
     if name is not None and not _NAME.fullmatch(name):
@@ -152,8 +155,8 @@ def replay(
             source = parquet_source(table)
         if continuous and isinstance(source, ParquetSource):
             raise ValueError(
-                f"continuous: {table} is neither loaded nor a Delta or Iceberg table, so nobody "
-                "could say what is new in it"
+                f"continuous: {table} was not written by a load and is not a Delta or Iceberg "
+                "table, so new rows in it cannot be detected; set continuous to false"
             )
         chosen = ReplayedColumns(
             source.schema,
@@ -188,7 +191,7 @@ def replay(
 
 
 def default_name(table: str, to: str, table_format: str | None = None) -> str:
-    """The name of a replay that was given none."""
+    """Default name of a replay."""
     if table_format == "iceberg" or "://" in table:
         place = table
     else:
@@ -197,7 +200,7 @@ def default_name(table: str, to: str, table_format: str | None = None) -> str:
 
 
 def _order(schema: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Raises ValueError: a column is not there, or has no order."""
+    """Columns to order by. Raises ValueError: a column does not exist, or has no order."""
     if order_by is None:
         return tuple(natural_order(schema))
     names = [order_by] if isinstance(order_by, str) else list(order_by)
@@ -214,7 +217,7 @@ def _order(schema: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]
 
 
 class _Replay:
-    """One call of replay."""
+    """State of one call of `replay`."""
 
     def __init__(
         self,
@@ -244,7 +247,7 @@ class _Replay:
         stopped: threading.Event,
         look: tuple[Callable[[], tuple[TableSource, ReplayedColumns]], float] | None,
     ) -> ReplayProgress:
-        """look: opens the table again, and how often; None: what is there now is all."""
+        """Run the replay. look: opens the table again, and seconds between calls; None: once."""
         security = as_given(self._limits.fetch.security)
         with (
             Admin(self._servers, **security) as admin,
@@ -253,7 +256,7 @@ class _Replay:
                 transactional_id=f"bradbury-replay-{self._name}",
                 transaction_timeout_ms=TRANSACTION_MS,
                 compression_type=compression_type,
-                # What the topic takes is the topic's to say: max.message.bytes.
+                # The topic enforces its own limit: max.message.bytes.
                 max_request_size=MOST_RECORD_BYTES,
                 buffer_memory=2 * MOST_RECORD_BYTES,
                 client_id="bradbury-replay",
@@ -262,7 +265,7 @@ class _Replay:
         ):
             topic_id, partition_count = self._topic(admin)
             make_positions_topic(admin)
-            # Ends a former replay's transaction, so that what is read next is the last word.
+            # Aborts a former replay's transaction, so that the position read next is final.
             producer.init_transactions()
             self._position = read_position(self._servers, self._name, self._limits)
             try:
@@ -273,8 +276,8 @@ class _Replay:
                 return self._progress
             except TransactionAbortable as error:
                 raise ReplayFailed(
-                    f"the brokers have ended a transaction of {self._name!r}, maybe as another "
-                    f"replay of this name has begun; run it again, it goes on there ({error})"
+                    f"the brokers aborted a transaction of {self._name!r}, maybe as another "
+                    f"replay of this name has started; run it again to resume ({error})"
                 ) from None
 
     def _topic(self, admin: Admin) -> tuple[str, int]:
@@ -288,7 +291,7 @@ class _Replay:
         return str(described.topic_id), len(described.partitions)
 
     def _check(self, position: ReplayPosition, topic_id: str) -> None:
-        """Raises ReplayFailed: the position is not one of this table and topic."""
+        """Check a position. Raises ReplayFailed: it is of another table or topic."""
         anew = "use another --name to replay all of it"
         if position.to != self._to:
             raise ReplayFailed(
@@ -296,35 +299,35 @@ class _Replay:
             )
         if position.topic_id != topic_id:
             raise ReplayFailed(
-                f"topic {self._to!r} was deleted and made again since {self._name!r} has written "
-                f"to it; {anew}"
+                f"topic {self._to!r} was deleted and recreated since {self._name!r} wrote to "
+                f"it; {anew}"
             )
         if position.table not in ("", self._source.table_id):  # older loads gave none
             raise ReplayFailed(
-                f"the table is not the one that {self._name!r} has begun to replay: it was made "
-                f"again, or its files have changed; {anew}"
+                f"the table is not the one that {self._name!r} began to replay: it was "
+                f"recreated, or its files have changed; {anew}"
             )
         if not position.done and position.order != self._order:
             raise ReplayFailed(
-                f"{self._name!r} has begun in the order of "
-                f"{', '.join(position.order) or 'the files'}; end it with that, or use another "
-                "--name"
+                f"{self._name!r} was started in the order of "
+                f"{', '.join(position.order) or 'the files'}; finish it in that order, or use "
+                "another --name"
             )
 
     def _begun(self, position: ReplayPosition) -> TablePart:
-        """The part in which the last call has ended."""
+        """The part in which the last call ended. Raises ReplayFailed: its files have changed."""
         part = self._source.part(position.part, is_whole=position.whole)
         if part is None or part.digest != position.digest:
             raise ReplayFailed(
-                f"files of the table that {self._name!r} has not replayed to the end were changed "
-                "or taken away; put them back, or use another --name to replay all of it"
+                f"files of the table that {self._name!r} has not replayed completely were changed "
+                "or removed; restore them, or use another --name to replay all of it"
             )
         return part
 
     def _pieces(
         self, position: ReplayPosition | None, topic_id: str
     ) -> Iterator[tuple[Any, ReplayPosition]]:
-        """Rows in order, and where the replay is when they are written."""
+        """Rows in order, each piece with the position after it."""
         parts = self._source.parts(None if position is None else position.part)
         if position is not None and not position.done:
             yield from self._rows(self._begun(position), topic_id, position.rows)
@@ -369,7 +372,7 @@ class _Replay:
         on_progress: Callable[[ReplayProgress], None],
         stopped: threading.Event,
     ) -> None:
-        """What the table has beyond the position. `stopped` ends it at the next commit."""
+        """Write the rows after the position. `stopped` ends it at the next commit."""
         if self._position is not None:
             self._check(self._position, topic_id)
         pieces = self._pieces(self._position, topic_id)
@@ -394,7 +397,7 @@ class _Replay:
                         or size >= COMMIT_BYTES
                         or elapsed > OPEN_SECONDS
                         or stopped.is_set()
-                        # What comes next may have to be sorted first, which takes its time.
+                        # The next part may have to be sorted first, which takes time.
                         or (position.done and elapsed > 1)
                     )
                     if not is_full:

@@ -1,4 +1,4 @@
-"""Which columns of a table become what of a record. Per batch; no row is looked at in Python."""
+"""Conversion of a table's columns to records, by whole batches without Python per row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 
 
 class ReplayedColumns:
-    """key, timestamp, headers: None for the columns of these names, where they can be it; "" for
-    none. value: of bytes or text, else as JSON. columns: a JSON object of these is the value.
+    """Choice of columns for the fields of records.
+
+    key, timestamp, headers: names of columns; None: the columns of these names, if their types are
+    suitable; "": none. value: column of bytes or text, others as JSON. columns: the value is a JSON
+    object of these.
     """
 
     def __init__(
@@ -30,17 +33,17 @@ class ReplayedColumns:
         headers: str | None,
         keep_partitions: bool,
     ) -> None:
-        """Raises ValueError: a column is not there, or cannot be what it is named for."""
+        """Raises ValueError: a column does not exist, or has an unsuitable type."""
         self._schema = schema
         if value is not None and columns is not None:
             raise ValueError(
-                "value and columns are both given; a value is one column, or an object of several"
+                "value and columns are both given; use one: a column, or an object of several"
             )
         self._key = self._chosen("key", key, _can_be_key, "text, bytes, a number, a date or a time")
         self._timestamp = self._chosen(
             "timestamp",
             timestamp,
-            # A number may be seconds as well: it has to be named.
+            # The unit of a number is unknown: such a column must be given explicitly.
             pa.types.is_timestamp if timestamp is None else _can_be_time,
             "a timestamp, a date or milliseconds as a long",
         )
@@ -67,15 +70,15 @@ class ReplayedColumns:
 
     @property
     def needed(self) -> list[str]:
-        """What has to be read of the table."""
+        """Names of the columns that have to be read."""
         named = [self._key, self._value, self._timestamp, self._headers, self._partition]
         return list(dict.fromkeys([*filter(None, named), *self._columns]))
 
     def records(self, batch: Any, partition_count: int) -> Any:
-        """A table as Producer.send_batch takes it.
+        """Table of records for Producer.send_batch.
 
         Raises:
-            ReplayFailed: a partition that the topic has not.
+            ReplayFailed: a partition that the topic does not have.
             ValueError: a column cannot be JSON.
         """
         found = {"value": self._values(batch)}

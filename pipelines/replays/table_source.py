@@ -1,7 +1,7 @@
-"""What a table must be able to do to be replayed: to give its rows in parts that stay as they are.
+"""Interface of a table that can be replayed: rows in parts that do not change.
 
-A part is a set of files that are only ever there as a whole: a commit of a load, a version of a
-Delta table, or all there is. Its number is greater than those of the parts before it.
+A part is a set of files that appear together: a commit of a load, a version of a Delta table, or
+all files. Its number is greater than those of earlier parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 OFFSET: Final = "offset"
 LOADED_ORDER: Final = (OFFSET, "topic", "partition")
-"""Of a loaded table: partitions advance together, and each in the order of its log."""
+"""Order of a loaded table: partitions advance together, each in the order of its log."""
 
 
 class ReplayFailed(Exception):
@@ -22,9 +22,10 @@ class ReplayFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Rows of a table, as a pyarrow Dataset. files: their names say whether it is still the same.
+    """Part of a table.
 
-    is_whole: everything that was there at this number, and not only what it has added.
+    is_whole: has all rows as of this number, not only those that it added. dataset: the rows, as a
+    pyarrow Dataset. files: names by which a change of the part is detected.
     """
 
     number: int
@@ -38,23 +39,23 @@ class TablePart:
 
 
 class TableSource(Protocol):
-    """A table."""
+    """A table to replay."""
 
     table_id: str
-    """Another one for a table that was made again at the same place."""
+    """Id of the table; differs if the table is recreated at the same place."""
     schema: Any
 
     def part(self, number: int, *, is_whole: bool) -> TablePart | None:
-        """One that was begun, as it was then; None if it is not there any more."""
+        """The part with this number, as it was; None: it no longer exists."""
         ...
 
     def parts(self, after: int | None) -> Iterator[TablePart]:
-        """In order. after: the number of the last one that is done."""
+        """Parts in order. after: number of the last completed part; None: there is none."""
         ...
 
 
 def natural_order(schema: Any) -> list[str]:
-    """The columns by which rows are ordered where nobody says: offsets, if there are any."""
+    """Columns of the default order: those of LOADED_ORDER if there are offsets, else none."""
     import pyarrow as pa
 
     if OFFSET not in schema.names or not pa.types.is_integer(schema.field(OFFSET).type):

@@ -1,4 +1,4 @@
-"""How many replicas a Ray Serve deployment should have, by how far a consumer group is behind.
+"""Autoscaling policy for Ray Serve: number of replicas by the lag of a consumer group.
 
     AutoscalingConfig(
         min_replicas=1, max_replicas=8,
@@ -8,14 +8,14 @@
         ),
     )
 
-Serve's controller asks ten times a second, on its event loop: the policy answers from what a thread
-of it saw last, which looks once a second. Delays, factors and bounds are Serve's own
+Serve's controller calls it ten times a second, on its event loop: the policy answers from the lag
+that its thread read last, once a second. Delays, factors and bounds are Serve's own
 (upscale_delay_s, ...), as with every policy.
 
 What always holds:
-    It never waits. As long as nothing is known (the first second, brokers that do not answer) the
-    number of replicas stays.
-    The thread ends when nobody has asked for IDLE_S: Serve drops policies without a word.
+    It never waits. While the lag is unknown (in the first second, or if brokers do not answer) the
+    number of replicas does not change.
+    The thread ends after IDLE_S seconds without a call: Serve drops policies without notice.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 IDLE_S: Final = 30.0
 STALE_S: Final = 30.0
-"""What was seen so long ago decides nothing any more."""
+"""Age in seconds from which on the lag read last is ignored."""
 
 
 class TopicLagPolicy:
-    """Given to Serve by its path, with these arguments as `policy_kwargs`.
+    """Autoscaling policy by lag, given to Serve by its path, with its arguments as `policy_kwargs`.
 
     Args:
         topics: a name or names.
         group: the consumer group of the replicas.
-        target_lag: unread records for each replica; target_lag_s: how old the oldest may be. One
-            of them, or both: then the greater number counts.
-        auto_offset_reset: of the group's consumers: where it begins in a partition without a
-            commit, and so what is unread there.
-        bootstrap, namespace: of the brokers, where they are not this Ray cluster's.
-        security: security_protocol, ssl_* and sasl_*; see SecurityOptions. Serve keeps arguments of
-            policies in clear and shows them, so what is secret has to be a reference.
+        target_lag: unread records for each replica. target_lag_s: most seconds since the oldest
+            unread record. Give one or both: then the greater number of replicas counts.
+        auto_offset_reset: of the group's consumers: where they start in a partition without a
+            committed offset, and so what is unread there.
+        bootstrap, namespace: of the brokers, if they are not in this Ray cluster.
+        security: security_protocol, ssl_* and sasl_*; see SecurityOptions. Serve stores and shows
+            arguments of policies in clear text, so secrets must be references.
 
     Raises:
-        InvalidConfig: no target, or one that is not above 0; a secret in clear.
-        TypeError: an argument that there is not.
+        InvalidConfig: no target, or one that is not above 0; a secret in clear text.
+        TypeError: an unknown argument.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TopicLagPolicy:
         given_security(security)
         for secret in secrets_in_clear(security):
             raise InvalidConfig(
-                f"{secret}: Ray Serve shows the arguments of policies; let it be a reference, "
+                f"{secret}: Ray Serve shows the arguments of policies; use a reference, "
                 '"${file:PATH:KEY}" or "${env:NAME}", or name a file with BRADBURY_CLIENT_CONFIG '
                 "in the environment of Serve's controller"
             )
@@ -106,7 +106,7 @@ class TopicLagPolicy:
         self._thread: threading.Thread | None = None
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-        """What Serve asks for: the number, and the state that it keeps (none)."""
+        """Called by Serve: returns the number of replicas, and the state to keep (none)."""
         now = self._asked_at = time.monotonic()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="bradbury-lag", daemon=True)
@@ -140,10 +140,10 @@ class TopicLagPolicy:
                 said = ""
             except (KafkaError, ConnectionFailed) as error:
                 if said != type(error).__name__:  # once, and not every second
-                    logger.warning("group %s: its lag cannot be read: %s", self._group, error)
+                    logger.warning("group %s: cannot read its lag: %s", self._group, error)
                 said = type(error).__name__
             except Exception:
-                logger.exception("group %s: its lag cannot be read", self._group)
+                logger.exception("group %s: cannot read its lag", self._group)
             time.sleep(LOOK_S)
         if admin is not None:
             admin.close()

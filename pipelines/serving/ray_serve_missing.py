@@ -1,4 +1,4 @@
-"""What serve_topic fails with where Ray Serve is not installed."""
+"""Error of serve_topic if Ray Serve is not installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class RayServeMissing(ImportError):
 
 
 def require_ray_serve() -> None:
-    """Raises RayServeMissing."""
+    """Check that Ray Serve is installed. Raises RayServeMissing."""
     missing = missing_modules("serve")
     if missing:
         raise RayServeMissing(

@@ -64,31 +64,32 @@ def serve_topic(
         serve.run(bradbury.serve_topic(Scores, "flights", "scorers", output="scores"))
 
     Args:
-        fn: a class, made once in each replica and then called with every batch; or a function.
+        fn: a class, constructed once in each replica, then called with every batch; or a function.
         topics: a name or names.
         group: the consumer group.
-        output: the topic for what `fn` returns: a table, or a list of values or (key, value)
-            pairs. `fn` may also return {topic: one of these}, with or without it, or None.
-        exactly_once: what is returned is written in one transaction with the offsets it came from,
-            and only committed records are read. Otherwise it is written, then committed: records
-            that a replica had when it died come again.
+        output: topic for what `fn` returns: a table, or a list of values or (key, value) pairs.
+            With or without `output`, `fn` may also return {topic: one of these}, or None.
+        exactly_once: True: output is written in one transaction with the offsets it came from, and
+            only committed records are read. False: output is written, then offsets are committed:
+            records that a replica was processing when it died are processed again.
         batch_format: "arrow": fn gets a table; "records": a list of ConsumerRecord.
-        batch_records: most records of a batch; there are fewer if fewer have come.
-        fn_constructor_args, fn_constructor_kwargs: for a class.
-        min_replicas, max_replicas: with a maximum Serve scales by TopicLagPolicy between them;
-            without, there are `min_replicas`.
-        target_lag, target_lag_s, upscale_delay_s, downscale_delay_s: as ConsumerGroup's.
-        max_attempts, retry_exceptions: how often a batch is tried when `fn` raises.
-        revoke_timeout_ms: how long a rebalance waits for batches that are being processed.
-        deployment_options: Serve's: name, ray_actor_options, graceful_shutdown_timeout_s, ...
-        producer_options: Producer's, for what is written.
-        consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...; and
-            security_protocol, ssl_* and sasl_*, of all clients of the replicas. With `max_replicas`
-            secrets have to be references, as TopicLagPolicy says.
+        batch_records: most records of a batch; fewer if fewer are available.
+        fn_constructor_args, fn_constructor_kwargs: arguments of the constructor if `fn` is a class.
+        min_replicas, max_replicas: with a maximum, Serve scales by TopicLagPolicy between them;
+            without one, there are `min_replicas`.
+        target_lag, target_lag_s, upscale_delay_s, downscale_delay_s: as for ConsumerGroup.
+        max_attempts: most attempts for a batch. retry_exceptions: whether exceptions that `fn`
+            raises are retried.
+        revoke_timeout_ms: most milliseconds that a rebalance waits for batches in progress.
+        deployment_options: of Serve: name, ray_actor_options, graceful_shutdown_timeout_s, ...
+        producer_options: of the Producer that writes the output.
+        consumer_options: of the Consumer: bootstrap, auto_offset_reset, session_timeout_ms, ...;
+            and security_protocol, ssl_* and sasl_*, for all clients of the replicas. With
+            `max_replicas` secrets must be references, see TopicLagPolicy.
 
     Raises:
         RayServeMissing: the extra [serve] is not installed.
-        InvalidConfig: settings that contradict one another, or that no Consumer has.
+        InvalidConfig: settings that contradict one another, or that Consumer does not have.
     """
     require_ray_serve()
     from ray import serve
@@ -106,7 +107,7 @@ def serve_topic(
         consumer_options = {"isolation_level": "read_committed", **consumer_options}
     names = topics_of(topics)
     if not isinstance(names, tuple):
-        raise InvalidConfig("serve_topic needs the names of topics: a pattern is for ConsumerGroup")
+        raise InvalidConfig("serve_topic needs names of topics; patterns are for ConsumerGroup")
     config = MemberConfig(
         topics=names,
         group=group,
@@ -149,7 +150,7 @@ def serve_topic(
             },
             **connection_options(consumer_options),
         }
-        TopicLagPolicy(**arguments)  # what is wrong with them is said here, not in Serve's log
+        TopicLagPolicy(**arguments)  # raises here for wrong arguments, not in Serve's log
         policy_type: Any = serve_config.AutoscalingPolicy
         options["autoscaling_config"] = serve_config.AutoscalingConfig(
             min_replicas=min_replicas,

@@ -1,12 +1,12 @@
-"""One replica of a deployment that consumes a topic: a member of the group in an actor of Serve.
+"""Replica of a deployment that consumes a topic: a group member in an actor of Serve.
 
 What always holds:
-    A replica is a static member with a name that no other has: `<application>.<deployment>.<tag>`.
-    When Serve ends it in order it finishes its batches, commits and leaves the group.
-    When its process dies, the replica that takes its place sends it away from the group, and ends
-    its open transaction: Ray knows that it is dead, so nobody waits for its session to end.
-    What it cannot go on with (a batch that fails, a topic that is gone) is raised by check_health:
-    Serve shows it, and replaces the replica, which goes on at the last commit.
+    A replica is a static member with a unique name: `<application>.<deployment>.<tag>`.
+    When Serve stops it, it finishes its batches, commits and leaves the group.
+    When its process dies, the replica that replaces it removes it from the group, and aborts its
+    open transaction: Ray knows that it is dead, so no session timeout has to pass.
+    A permanent error (a batch that fails, a deleted topic) is raised by check_health: Serve shows
+    it, and replaces the replica by one that resumes at the last commit.
 
 Not here: polling, committing, transactions (clients/consumer_group/member).
 """
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERVE_NAMESPACE: Final = "serve"
-"""Where Serve's actors have their names."""
+"""Ray namespace of Serve's actors."""
 PENDING_NAME: Final = "replica"
-"""In a MemberConfig that is made before there is a replica."""
+"""Placeholder for the instance id in a MemberConfig made before the replica."""
 
 
 class TopicReplica:
-    """Made by Serve, in an actor of its own.
+    """Replica, created by Serve in its own actor.
 
     Args:
-        config: of the member, but for its name.
-        output: the topic for what the function returns; None: it names topics itself.
+        config: of the member, except its name.
+        output: topic for what the function returns; None: the function names topics itself.
     """
 
     def __init__(self, config: MemberConfig, output: str | None) -> None:
@@ -66,11 +66,11 @@ class TopicReplica:
         self._member: Any = MemberProcess(self._config)  # as a plain object: Ray types an actor's
 
     def check_health(self) -> None:
-        """Serve asks again and again.
+        """Check the member; called by Serve periodically.
 
         Raises:
-            BatchFailed: the function raised, or what it returned cannot be written.
-            KafkaError: the member cannot go on.
+            BatchFailed: the function raised, or its output cannot be written.
+            KafkaError: the member failed.
         """
         member = self._member
         if member is None:
@@ -85,11 +85,11 @@ class TopicReplica:
                 )
 
     def status(self) -> MemberStatus | None:
-        """Partitions, positions and figures of this replica; None when it has left."""
+        """Partitions, positions and metrics of this replica; None: it has left the group."""
         return None if self._member is None else self._member.status()
 
     def __del__(self) -> None:
-        """Serve calls it when the replica is to end, and waits graceful_shutdown_timeout_s."""
+        """Leave the group. Serve calls it at shutdown, for at most graceful_shutdown_timeout_s."""
         member = getattr(self, "_member", None)
         if member is not None:
             self._member = None
@@ -98,7 +98,7 @@ class TopicReplica:
                 self._producer.close()
 
     def _bury(self, admin: Admin, prefix: str) -> None:
-        """Send former replicas away that have died as members of the group."""
+        """Remove dead former replicas from the group, and fence their producers."""
         group = self._config.group
         try:
             (described,) = admin.describe_groups([group])
@@ -112,7 +112,7 @@ class TopicReplica:
             and not _is_alive(member.instance_id.removeprefix(prefix))
         ]
         for instance_id in dead:
-            logger.warning("replica %s has died; its partitions go to others", instance_id)
+            logger.warning("replica %s has died; removing it from the group", instance_id)
             try:
                 if self._config.exactly_once:
                     admin.fence_producers([f"{group}.{instance_id}"])
@@ -120,11 +120,11 @@ class TopicReplica:
             except UnknownMemberId:
                 pass  # another new replica was faster
             except (KafkaError, ConnectionFailed) as error:
-                logger.warning("replica %s stays for its session: %s", instance_id, error)
+                logger.warning("cannot remove replica %s, it must time out: %s", instance_id, error)
 
 
 def _is_alive(tag: str) -> bool:
-    """Whether Ray has the actor of this replica of the deployment. Serve never restarts one."""
+    """Whether the actor of this replica is alive in Ray. Serve never restarts an actor."""
     replica_id = replace(serve.get_replica_context().replica_id, unique_id=tag)
     try:
         ray.get_actor(replica_id.to_full_id_str(), namespace=SERVE_NAMESPACE)
@@ -134,7 +134,7 @@ def _is_alive(tag: str) -> bool:
 
 
 def _made(given: Function, output: str | None, producer: Producer | None) -> Function:
-    """The function as the member calls it. A class is made here: Serve shows why it cannot be."""
+    """Function for the member. A class is constructed here, so that Serve shows its errors."""
     fn = given.fn
     if isinstance(fn, type):
         fn = fn(*given.constructor_arguments, **given.constructor_keywords)
@@ -153,13 +153,13 @@ def _made(given: Function, output: str | None, producer: Producer | None) -> Fun
 
 
 def _names_topics(returned: object) -> bool:
-    """Nothing, {topic: ...}, or ProducerRecords."""
+    """Whether output names its topics: {topic: ...}, ProducerRecords, or nothing."""
     if returned is None or isinstance(returned, Mapping):
         return True
     return isinstance(returned, list) and all(isinstance(one, ProducerRecord) for one in returned)
 
 
 def _write(producer: Producer, returned: object) -> None:
-    """All of it is acknowledged when this returns, and only then is the batch committed."""
+    """Write output and wait for acknowledgement; the batch is committed only afterwards."""
     for future in send_outputs(producer, outputs_of(returned)):
         future.result()

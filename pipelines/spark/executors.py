@@ -1,4 +1,4 @@
-"""Executors of a session on Ray: whether there is room for them, where they are placed and ran."""
+"""Executors of a session on Ray: resources, placement, and completed tasks."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 EXECUTOR_CPU: Final = "spark.ray.raydp_spark_executor.actor.resource.cpu"
 LEAST_MEMORY: Final = 471_859_200
-"""What Spark asks of an executor: one and a half times what it keeps for itself, 300 MiB."""
+"""Least memory of an executor in bytes: Spark requires 1.5 times its reserved 300 MiB."""
 MEBIBYTE: Final = 1024**2
 NODE_ID_LABEL: Final = "ray.io/node-id"
-"""Ray gives each node this label."""
+"""Label that Ray gives every node."""
 
 _SIZE: Final = re.compile(r"(\d+)([kmgtp]?)b?")
 _UNITS: Final = {"k": 1, "": 2, "m": 2, "g": 3, "t": 4, "p": 5}
-"""Powers of 1024. A bare number is MiB, as Spark has it for this setting."""
+"""Powers of 1024. A number without unit is in MiB, as Spark's setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorWork:
-    """host: the executor's address, which is its Ray node's."""
+    """Work done by an executor. host: address of the executor and of its Ray node."""
 
     host: str
     completed_tasks: int
 
 
 def memory_bytes(text: str) -> int:
-    """The bytes of "512m" or "1g".
+    """Bytes of a size such as "512m" or "1g".
 
     Raises:
-        SparkUnavailable: it is not a size, or less than Spark accepts.
+        SparkUnavailable: the text is not a size, or less than Spark accepts.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:
@@ -50,7 +50,7 @@ def memory_bytes(text: str) -> int:
     if size < LEAST_MEMORY:
         raise SparkUnavailable(
             f"executor_memory={text!r} is too little: Spark needs {LEAST_MEMORY // MEBIBYTE} MiB "
-            "of each executor at least; use '512m' or more"
+            "for each executor at least; use '512m' or more"
         )
     return size
 
@@ -63,12 +63,12 @@ def check_room(
     executor_memory: str,
     settings: Mapping[str, str],
 ) -> None:
-    """Refuse what would wait forever: RayDP says nothing when its executors find no room.
+    """Check that executors fit: RayDP would wait for resources forever, without a message.
 
-    nodes: the resources of each living Ray node, used or not.
+    nodes: total resources of each Ray node that is alive.
 
     Raises:
-        SparkUnavailable: not even an idle cluster has it. One line with the remedy.
+        SparkUnavailable: they do not fit even if the cluster is idle. One line with the remedy.
     """
     memory = memory_bytes(executor_memory)
     cpus = float(settings.get(EXECUTOR_CPU, executor_cores))
@@ -97,10 +97,10 @@ def _times(has: float, each: float) -> int:
 def on_other_nodes(
     executor_cores: int, executor_memory: str, *, most: int, timeout_s: float = 60
 ) -> PlacementGroup | None:
-    """Room for an executor on each of `most` nodes, none of which is this process's own.
+    """Reserve resources for an executor on each of up to `most` nodes other than this process's.
 
-    None where there is no other node with so many CPUs and so much memory, or all are taken. Who
-    got one removes it: ray.util.remove_placement_group.
+    None if no other node has the CPUs and memory, or they are in use. The caller must release the
+    group: ray.util.remove_placement_group.
     """
     ray: Any = importlib.import_module("ray")
     here = ray.get_runtime_context().get_node_id()
@@ -126,7 +126,7 @@ def on_other_nodes(
 
 
 def executor_work(session: SparkSession) -> list[ExecutorWork]:
-    """What each executor of the session has done so far, also of those that are gone."""
+    """Work that each executor of the session has done so far, also of ended ones."""
     store: Any = session.sparkContext._jsc.sc().statusStore()
     executors = store.executorList(False)
     found = []

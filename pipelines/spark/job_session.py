@@ -1,4 +1,4 @@
-"""The session that a job runs in: the one that is there, or one that ends with the job."""
+"""Session for a job: the active one, or one that ends with the job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def job_session(name: str, servers: str, executors: int | None) -> Iterator[SparkSession]:
-    """Without `executors` the active session, or a new one in this process; else so many executors
-    in the Ray cluster.
+    """Context manager of the session for a job.
+
+    executors: number of executors in the Ray cluster; None or 0: the active session or, if there
+    is none, a new one in this process.
 
     Raises:
-        SparkUnavailable: a session cannot be made here.
+        SparkUnavailable: a session cannot be created here.
     """
     interrupted = signal.getsignal(signal.SIGINT)
     active = None if executors else _active()
@@ -34,7 +36,7 @@ def job_session(name: str, servers: str, executors: int | None) -> Iterator[Spar
         session.sparkContext.setLogLevel("OFF")
     try:
         if threading.current_thread() is threading.main_thread():
-            # Spark's own handler, which a new session sets, would not let a caller end by `stop`.
+            # The handler that a new session sets would prevent callers from handling SIGINT.
             signal.signal(signal.SIGINT, interrupted)
         yield session
     finally:
@@ -48,5 +50,5 @@ def _active() -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        return None  # the next step says what is missing
+        return None  # the next step raises SparkMissing
     return SparkSession.getActiveSession()

@@ -1,4 +1,4 @@
-"""The JVMs of a Spark session: which Java there is, and what each is started with.
+"""JVMs of a Spark session: the installed Java, and the options of each JVM.
 
 RayDP starts four for a session with one executor:
     its own entry point, next to a Ray actor      starts the next one, then waits
@@ -48,8 +48,8 @@ _NEEDED: Final = " ".join(
         "-Dio.netty.tryReflectionSetAccessible=true",
     ]
 )
-# Half of what a JVM computes in its first minute is the optimising compiler's work, for code that
-# then runs at its best for hours; and on few cores G1's threads only take turns with the others.
+# Half of a JVM's CPU time in its first minute is spent by the optimising compiler, which pays off
+# over hours; and on few cores G1's threads only compete with the others.
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -64,10 +64,10 @@ _LZ4_LIBRARY: Final = re.compile(rb"(/\S*/liblz4-java-\d+\.so)")
 def java_options(
     given: Mapping[str, str], *, short_lived: bool, log_folder: Path | None = None
 ) -> dict[str, str]:
-    """The options of all JVMs, as Spark settings; those in `given` come last, and so win.
+    """Options of all JVMs, as Spark settings; those in `given` come last, so they take precedence.
 
-    log_folder: of the Ray session. RayDP passes it to all JVMs but the driver's, which without it
-        makes /tmp/ray/session_latest a folder, where Ray wants to have its link.
+    log_folder: of the Ray session. RayDP passes it to all JVMs except the driver's, which
+        without it creates a folder /tmp/ray/session_latest, where Ray needs its link.
     """
     ours = _NEEDED if not short_lived else f"{_NEEDED} {_SHORT_LIVED}"
     options = {
@@ -79,14 +79,13 @@ def java_options(
 
 
 def socket_settings() -> dict[str, str]:
-    """Spark and its Python workers meet on Unix sockets, as Spark settings.
+    """Spark settings by which Spark and its Python workers connect by Unix sockets.
 
-    By TCP a worker that is used again waits 40 ms in each task, and each call of the driver: Spark
-    sends what it is to do in two pieces, holds the second back until the first is acknowledged
-    (Nagle), and the worker's kernel acknowledges late. TCP asks for a secret, a Unix socket for the
-    right to write to its file: so only where no other user gets that.
-
-    The folder is said, as java.io.tmpdir may be longer than what the path of a socket can be.
+    With TCP a reused worker waits 40 ms in each task, and in each call of the driver: Spark sends a
+    command in two pieces, delays the second until the first is acknowledged (Nagle), and the
+    worker's kernel delays the acknowledgement. TCP is protected by a secret, a Unix socket by write
+    permission on its file: so it is used only if no other user has that.
+    The folder is set, as java.io.tmpdir may be too long for the path of a socket.
     """
     if not _others_cannot_write():
         return {}
@@ -97,23 +96,23 @@ def socket_settings() -> dict[str, str]:
 
 
 def _others_cannot_write() -> bool:
-    """To files that processes of this one make."""
+    """Whether the umask denies other users write permission on files created here."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     found = re.search(r"^Umask:\s*([0-7]+)$", status, re.MULTILINE)
     return found is not None and int(found[1], 8) & 0o022 == 0o022
 
 
 def driver_environment(cache: Path) -> dict[str, str]:
-    """What the driver's JVM and the Python processes that it plans queries with start quicker by.
+    """Environment by which the driver's JVM and its Python planning processes start faster.
 
-    Six kinds of them plan a job that reads, writes and streams, one after the other, and each is a
-    separate Python. They import pyspark from SPARK_HOME/python/lib/pyspark.zip, which has no byte
-    code, so each compiles it again. The SPARK_HOME made here has links to the installed one; that
-    name leads to the installed package. A SPARK_HOME of the user's is kept.
-
-    cache: a folder for it, made if need be and used again. Where it cannot be made, that is all.
+    Planning a job that reads, writes and streams takes six Python processes, one after another.
+    They import pyspark from SPARK_HOME/python/lib/pyspark.zip, which has no byte code, so each
+    compiles it again. The SPARK_HOME created here has links to the installed one, and its
+    pyspark.zip is a link to the installed package. A SPARK_HOME that is already set is kept.
+    cache: folder for it, created if needed and reused. If it cannot be created, SPARK_HOME is not
+        set.
     """
-    environment = {"OPENBLAS_NUM_THREADS": "1"}  # they import numpy and compute nothing with it
+    environment = {"OPENBLAS_NUM_THREADS": "1"}  # they import numpy, but do not compute with it
     spec = importlib.util.find_spec("pyspark")
     if "SPARK_HOME" not in os.environ and spec is not None and spec.origin is not None:
         installed = Path(spec.origin).parent
@@ -141,10 +140,10 @@ def _linked_home(installed: Path, cache: Path) -> Path:
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark will start.
+    """Major version of the Java that Spark will start.
 
     Raises:
-        JavaMissing: there is none, or it is older than LEAST_JAVA.
+        JavaMissing: Java is not installed, or older than LEAST_JAVA.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -153,14 +152,14 @@ def check_java() -> int:
         " or point JAVA_HOME at one"
     )
     if java is None:
-        raise JavaMissing(f"Spark needs Java and there is none on PATH: {remedy}")
+        raise JavaMissing(f"Spark needs Java, and none is on PATH: {remedy}")
     try:
         run = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError as error:
         raise JavaMissing(f"{java} cannot be run ({error.strerror}): {remedy}") from None
     match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
     if match is None:
-        raise JavaMissing(f"{java} does not say its version: {remedy}")
+        raise JavaMissing(f"`{java} -version` prints no version: {remedy}")
     version = int(match[1])
     if version < LEAST_JAVA:
         raise JavaMissing(
@@ -170,13 +169,12 @@ def check_java() -> int:
 
 
 def remove_loaded_libraries(log_folder: Path) -> None:
-    """Remove this machine's copies of the libraries that the JVMs of a Ray session have loaded.
+    """Remove this machine's unpacked libraries that the JVMs of a Ray session have loaded.
 
-    Each JVM that joins Ray as a driver unpacks Ray's, 40 MB, into a folder /tmp/ray/<milliseconds>,
-    and leaves it there. lz4-java's copy is removed when its JVM ends by itself, but Ray
-    ends JVMs with SIGKILL. Once a library is loaded nobody opens the file again.
-
-    log_folder: as for `java_options`; by it the JVMs of the session are known.
+    Each JVM that joins Ray as a driver unpacks Ray's library, 40 MB, into /tmp/ray/<milliseconds>,
+    and leaves it there. lz4-java's copy is removed when its JVM exits normally, but Ray ends JVMs
+    with SIGKILL. Once a library is loaded, its file is not opened again.
+    log_folder: as for `java_options`; it identifies the JVMs of the session.
     """
     option = f"{_LOG_FOLDER}{log_folder}".encode()
     for process in Path("/proc").glob("[0-9]*"):
@@ -191,9 +189,9 @@ def remove_loaded_libraries(log_folder: Path) -> None:
 
 
 def end_idle_java() -> None:
-    """End the JVM that an earlier session of this process left behind.
+    """End the JVM that an earlier session of this process left running.
 
-    Spark would use it again, and it was started without RayDP's classes and options.
+    Spark would reuse it, and it was started without RayDP's classes and options.
     """
     from pyspark import SparkContext
 

@@ -1,15 +1,14 @@
-"""Spark sessions that know format("bradbury"): on RayDP executors, or in this process.
+"""Spark sessions with format("bradbury"): on RayDP executors, or in this process.
 
     spark = bradbury.spark("etl", num_executors=2)     in the Ray cluster this process is in
     spark = local_session(bootstrap="host:9092")       plain local[n] Spark, no Ray
 
 What always holds:
-    The source is registered with the session, so that it is there from a checkout too, where
-    Spark's own discovery of `pyspark_bradbury` does not see it.
-    The session knows where the cluster is: options need no `kafka.bootstrap.servers`.
-    What it knows of security goes to tasks with the source, not among Spark's settings, which
-    Spark shows.
-    This process's environment is as before once a session exists.
+    The source is registered with the session, so that it also exists in a checkout, where Spark's
+    own discovery does not find `pyspark_bradbury`.
+    The session has the bootstrap servers: options need no `kafka.bootstrap.servers`.
+    Security is passed to tasks with the source, not in Spark's settings, which Spark shows.
+    This process's environment is restored once a session exists.
 
 Why each setting: docs/spark.md.
 """
@@ -84,8 +83,9 @@ _PYTHON_SOURCE: Final = (
 _OWN_PACKAGE: Final = "pyspark_bradbury"
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _FIRST_PARTITIONS: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-# What Spark's PythonStreamingSourceRunner puts into the environment of the source's function, which
-# all queries of a session share: with what it puts, or as good, there from the beginning.
+# Variables that Spark's PythonStreamingSourceRunner adds to the environment of the source's
+# function, which all queries of a session share, with the same or equivalent values: see
+# _whole_environment.
 _RUNNER_ENVIRONMENT: Final = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",
@@ -93,12 +93,12 @@ _RUNNER_ENVIRONMENT: Final = {
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
 _SETTINGS: Final = {
-    # Else a cached result keeps the tasks that its shuffle began with, and so does all after it.
+    # Otherwise a cached result, and all that follows, keeps its first number of shuffle tasks.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    # Options whose names, or values, are of this kind are not shown. Spark's own, with passwords in
-    # their names or values, in addition.
+    # Options with matching names or values are not shown, in addition to those that match Spark's
+    # own pattern for passwords.
     "spark.sql.redaction.options.regex": "(?i)url|ssl[.]keystore[.]key",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -121,25 +121,25 @@ def spark(
 ) -> SparkSession:
     """A SparkSession whose executors are actors of the Ray cluster this process is in.
 
-    A process that is in none joins the one in which the cluster is up, as `bradbury.connect` does.
+    A process outside of Ray joins the Ray cluster that runs Bradbury, as `bradbury.connect` does.
     End the session with `stop_spark`, or by leaving the process: its executors end with it.
 
     Args:
-        executor_cores: tasks an executor runs at a time; that many CPUs of Ray's books. How many
-            tasks a shuffle has depends on all cores together.
-        executor_memory: of each executor, at least 450m. A Python worker has 150 MB in addition.
-        placement_group: of Ray, whose bundles the executors take one after the other; without it
-            Ray places them.
-        short_lived: for a session of a minute or two: the JVMs do without their optimising
-            compiler, which halves the CPU time of a start and lets long jobs take longer.
-        configs: Spark settings; they win over those made here.
-        bootstrap: "host:port,..." of the cluster; found as all clients do when omitted.
+        executor_cores: tasks an executor runs at a time; it takes as many CPUs of Ray's resources.
+            The number of shuffle tasks depends on the total of cores.
+        executor_memory: memory of each executor, at least 450m. A Python worker takes 150 MB more.
+        placement_group: Ray placement group whose bundles the executors take one after another;
+            None: Ray places them.
+        short_lived: for a session of a minute or two: the JVMs run without their optimising
+            compiler, which halves the CPU time of a start, but makes long jobs slower.
+        configs: Spark settings; they override those made here.
+        bootstrap: "host:port,..." of the cluster; None: found as by all clients.
         namespace: the cluster's; by default BRADBURY_NAMESPACE, or "bradbury".
-        security: security_protocol, ssl_* and sasl_*, of every query whose options say nothing of
-            it; see SecurityOptions. References such as "${file:PATH:KEY}" are looked up in tasks.
+        security: security_protocol, ssl_* and sasl_*, for every query whose options give none; see
+            SecurityOptions. References such as "${file:PATH:KEY}" are resolved in tasks.
 
     Raises:
-        InvalidConfig, TypeError: security that cannot be.
+        InvalidConfig, TypeError: invalid security.
         SparkMissing, JavaMissing, RayNotInitialised: one line with cause and remedy.
         SparkUnavailable: the process has a Spark session already, the cluster has no room for the
             executors, or Spark refuses a setting.
@@ -177,19 +177,19 @@ def spark(
     if logs is not None:
         remove_loaded_libraries(logs)
     atexit.unregister(stop_spark)
-    atexit.register(stop_spark)  # before RayDP's own, which was registered when it was imported
+    atexit.register(stop_spark)  # runs before RayDP's own, which was registered at its import
     if not other_sources() and settings["spark.pyspark.driver.python"] == sys.executable:
         _omit_discovery(session, _source(servers, secured))
     return _registered(session, servers, secured)
 
 
 def stop_spark() -> None:
-    """End the session that `spark` made and its executors. Harmless if there is none."""
+    """End the session that `spark` made, and its executors. Does nothing if there is none."""
     if "raydp" not in sys.modules:
         return
     logs = _log_folder() if is_connected() else None
     if logs is not None:
-        remove_loaded_libraries(logs)  # lz4 is loaded by the first shuffle
+        remove_loaded_libraries(logs)  # the first shuffle has loaded lz4
     sys.modules["raydp"].stop_spark()
 
 
@@ -205,10 +205,10 @@ def local_session(
 ) -> SparkSession:
     """A SparkSession in this process (`master`), with the same settings and no Ray.
 
-    security: as `spark`.
+    security: as for `spark`.
 
     Raises:
-        InvalidConfig, TypeError: security that cannot be.
+        InvalidConfig, TypeError: invalid security.
         SparkMissing, JavaMissing: one line with cause and remedy.
         SparkUnavailable: this process has a Spark session already, or Spark refuses a setting.
     """
@@ -239,10 +239,10 @@ def register(
     bootstrap: str | None = None,
     **security: Unpack[SecurityOptions],
 ) -> SparkSession:
-    """Make format("bradbury") known to a session of your own.
+    """Register format("bradbury") with an existing session.
 
-    bootstrap: where the cluster is when the option `kafka.bootstrap.servers` does not say.
-    security: as `spark`.
+    bootstrap: bootstrap servers of queries without the option `kafka.bootstrap.servers`.
+    security: as for `spark`.
     """
     return _registered(session, bootstrap, given_security(security))
 
@@ -258,12 +258,12 @@ def _registered(
 
 @contextmanager
 def _whole_environment(session: SparkSession) -> Iterator[None]:
-    """Functions that are handed to Spark now have an environment that no stream's start adds to.
+    """Context in which functions passed to Spark get an environment with all runner variables.
 
-    Each start of a stream puts four names into it, in a java.util.HashMap without a lock. Two that
-    start at once can leave it with one name more than it has, and then no task of the session
-    reads its function any more: java.io.OptionalDataException. A put of a name that is there only
-    replaces its value, which threads may do beside each other.
+    Each start of a stream puts four names into it, a java.util.HashMap, without a lock. Two starts
+    at once can leave it with a wrong size, and then no task of the session can read its function:
+    java.io.OptionalDataException. A put of an existing name only replaces its value, which threads
+    may do concurrently.
     """
     environment = session.sparkContext.environment
     added = {name: value for name, value in _RUNNER_ENVIRONMENT.items() if name not in environment}
@@ -282,7 +282,7 @@ def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[Data
         return BradburyDataSource
 
     class Located(BradburyDataSource):
-        """Travels by value, and what it knows with it; all it makes is importable."""
+        """Data source pickled by value, with its defaults; the objects it makes are importable."""
 
         default_bootstrap = bootstrap
         default_security = security
@@ -291,12 +291,11 @@ def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[Data
 
 
 def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
-    """Give Spark `source` for what it would find by itself, so that it does not search: 2-3 s.
+    """Set `source` as the result of Spark's discovery of sources, which saves 2-3 s.
 
-    It would start three Python processes to import every `pyspark_*` package there is. It keeps
-    what it has found for all sessions of a JVM; `newSession()` has the format by that. The last
-    session that was made says where the cluster is. A Spark that has no such place searches, as
-    without this.
+    Spark would start three Python processes to import every installed `pyspark_*` package. It keeps
+    the result for all sessions of a JVM; by it `newSession()` has the format, too. The session made
+    last determines the bootstrap servers. If this Spark has no such field, it discovers as usual.
     """
     from py4j.protocol import Py4JError
     from pyspark.sql.udf import _wrap_function
@@ -310,24 +309,24 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
         found.put(source.name(), getattr(jvm, _PYTHON_SOURCE)(function))
         found = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(found)
         getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(found))
-    except (Py4JError, TypeError):  # TypeError: what py4j makes of a name that is no class
+    except (Py4JError, TypeError):  # TypeError: raised by py4j for a name that is not a class
         return
 
 
 def other_sources() -> list[str]:
-    """Packages besides ours in which Spark looks for data sources."""
+    """Names of packages besides ours in which Spark looks for data sources."""
     names = (module.name for module in pkgutil.iter_modules())
     return [name for name in names if name.startswith("pyspark_") and name != _OWN_PACKAGE]
 
 
 def _quieten_replacement(session: SparkSession) -> None:
-    """Spark warns at every query that a registered source hides a discovered one; it should."""
+    """Turn off Spark's warning in every query that a registered source hides a discovered one."""
     log4j: Any = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     log4j.core.config.Configurator.setLevel(_SOURCE_MANAGER, log4j.Level.ERROR)
 
 
 def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str | None:
-    """Where the cluster is, or None if that is not known yet: then an option has to say it."""
+    """Bootstrap servers of the cluster; None: not known, so that an option has to set them."""
     try:
         return format_servers(find_bootstrap(bootstrap, namespace=namespace))
     except ConnectionFailed:
@@ -335,10 +334,10 @@ def known_bootstrap(bootstrap: str | None, namespace: str | None = None) -> str 
 
 
 def import_paths() -> list[str]:
-    """What PYTHONPATH must have so that other processes of this interpreter import Bradbury.
+    """Entries of PYTHONPATH by which other processes of this interpreter can import Bradbury.
 
-    Empty for an installed wheel. A checkout is on sys.path by the folder that holds it as
-    `bradbury`; `pyspark_bradbury` is then one level further in.
+    Empty for an installed wheel. A checkout is found by the folder that contains it as `bradbury`;
+    `pyspark_bradbury` is in its folder `pipelines`.
     """
     root = Path(__file__).resolve().parents[2]
     installed = _site_packages(root)
@@ -358,10 +357,10 @@ def _settings(
     configs: Mapping[str, str] | None, bootstrap: str | None, *, core_count: int
 ) -> dict[str, str]:
     settings = _SETTINGS | socket_settings()
-    # A stream shuffles into as many tasks as this says, however little there is.
+    # Streams always use this number of shuffle tasks, also for little data.
     settings[_SHUFFLE_PARTITIONS] = str(max(4, 2 * core_count))
     if _SHUFFLE_PARTITIONS not in (configs or {}):
-        # A batch begins with so many and joins small ones: enough of them for a large shuffle.
+        # A batch starts with this number and joins small ones: enough for a large shuffle.
         settings[_FIRST_PARTITIONS] = str(max(32, 16 * core_count))
     settings["spark.pyspark.python"] = sys.executable
     settings["spark.pyspark.driver.python"] = sys.executable
@@ -376,7 +375,7 @@ def _settings(
 
 @contextmanager
 def _environment(settings: Mapping[str, str], **more: str) -> Iterator[None]:
-    """What JVMs that are started now inherit, and with them the Python workers of the driver."""
+    """Context with the environment for new JVMs, and for the Python workers of the driver."""
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
     wanted |= driver_environment(cache_directory())
     if "spark.executorEnv.PYTHONPATH" in settings:
@@ -397,10 +396,10 @@ def _environment(settings: Mapping[str, str], **more: str) -> Iterator[None]:
 def _refuse_second_session() -> None:
     from pyspark import SparkContext
 
-    active: Any = SparkContext._active_spark_context  # no public way without a JVM
+    active: Any = SparkContext._active_spark_context  # there is no public API without a JVM
     if active is not None:
         raise SparkUnavailable(
-            "this process has a Spark session already, and Spark allows one: use it with "
+            "this process has a Spark session already, and Spark allows only one: use it with "
             "bradbury.pipelines.spark.session.register(session), or stop it first with "
             "bradbury.pipelines.spark.session.stop_spark()"
         )
@@ -413,15 +412,15 @@ def _join_ray(namespace: str | None) -> None:
         join_running(namespace or default_namespace())
     except UpError as error:
         raise RayNotInitialised(
-            f"this process is in no Ray cluster, and none is known ({error}); call bradbury.up() "
+            f"this process is not in a Ray cluster and none is found ({error}); call bradbury.up() "
             "first, or use bradbury.pipelines.spark.session.local_session() for Spark without Ray"
         ) from None
 
 
 def _log_folder() -> Path | None:
-    """Where the Ray session's logs are on this machine; None for a process outside of Ray's nodes.
+    """Log folder of the Ray session on this machine; None: the process is not on a Ray node.
 
-    Ray has no public name for it.
+    Ray has no public API for it.
     """
     worker: Any = importlib.import_module("ray._private.worker")
     node = worker._global_node
@@ -435,14 +434,14 @@ def _resources_of_nodes() -> list[Mapping[str, float]]:
 
 @contextmanager
 def _java_errors_in_one_line() -> Iterator[None]:
-    """What Spark itself refuses comes as Java's stack, with the cause in its second line."""
+    """Turns Spark's Java exceptions, with their stacks, into a SparkUnavailable of one line."""
     from py4j.protocol import Py4JJavaError
 
     try:
         yield
     except Py4JJavaError as error:
         said = " ".join(str(error.java_exception.getMessage()).split())
-        raise SparkUnavailable(f"Spark refuses to start: {said}") from None
+        raise SparkUnavailable(f"Spark failed to start: {said}") from None
 
 
 def _module(name: str) -> ModuleType:

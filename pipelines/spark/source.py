@@ -1,16 +1,16 @@
-"""format("bradbury"): the Python Data Source that Spark calls, reading.
+"""format("bradbury"): the Python Data Source that Spark calls.
 
-    BradburyDataSource     the entry: options, row schema, readers, writers
+    BradburyDataSource     entry point: options, row schema, readers, writers
     BatchReader, PushdownBatchReader    a batch query, in batch_reader
     StreamReader                        micro-batches, in stream_reader
 
 What always holds:
-    A reader that implements pushFilters is handed out only where Spark asks for one: with its
-    configuration off, which is the default, Spark fails any read whose reader has that method.
-    What tasks are given travels by pickle and names classes of importable modules only, so that
+    A reader with pushFilters is returned only if filter pushdown is on: with it off, which is
+    Spark's default, Spark fails any read whose reader has that method.
+    Objects for tasks are pickled and refer to classes of importable modules only, so that
     module-wide clients survive from task to task.
-    Each way of reading and writing is imported by who asks for it: a query has up to seven Python
-    processes that import this, and most of them do one thing.
+    Readers and writers are imported on use: a query has up to seven Python processes that import
+    this module, and most of them use one of these.
 
 Where each is called (driver, planner, executor): docs/spark.md. Not here: the sink.
 """
@@ -42,9 +42,10 @@ _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class BradburyDataSource(DataSource):
-    """default_bootstrap: where the cluster is if no option says so; see session.register.
+    """Data source of the format "bradbury".
 
-    default_security: of clients where no option says anything of it.
+    default_bootstrap: bootstrap servers if no option gives them; see session.register.
+    default_security: security if no option gives any.
     """
 
     default_bootstrap: ClassVar[str | None] = None
@@ -92,8 +93,7 @@ class BradburyDataSource(DataSource):
         worker.freeze_if_kept()
         if overwrite:
             raise ValueError(
-                "Save mode Overwrite is not allowed: a topic is only ever appended to. "
-                'Say .mode("append")'
+                'Save mode Overwrite is not allowed: topics are append-only. Use .mode("append")'
             )
         return BatchWriter(self._write_options(schema, streaming=False))
 
@@ -103,10 +103,10 @@ class BradburyDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamWriter:
-        """`overwrite` is output mode complete: results are appended, as by Spark's own sink."""
+        """Writer of a stream. `overwrite` (output mode complete) appends, as by Spark's sink."""
         from .writing.sink import StreamWriter
 
-        worker.freeze_if_kept()  # each batch is planned, and committed, by a call of this
+        worker.freeze_if_kept()  # called for planning and for committing each batch
         return StreamWriter(self._write_options(schema, streaming=True))
 
     def _given(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Tables -> what a training loop is given.
+"""Conversion of tables to arrays and rows for training loops.
 
-Numbers become arrays of NumPy, without a copy where Arrow has them so; text and bytes become object
-arrays; a struct becomes a dict of its fields; a list of equally many numbers becomes a matrix.
+Numbers become NumPy arrays, without a copy where possible; text and bytes become object arrays; a
+struct becomes a dict of its fields; a column of lists of equally many numbers becomes a matrix.
 Views of bytes become an array of uint8 each, on the same memory.
 """
 
@@ -18,12 +18,12 @@ from ...protocol.columns.value_views import take_views, views_of
 
 
 def arrays_of(table: pa.Table) -> dict[str, Any]:
-    """Column name -> array."""
+    """Arrays of a table, by column name."""
     return {name: _array(table.column(name)) for name in table.column_names}
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """A dict for each row, of Python's objects; views of bytes as in `arrays_of`."""
+    """Rows as dicts of Python objects; views of bytes as in `arrays_of`."""
     views = {
         name: _array(table.column(name))
         for name, of_type in zip(table.column_names, table.schema.types, strict=True)
@@ -39,7 +39,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def take_rows(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
-    """These rows of it, in this order."""
+    """Table of these rows, given by number, in this order."""
     order = pa.array(rows)
     return pa.table(
         {
@@ -79,7 +79,7 @@ def _array(column: pa.ChunkedArray) -> Any:
 
 
 def _is_list(of_type: pa.DataType) -> bool:
-    """Of numbers."""
+    """Whether a type is a list of numbers."""
     types = pa.types
     if not (types.is_list(of_type) or types.is_large_list(of_type)):
         return bool(types.is_fixed_size_list(of_type) and _is_number(of_type.value_type))

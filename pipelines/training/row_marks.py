@@ -1,6 +1,6 @@
-"""Where the rows of a chunk come from: row -> the position from which reading goes on with it.
+"""Positions of the rows of a chunk, from which reading resumes with each row.
 
-A chunk is made of pieces, each with what is needed to read it again. Rows are taken off the front.
+A chunk is made of pieces, each with its position. Rows are taken from the front.
 
 Pure.
 """
@@ -17,11 +17,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class ShardPosition:
-    """From where a shard goes on.
+    """Position at which a shard resumes.
 
-    block, offset: of the shard's blocks, the offset in it; in a stream the partition, and its
-        offset.
-    window, index: which window of the shuffle begins there, and how many of its rows are done.
+    block, offset: number of the shard's block, and the offset in it; when following, the number of
+        the partition and its offset.
+    window, index: number of the shuffle window that begins there, and rows of it handed out.
     """
 
     block: int = 0
@@ -39,21 +39,21 @@ class _Piece:
 
 
 class RowMarks:
-    """Of the rows that are read and not handed out."""
+    """Positions of the rows that are read but not handed out."""
 
     def __init__(self) -> None:
         self._pieces: deque[_Piece] = deque()
 
     def add(self, block: int, offsets: np.ndarray[Any, Any]) -> None:
-        """Rows of one block, in the order of its offsets."""
+        """Add rows of one block, in the order of its offsets."""
         self._pieces.append(_Piece(len(offsets), ShardPosition(block=block), offsets))
 
     def add_window(self, position: ShardPosition, rows: int) -> None:
-        """Rows of a window; `position` is that of its first row, whose `index` they begin at."""
+        """Add rows of a window. position: of the window, with the `index` of the first row."""
         self._pieces.append(_Piece(rows, position, None))
 
     def take(self, rows: int) -> Sequence[tuple[int, int]]:
-        """So many rows are handed out: (block, last offset) of each block they are of."""
+        """Take rows that are handed out; returns (block, last offset) of each block among them."""
         ends = []
         while rows:
             piece = self._pieces[0]
@@ -67,7 +67,7 @@ class RowMarks:
         return ends
 
     def first(self) -> ShardPosition | None:
-        """Of the first row that is not handed out; None: there is none."""
+        """Position of the first row that is not handed out; None: there is none."""
         if not self._pieces:
             return None
         piece = self._pieces[0]

@@ -1,8 +1,8 @@
-"""Which records each rank and worker reads.
+"""Sharding of records among ranks and workers.
 
-Partitions are cut into blocks of `block_size` offsets. The blocks of all partitions stand in one
-sequence, the first ones of each, then the second ones, and shard k of n has every n-th of it. So
-all have about as much, whatever the number of partitions, and what a shard reads follows from
+Partitions are split into blocks of `block_size` offsets. The blocks of all partitions form one
+sequence, the first ones of each, then the second ones, and shard k of n has every n-th block of it.
+So shards are about equal, whatever the number of partitions, and what a shard reads depends on
 starts, ends, k and n alone.
 
 Pure.
@@ -21,7 +21,7 @@ BLOCK_SIZE: Final = 16_384
 
 
 class ReadShard(NamedTuple):
-    """`number`, from 0, of `total`."""
+    """Shard `number`, counted from 0, of `total`."""
 
     number: int
     total: int
@@ -30,7 +30,7 @@ class ReadShard(NamedTuple):
 def blocks_of(
     ranges: Sequence[PartitionRange], shard: ReadShard, block_size: int = BLOCK_SIZE
 ) -> list[PartitionRange]:
-    """The blocks of one shard, in their order."""
+    """Blocks of one shard, in order."""
     keyed = [
         (number, place, one._replace(start=start, end=min(start + block_size, one.end)))
         for place, one in enumerate(ranges)
@@ -41,21 +41,22 @@ def blocks_of(
 
 
 def places_of(partitions: int, shard: ReadShard) -> list[int]:
-    """Whole partitions: where there is no end, blocks cannot be counted."""
+    """Numbers of the whole partitions of a shard, for following: blocks need an end."""
     return list(range(partitions))[shard.number :: shard.total]
 
 
 def own_rank(rank: int | None, world_size: int | None) -> ReadShard:
-    """As given; else of torch.distributed, of Ray Train, of RANK and WORLD_SIZE; else the only one.
+    """Rank of this process as a shard.
 
-    Raises ValueError if it cannot be.
+    As given; else from torch.distributed, Ray Train, or RANK and WORLD_SIZE; else 0 of 1.
+    Raises ValueError for an invalid rank.
     """
     if (rank is None) != (world_size is None):
         raise ValueError("give rank and world_size together, or neither")
     if rank is None or world_size is None:
         rank, world_size = _rank_here()
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not one of {world_size}")
+        raise ValueError(f"rank {rank} is not in range for world_size {world_size}")
     return ReadShard(rank, world_size)
 
 
@@ -69,19 +70,19 @@ def _rank_here() -> tuple[int, int]:
             context = train.get_context()
             return context.get_world_rank(), context.get_world_size()
         except (RuntimeError, AttributeError):
-            pass  # not in a worker of Ray Train
+            pass  # not a worker of Ray Train
     return _rank_of(os.environ)
 
 
 def _rank_of(environment: Mapping[str, str]) -> tuple[int, int]:
-    """As torchrun sets them."""
+    """Rank and world size from RANK and WORLD_SIZE, which torchrun sets; else 0 and 1."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return int(environment["RANK"]), int(environment["WORLD_SIZE"])
     return 0, 1
 
 
 def with_worker(rank: ReadShard) -> ReadShard:
-    """The shard of this process: of a worker of PyTorch's DataLoader, or of the rank itself."""
+    """Shard of this process: of its DataLoader worker, if it is one, or of the rank itself."""
     data: Any = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()
     if worker is None:

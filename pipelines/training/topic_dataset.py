@@ -1,15 +1,15 @@
-"""`bradbury.TopicDataset`: records for a training loop that can be stopped anywhere and goes on.
+"""`bradbury.TopicDataset`: records for a training loop that can be stopped and resumed anywhere.
 
     dataset = bradbury.TopicDataset("samples", batch_size=512, shuffle_window=50_000, seed=7)
     for batch in dataset:                       # {"offset": array, "value": array, ...}
         train(batch)
         checkpoint["data"] = dataset.state_dict()
 
-    dataset.load_state_dict(checkpoint["data"])  # in the next process: the next batch, none twice
+    dataset.load_state_dict(checkpoint["data"])  # in the next process: resumes with the next batch
 
 What always holds:
-    The state is offsets, and nothing else. With it, and the same log, the same rows come in the
-    same order.
+    The state consists of offsets and settings. With it and the same log, the same rows follow in
+    the same order.
     Ranks and workers read different records; together they read all.
     Starts and ends are fixed when the dataset is made, and are in the state.
 
@@ -50,41 +50,43 @@ else:
 
 VERSION: Final = 1
 ROWS_AT_ONCE: Final = 1_024
-"""Taken from the table together where rows are handed out one by one."""
+"""Rows taken from the table at once if rows are handed out one by one."""
 FOLLOW_S: Final = 0.1
 _FORMATS: Final = ("numpy", "pyarrow")
 
 
 class TopicDataset(_Base):
-    """Records of topics, once, or as they come.
+    """Iterable dataset of the records of topics, bounded or following new ones.
 
     Args:
         topics: one name, or several.
-        start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
-            or {topic: {partition: one of these}}. Looked up once, here: where several ranks
-            make a dataset each, give all of them the same end.
-        follow: go on with what comes later, forever. Shards have whole partitions then.
-        columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
-        value_decoder, value_schema: as in `read_topic`, but for "arrow".
+        start_offset, end_offset: as for `read_topic`: an offset, a datetime, "earliest", "latest",
+            or {topic: {partition: one of these}}. Looked up once, here: if several
+                ranks make a dataset each, give all of them the same end.
+            follow: True: follow new records forever. Shards then consist of whole partitions.
+            columns: columns to read, of offset, key, value, topic, partition, timestamp,
+                timestamp_type, headers; None: all.
+        value_decoder, value_schema: as for `read_topic`, except "arrow".
         batch_size: rows in a batch; None: one row at a time, as a dict.
         batch_format: "numpy": a dict of arrays, or "pyarrow": a table.
         drop_last: whether a last batch with fewer rows is left out.
-        rank, world_size: of this process; by default as torch.distributed, Ray Train or torchrun
-            have them. Workers of a DataLoader share what their rank has.
-        shuffle_window: so many rows are mixed with one another; 0: the order of the log.
-        seed: of the shuffle. The same seed, the same order.
-        isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers, local_files: as in
+        rank, world_size: of this process; by default from torch.distributed, Ray Train or torchrun.
+            Workers of a DataLoader share the records of their rank.
+        shuffle_window: number of rows that are shuffled together; 0: the order of the log.
+        seed: seed of the shuffle. The same seed gives the same order.
+        isolation_level, fail_on_data_loss, poll_timeout_ms, bootstrap_servers, local_files: as for
             `read_topic`.
-        value_views: for large values. What is not compressed is not copied: values are read-only
-            arrays of uint8 ("numpy", and rows) or a column of binary_view ("pyarrow") on what was
-            received, or, with local_files, on the mapped segment file, which is there for as long
-            as one of them. A file that is cut while it is mapped (an unclean election, a repair by
-            hand) ends the process that looks at what is gone. value_decoder is "raw" then.
-        security: security_protocol, ssl_* and sasl_*, of the workers of a DataLoader, too; as in
-            `read_topic`. They are no part of the state.
+        value_views: True: uncompressed values are not copied, for large values. They are read-only
+            arrays of uint8 ("numpy", and rows) or a column of binary_view ("pyarrow") on the
+            received data or, with local_files, on the mapped segment file, which stays mapped as
+            long as any of them exists. If a mapped file is truncated (an unclean election, a
+            manual repair), accessing the missing part kills the process. Needs value_decoder
+            "raw".
+        security: security_protocol, ssl_* and sasl_*, as for `read_topic`, also for the workers of
+            a DataLoader. They are not part of the state.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
         UnknownTopicOrPartition, DataLoss, ConnectionFailed: as `read_topic`.
     """
 
@@ -122,7 +124,7 @@ class TopicDataset(_Base):
         if self._decoder.repeats_rows:
             raise ValueError("value_decoder='arrow' has no offset for each row: use read_topic")
         if value_views and value_decoder != "raw":
-            raise ValueError("value_views are of values as they are: leave value_decoder out")
+            raise ValueError("value_views needs undecoded values: leave value_decoder out")
         self._batch_size = batch_size
         self._batch_format = batch_format
         self._drop_last = drop_last
@@ -153,11 +155,11 @@ class TopicDataset(_Base):
     # --- state -------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order of the shuffle; as DistributedSampler.set_epoch."""
+        """Set the epoch, which changes the shuffled order, as DistributedSampler.set_epoch."""
         self._epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where to go on after what was handed out last: offsets, in plain numbers and lists."""
+        """State to resume after the last row handed out: offsets, in plain numbers and lists."""
         if self._state is not None:
             return dict(self._state)
         if self._loaded is not None:
@@ -165,17 +167,18 @@ class TopicDataset(_Base):
         return self._make_state(with_worker(self._rank), ShardPosition())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on there.
+        """Load a state; the next iteration resumes there.
 
-        Raises ValueError if it is of another dataset, rank or number of workers.
+        Raises ValueError for a state of other topics or settings. A state of another rank or
+        number of workers is detected by the iteration.
         """
         if state.get("version") != VERSION or list(state.get("topics", ())) != self._topics:
-            raise ValueError(f"this is no state of a TopicDataset of {', '.join(self._topics)}")
+            raise ValueError(f"this is not a state of a TopicDataset of {', '.join(self._topics)}")
         for name, here in self._settings().items():
             if state[name] != here:
                 raise ValueError(
-                    f"the state is of a dataset with {name}={state[name]!r}, and not {here!r}: "
-                    "with another one, other rows would come next"
+                    f"the state is of a dataset with {name}={state[name]!r}, and not {here!r}: use "
+                    "the same setting, as other rows would follow"
                 )
         self._ranges = [PartitionRange(*one) for one in state["ranges"]]
         self._epoch = state["epoch"]
@@ -183,7 +186,7 @@ class TopicDataset(_Base):
         self._state = None
 
     def _settings(self) -> dict[str, Any]:
-        """What decides which row comes when."""
+        """Settings that determine the order of rows."""
         return {
             "shuffle_window": self._shuffle_window,
             "seed": self._seed,
@@ -211,7 +214,7 @@ class TopicDataset(_Base):
             if tuple(state["shard"]) != shard:
                 raise ValueError(
                     f"the state is of shard {state['shard'][0]} of {state['shard'][1]} (ranks x "
-                    f"workers), this is {shard.number} of {shard.total}: go on with as many"
+                    f"workers), this is {shard.number} of {shard.total}: use the same numbers"
                 )
             position = ShardPosition(*state["position"])
         self._state = self._make_state(shard, position)
@@ -226,7 +229,7 @@ class TopicDataset(_Base):
     def _handed_out(
         self, tables: Iterator[pa.Table], shard: ReadShard, marks: RowMarks
     ) -> Iterator[Any]:
-        """Batches, or rows; the state is that behind what was handed out last."""
+        """Batches or rows; the state is that after the last one handed out."""
         size = self._batch_size or ROWS_AT_ONCE
         pending: deque[pa.Table] = deque()
         count = 0
@@ -290,7 +293,7 @@ class TopicDataset(_Base):
     def _tables(
         self, reader: RangeReader, ranges: Sequence[PartitionRange], first_block: int
     ) -> Iterator[tuple[int, np.ndarray[Any, Any], pa.Table]]:
-        """Which block each table is of, and its offsets."""
+        """Tables as (number of the block, offsets, table)."""
         place = 0
         for decoded in reader.read(ranges):
             if not len(decoded):
@@ -310,7 +313,7 @@ class TopicDataset(_Base):
         position: ShardPosition,
         marks: RowMarks,
     ) -> Iterator[pa.Table]:
-        """Rows of a window in their new order. Its number and the seed say which order it is."""
+        """Shuffled rows of each window. The order depends on seed, epoch and window."""
         start = replace(position, index=0)
         done = position.index
         read: deque[pa.Table] = deque()
@@ -341,12 +344,12 @@ class TopicDataset(_Base):
         return table
 
     def _followed(self, shard: ReadShard, marks: RowMarks) -> Iterator[pa.Table]:
-        """Again and again what has come meanwhile. Places in the list are those of partitions."""
+        """Tables of new records, forever. Blocks in `marks` are numbers of partitions."""
         mine = places_of(len(self._ranges), shard)
         if len(self._ranges) < shard.total:
             raise ValueError(
                 f"{len(self._ranges)} partitions are too few for {shard.total} ranks x workers: "
-                "with follow=True each has at least one"
+                "with follow=True each needs at least one"
             )
         client = reading_client(self._bootstrap, self._limits.fetch)
         positions = {place: self._ranges[place].start for place in mine}
@@ -374,7 +377,7 @@ class TopicDataset(_Base):
 
 
 def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:
-    """Taken off the front."""
+    """Table of the first `count` rows, which are removed from `tables`."""
     parts = []
     while count:
         table = tables.popleft()
@@ -396,4 +399,4 @@ def _check(batch_size: int | None, batch_format: str, shuffle_window: int, follo
     if shuffle_window < 0:
         raise ValueError(f"shuffle_window is {shuffle_window}; use 0 for none")
     if shuffle_window and follow:
-        raise ValueError("a shuffle_window needs an end; with follow=True rows come as they are")
+        raise ValueError("a shuffle_window needs an end; with follow=True rows cannot be shuffled")

@@ -181,7 +181,7 @@ def test_what_is_wrong_with_one_node_that_joins_harms_no_other() -> None:
     found = joined(first, *twice, node("10.0.0.5", "d"), placement=placement, a=("10.0.0.1", 9092))
     assert names(found.plans) == ["d"]
     assert list(found.left_out) == ["c"]
-    assert "several Ray nodes are called c" in found.left_out["c"]
+    assert "several Ray nodes have the name c" in found.left_out["c"]
 
 
 def test_a_cluster_on_loopback_gets_no_node_of_another_machine() -> None:

@@ -415,7 +415,7 @@ def test_a_log_whose_snapshot_is_gone_is_not_taken_for_a_whole_one() -> None:
         # What is taken from the others begins with nothing that was acknowledged.
         assert AcknowledgedOffset(after, "/data/metadata").read() == NO_SNAPSHOT
         # With its vote a log without what it had acknowledged could win.
-        with pytest.raises(KafkaStorageError, match="does not vote until it has taken"):
+        with pytest.raises(KafkaStorageError, match="does not vote until the log is restored"):
             await again.voter.ask(VoteRequest(Candidate(epoch=99, owner="x")))
 
     run(scenario())

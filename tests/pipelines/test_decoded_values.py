@@ -61,9 +61,9 @@ def mutated(dice: random.Random) -> bytes:
 def test_what_is_no_object_is_named_by_its_offset(value: bytes) -> None:
     """Of values that are all `null` pyarrow ends the process."""
     decoder = ValueDecoder("json", FIELDS)
-    with pytest.raises(UndecodableValue, match="flights-3 at offset 0 is not json: .* no JSON obj"):
+    with pytest.raises(UndecodableValue, match="flights-3 at offset 0 is not json: .* not a JSON"):
         decoder.column(decoded_values(value))
-    with pytest.raises(UndecodableValue, match="flights-3 at offset 2 is not json: .* no JSON obj"):
+    with pytest.raises(UndecodableValue, match="flights-3 at offset 2 is not json: .* not a JSON"):
         decoder.column(decoded_values(b"{}", None, value, b"{}"))
 
 

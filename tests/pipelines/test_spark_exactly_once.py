@@ -184,7 +184,7 @@ def test_a_changed_number_of_tasks_is_refused_for_a_batch_that_comes_again(
     forget_last_batch(tmp_path)
     for tasks in (1, 4):
         query = copy(source(spark, topic, minPartitions=tasks), into, tmp_path)
-        with pytest.raises(Exception, match="Run the query as it ran before") as refused:
+        with pytest.raises(Exception, match="Run the query as before") as refused:
             query.awaitTermination(QUERY_SECONDS)
         assert "Traceback" not in str(refused.value)
     assert copy(frame, into, tmp_path).awaitTermination(QUERY_SECONDS)

@@ -68,4 +68,4 @@ def test_a_group_that_refuses_offsets_does_not_end_the_query(
         for _ in range(2):
             reader.commit({topic: {"0": 3}})
             reader.stop()
-    assert caplog.text.count("offsets are not shown in group") == 1
+    assert caplog.text.count("offsets not committed to group") == 1

@@ -155,7 +155,7 @@ def test_a_read_that_fails_ends_with_one_line_of_cause(
 def test_a_task_that_fails_says_why_in_one_line(spark: SparkSession, filled: str) -> None:
     beyond = {"endingOffsets": json.dumps({filled: {"0": 100, "1": 100, "2": 101}})}
     frame = load(spark, filled, **beyond, **{"kafkaConsumer.pollTimeoutMs": 500})
-    with pytest.raises(Exception, match="are gone: the log ends at 100") as failed:
+    with pytest.raises(Exception, match="do not exist: the log ends at 100") as failed:
         frame.collect()
     assert len(last_lines(failed.value)) == 2  # and Spark's line that a worker raised it
 

@@ -50,7 +50,7 @@ def test_an_end_can_carry_where_the_query_began() -> None:
 
 @pytest.mark.parametrize("nested", [{"t": 5}, {"t": {"x": 1}}, {"t": {"0": None}}])
 def test_what_are_no_offsets_is_said(nested) -> None:
-    with pytest.raises(ValueError, match="not offsets"):
+    with pytest.raises(ValueError, match="offsets are invalid"):
         from_json(nested)
 
 

@@ -364,7 +364,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"kafka_acks": "2"}, "kafka.acks"),
         ({"kafka_linger_ms": "x"}, "kafka.linger.ms"),
         ({"kafka_value_serializer": "x"}, "DataFrame operations"),
-        ({"kafka_transactional_id": "x"}, "made from the option sinkId"),
+        ({"kafka_transactional_id": "x"}, "derived from the option sinkId"),
         ({"kafka_allow_auto_create_topics": "maybe"}, "'true' or 'false'"),
         ({"kafka_ssl_truststore_location": "x"}, "has no effect with kafka.security.protocol"),
         ({"deliveryGuarantee": "twice"}, "'exactly-once' or 'at-least-once', not 'twice'"),
@@ -375,7 +375,7 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"batchId": "1"}, "needs a sinkId"),
         ({"sinkId": "a", "batchId": "-1"}, "at least 0"),
         ({"kafka_transaction_timeout_ms": "1000"}, "needs deliveryGuarantee=exactly-once"),
-        ({"commitOffsets": "true"}, "one of streams that read"),
+        ({"commitOffsets": "true"}, "for reading streams"),
     ],
 )
 def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:

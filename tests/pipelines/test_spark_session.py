@@ -63,7 +63,7 @@ def test_java_17_and_later_are_accepted(
     [
         ('openjdk version "1.8.0_402"', "is 8: install a JDK 17"),
         ('openjdk version "11.0.2" 2019-01-15', "is 11: install a JDK 17"),
-        ("no idea", "does not say its version"),
+        ("no idea", "prints no version"),
     ],
 )
 def test_an_older_java_is_named_with_the_remedy(

@@ -149,12 +149,12 @@ def test_arguments_that_cannot_be_are_refused_in_a_sentence(spark: SparkSession)
     for wrong, said in (
         ({"value": "xml"}, "value is 'xml'; use 'raw', 'utf8'"),
         ({"value": "json"}, "value='json' needs a schema"),
-        ({"schema": DDL}, "value='raw' has no schema"),
-        ({"value": "json", "schema": "tail strong"}, "is no DDL of columns"),
+        ({"schema": DDL}, "value='raw' takes no schema"),
+        ({"value": "json", "schema": "tail strong"}, "is not a DDL of columns"),
         ({"value": "json", "schema": "string"}, "a StructType or DDL"),
-        ({"value": "avro", "schema": "string"}, "no Avro schema"),
+        ({"value": "avro", "schema": "string"}, "not an Avro schema"),
         ({"key": "json"}, "key is 'json'"),
-        ({"on_error": "null"}, "on_error is for value='json'"),
+        ({"on_error": "null"}, "on_error needs value='json'"),
     ):
         with pytest.raises(ValueError, match=said):
             bradbury.topic_view(spark, "t", **wrong)  # type: ignore[arg-type]

@@ -57,7 +57,5 @@ def test_clients_say_in_one_line_what_the_controller_waits_for(
     )
     with pytest.raises(ConnectionFailed) as caught:
         find_servers(None, "waits")
-    assert str(caught.value) == (
-        "the controller is waiting for its voters; `bradbury status` says more"
-    )
+    assert str(caught.value) == ("the controller is waiting for its voters; see `bradbury status`")
     ray.kill(waiting)

@@ -257,7 +257,7 @@ def test_how_many_there_are() -> None:
     [
         ({"actors": -1}, "actors is -1"),
         ({"actors": "many"}, "actors is 'many'"),
-        ({"actors": 0, "actor_options": {"num_cpus": 1}}, "no actors"),
+        ({"actors": 0, "actor_options": {"num_cpus": 1}}, "need actors"),
     ],
 )
 def test_arguments_that_cannot_be(options: dict[str, Any], message: str) -> None:

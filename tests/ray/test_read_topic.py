@@ -294,7 +294,7 @@ def test_a_value_that_is_something_else_fails_and_is_named(
         ({"start_offset": "latest"}, ValueError, "use an offset, a datetime or 'earliest'"),
         ({"end_offset": -1}, ValueError, "end_offset is -1"),
         ({"start_offset": 30, "end_offset": 20}, ValueError, "is greater than its end_offset 20"),
-        ({"end_offset": 5_000}, ValueError, "behind the end of the log, 1000"),
+        ({"end_offset": 5_000}, ValueError, "above the log end offset 1000"),
         ({"isolation_level": "serializable"}, ValueError, "use read_uncommitted or read_comm"),
         (
             {"value_decoder": "xml"},

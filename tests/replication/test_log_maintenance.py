@@ -53,7 +53,7 @@ def test_a_question_for_free_space_that_fails_oddly_refuses_no_producer(
             works = None
     assert asked == 1
     assert health.headroom == room
-    assert "maintenance of the logs failed" in caplog.text
+    assert "log maintenance failed" in caplog.text
     directories.close(clean=True)
 
 

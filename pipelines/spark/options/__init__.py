@@ -1,5 +1,5 @@
-"""What a user may ask the Spark data source for, checked; all the names there are.
+"""Options of the Spark data source: names and validation.
 
-option_table    the names of all options, and Kafka's own settings behind `kafka.`
+option_table    the names of all options, and Kafka's own settings with the prefix `kafka.`
 spark_options   their values, typed and checked
 """

@@ -1,8 +1,8 @@
-"""The names of all options, and Kafka's own settings behind `kafka.`: what is known, what is not.
+"""Names of all options, and of Kafka's own settings with the prefix `kafka.`.
 
 What always holds:
-    A Kafka setting is taken, refused with what to use instead, or named in a warning as having no
-    effect: none is dropped in silence.
+    A Kafka setting is applied, refused with a remedy, or named in a warning as having no effect:
+    none is dropped silently.
 
 Source: KafkaSourceProvider in apache/spark connector/kafka-0-10-sql.
 """
@@ -60,7 +60,7 @@ READ_NAMES: Final = {
 }
 WRITE_NAMES: Final = {"topic", "includeheaders"}
 SPARK_NAMES: Final = {"path", "checkpointlocation", "queryname", "recursivefilelookup"}
-"""What Spark itself puts among the options of a source or sink."""
+"""Options that Spark itself adds to those of a source or sink."""
 
 COMMIT_OFFSETS: Final = "commitoffsets"
 SINK_NAMES: Final = {
@@ -74,20 +74,20 @@ EXACTLY_ONCE: Final = "exactly-once"
 _SERIALIZED: Final = "keys and values are always binary; convert them with DataFrame operations"
 REFUSED_READING: Final = {
     "auto.offset.reset": "use the option startingOffsets instead, 'earliest' or 'latest': it"
-    " decides where a query starts, and failOnDataLoss what happens when data is gone",
+    " decides where a query starts, and failOnDataLoss what happens when data is lost",
     "key.deserializer": _SERIALIZED,
     "value.deserializer": _SERIALIZED,
     "enable.auto.commit": "the source never commits offsets on its own; they are in the checkpoint",
-    "interceptor.classes": "records are handed over as they are in the log",
+    "interceptor.classes": "records are delivered as they are in the log",
 }
 REFUSED_WRITING: Final = {
     "key.serializer": _SERIALIZED,
     "value.serializer": _SERIALIZED,
-    "transactional.id": "each task gets its own, made from the option sinkId; set that",
+    "transactional.id": "each task has its own, derived from the option sinkId; set that",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")
 SECURITY_SETTINGS: Final = {name.replace("_", "."): name for name in sorted(NAMES)}
-"""Kafka's names, and those of SecurityOptions."""
+"""Kafka's names of security settings -> names in SecurityOptions."""
 _NO_JAVA_STORES: Final = (
     "Java's keystores are not read; give PEM files to ssl.truststore.location and "
     "ssl.keystore.location, and the password of the private key as ssl.key.password"
@@ -124,10 +124,10 @@ def lowered(options: Mapping[str, str]) -> dict[str, str]:
 def kafka_settings(
     options: Mapping[str, str], known: Mapping[str, str], refused: Mapping[str, str]
 ) -> dict[str, str]:
-    """Settings given as `kafka.<name>`, by the names that `known` gives them.
+    """Settings given as `kafka.<name>`, by their names in the values of `known`.
 
     Raises:
-        ValueError: one that contradicts how Spark reads or writes.
+        ValueError: a setting in `refused`, which contradicts how Spark reads or writes.
     """
     taken: dict[str, str] = {}
     for option, value in options.items():
@@ -142,11 +142,11 @@ def kafka_settings(
 
 
 def security(options: Mapping[str, str]) -> ClientSecurity | None:
-    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say; None: none is given.
+    """Security from `kafka.security.protocol`, `kafka.ssl.*`, `kafka.sasl.*`; None: none given.
 
     Raises:
-        ValueError: one that this client does not have, or settings that cannot be together. The
-            text names options and never what a secret one says.
+        ValueError: an unsupported setting, or a contradiction. The text names options, and never
+            the value of a secret one.
     """
     given: dict[str, str] = {}
     for option, value in options.items():
@@ -166,50 +166,50 @@ def security(options: Mapping[str, str]) -> ClientSecurity | None:
 
 
 def _by_options(text: str) -> str:
-    """What is said of `sasl_mechanism`, of the option `kafka.sasl.mechanism`."""
+    """Error text with option names: `kafka.sasl.mechanism` for `sasl_mechanism`."""
     names = "|".join(sorted(NAMES, key=len, reverse=True))
     return re.sub(names, lambda found: KAFKA_PREFIX + found[0].replace("_", "."), text)
 
 
 def commit_group(options: Mapping[str, str], *, streaming: bool) -> str | None:
-    """The group in which a stream's offsets are shown; None: in none.
+    """Group to which a stream commits its offsets; None: it does not commit.
 
     Raises:
-        ValueError: commitOffsets without a group, or in a batch.
+        ValueError: commitOffsets without a group, or in a batch query.
     """
     if not flag(options, COMMIT_OFFSETS, "commitOffsets", default=False):
         return None
     group = options.get(GROUP_ID, "").strip()
     if not group:
         raise ValueError(
-            "option 'commitOffsets' needs 'kafka.group.id': the group in which offsets are shown"
+            "option 'commitOffsets' needs 'kafka.group.id': the group to commit offsets to"
         )
     if not streaming:
         raise ValueError(
-            "option 'commitOffsets' is for streams: who reads a batch is not told when it is done"
+            "option 'commitOffsets' is for streams: a batch query cannot tell when it is done"
         )
     return group
 
 
 def refuse_commits(options: Mapping[str, str]) -> None:
-    """Raise ValueError for commits of what is read, where nothing is."""
+    """Raise ValueError for commitOffsets in a write."""
     if flag(options, COMMIT_OFFSETS, "commitOffsets", default=False):
-        raise ValueError("option 'commitOffsets' is one of streams that read; a write has none.")
+        raise ValueError("option 'commitOffsets' is for reading streams; remove it from the write.")
 
 
 def refuse_sink_options(options: Mapping[str, str]) -> None:
-    """Raise ValueError for what only a write has."""
+    """Raise ValueError for an option that only writes have."""
     for lower, name in SINK_NAMES.items():
         if lower in options:
-            raise ValueError(f"option '{name}' is one of writes; set it on the writer.")
+            raise ValueError(f"option '{name}' is for writes; set it on the writer.")
 
 
 def warn_unknown(
     options: Mapping[str, str], names: Collection[str], kafka_names: Collection[str]
 ) -> None:
-    """Name what has no effect: as by Spark's Kafka connector it is taken, but not in silence.
+    """Log a warning for each option without effect; Spark's Kafka connector ignores them silently.
 
-    names, kafka_names: those that have one, the latter without `kafka.`.
+    names, kafka_names: options that have an effect, the latter without `kafka.`.
     """
     known = {
         *names,
@@ -226,18 +226,18 @@ def warn_unknown(
 
 
 def warn_group(options: Mapping[str, str]) -> None:
-    """Accept them with a warning, as Spark's connector does: neither changes what is read."""
+    """Log warnings for group options, as Spark's connector does: they do not affect reading."""
     if GROUP_ID in options and COMMIT_OFFSETS in options:
         return
     if GROUP_ID in options:
         logger.warning(
             "option 'kafka.group.id' is not recommended: a query reads by its own offsets, "
-            "takes no part in the group and commits nothing to it without commitOffsets"
+            "does not join the group and commits nothing to it without commitOffsets"
         )
         if GROUP_ID_PREFIX in options:
             logger.warning("option 'groupIdPrefix' is ignored, as 'kafka.group.id' has been set")
     elif GROUP_ID_PREFIX in options:
-        logger.warning("option 'groupIdPrefix' names groups that nothing is committed to")
+        logger.warning("option 'groupIdPrefix' has no effect: nothing is committed to such groups")
 
 
 def number(options: Mapping[str, str], name: str, shown: str, lowest: int) -> int | None:
@@ -264,7 +264,7 @@ def flag(options: Mapping[str, str], name: str, shown: str, *, default: bool) ->
 
 
 def duration_ms(text: str, shown: str) -> int:
-    """Milliseconds of "15m", "30 seconds", "250ms", "1 day"; a bare number is milliseconds."""
+    """Milliseconds of "15m", "30 seconds", "250ms", "1 day"; without unit: milliseconds."""
     duration = _duration_ms(text, "ms")
     if duration is None:
         raise ValueError(f"option '{shown}' must be a duration such as '15m', not {text!r}")
@@ -281,11 +281,13 @@ def _duration_ms(text: str, bare_unit: str) -> int | None:
 
 
 def time_ms(text: str, shown: str, now_ms: int) -> int:
-    """Milliseconds since 1970, of the same; of an ISO 8601 time, in UTC if it says no zone; or of
-    what is so long ago, "-10 minutes".
+    """Milliseconds since 1970 of a time.
+
+    text: milliseconds since 1970, an ISO 8601 time (UTC without a zone), or a time ago: "-10
+    minutes".
 
     Raises:
-        ValueError: it is none of them, or before 1970.
+        ValueError: it is none of these, or before 1970.
     """
     ago_ms = _duration_ms(text, "")
     if text.strip().startswith("-") and ago_ms is not None:

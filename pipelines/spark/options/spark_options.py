@@ -1,11 +1,11 @@
-"""What a user asks of format("bradbury"), checked: the options of Spark's Kafka connector.
+"""Validated options of format("bradbury"), those of Spark's Kafka connector.
 
 Names are case-insensitive, values are text; `ReadOptions.parse` and `WriteOptions.parse` give typed
 values or one sentence on what is wrong. Precedence: startingTimestamp, startingOffsetsByTimestamp,
-startingOffsets; the same for ending. Ours in addition: batchRows, localFiles, valueDecoder.
+startingOffsets; the same for ending. In addition: batchRows, localFiles, valueDecoder.
 
 What always holds:
-    both are values without pyspark in them: they travel to executors by pickle.
+    both contain no objects of pyspark, and are pickled for executors.
     Neither shows a password in its repr.
 
 Source: KafkaSourceProvider and the Kafka integration guide in apache/spark.
@@ -36,7 +36,7 @@ DEFAULT_BATCH_ROWS: Final = 20_000
 VALUE_DECODERS: Final = ("raw", "utf8", "json")
 NETWORK_TIMEOUT_MS: Final = 120_000
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""What brokers allow at most (transaction.max.timeout.ms): a task computes while it writes."""
+"""Brokers' default maximum (transaction.max.timeout.ms): a task computes while it writes."""
 MAX_SINK_ID: Final = 200
 
 
@@ -108,12 +108,12 @@ _MODE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Everything a read needs to know.
+    """Validated options of a read.
 
-    bootstrap: "host:port,...", or None: found as all clients find it.
+    bootstrap: "host:port,..."; None: found as by all clients.
     ending: None in a stream, which has no end.
-    max_trigger_delay_ms: how long min_offsets_per_trigger may hold a batch back.
-    commit_group: the group in which a stream's offsets are shown.
+    max_trigger_delay_ms: most milliseconds that min_offsets_per_trigger may delay a batch.
+    commit_group: group to which a stream commits its offsets; None: it does not commit.
     batch_rows: most rows of one Arrow batch.
     value_decoder: one of VALUE_DECODERS: values stay as they are, or become text or structs.
     """
@@ -157,14 +157,14 @@ class ReadOptions:
         check_mode: bool = True,
         now_ms: int | None = None,
     ) -> Self:
-        """Check and convert.
+        """Parse and validate options.
 
         now_ms: milliseconds since 1970, for times such as "-10 minutes"; None: the clock's.
-        check_mode: False when it is not known yet whether this is a stream or a batch: what only
-            one of them has is left for later, and so are warnings.
+        check_mode: False if it is not known yet whether this is a stream or a batch: options of
+            only one of them are not checked, and no warnings are logged.
 
         Raises:
-            ValueError: one sentence on the first option that cannot be.
+            ValueError: one sentence on the first invalid option.
         """
         given = table.lowered(options)
         if not check_mode:
@@ -229,13 +229,14 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Everything a write needs to know. topic: None: the column `topic` says it.
+    """Validated options of a write.
 
-    producer: keyword arguments of bradbury.Producer, but for security.
+    topic: None: taken from the column `topic`.
+    producer: keyword arguments of bradbury.Producer, without security.
     exactly_once: each task writes in a transaction.
     sink_id: None: the streaming query's id, or one made for the job.
     batch_id: None: the streaming query's.
-    transaction_timeout_ms: the brokers abort what is open for longer.
+    transaction_timeout_ms: brokers abort transactions that are open for longer.
     """
 
     bootstrap: str | None
@@ -249,17 +250,17 @@ class WriteOptions:
 
     @property
     def fetch(self) -> FetchOptions:
-        """Of what a write asks brokers beside its producers."""
+        """Settings of the client for requests that producers do not send."""
         return replace(SPARK_FETCH, security=self.security)
 
     @property
     def producer_settings(self) -> dict[str, Any]:
-        """`producer`, with security. Not to be shown."""
+        """Settings of the producer with security. They contain secrets: do not log them."""
         return {**self.producer, **as_given(self.security)}
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> Self:
-        """Raises ValueError: one sentence on the first option that cannot be."""
+        """Parse and validate options. Raises ValueError: one sentence on the first invalid one."""
         given = table.lowered(options)
         table.refuse_commits(given)
         producer = _producer_settings(given)
@@ -274,7 +275,7 @@ class WriteOptions:
         if batch_id is not None and streaming:
             raise ValueError("option 'batchId' is for batch writes: a stream has its own ids")
         if batch_id is not None and sink_id is None:
-            raise ValueError("option 'batchId' needs a sinkId: the name of what the batches go to")
+            raise ValueError("option 'batchId' needs a sinkId: the name for its batches")
         exactly_once = _is_exactly_once(given, producer, default=streaming or sink_id is not None)
         option = table.KAFKA_PREFIX + table.TRANSACTION_TIMEOUT
         timeout_ms = number(given, option, option, 1)

@@ -1,8 +1,8 @@
-"""Reading with Spark: a batch query, micro-batches, the offsets that each begins and ends with.
+"""Reading with Spark: batch queries, micro-batches, and their start and end offsets.
 
 batch_query     what each task of a batch query reads, and its rows
 stream_reader   micro-batches: where a stream starts, how far each goes
-offset_reader   the driver's questions to the cluster: partitions, their ends
+offset_reader   the driver's lookups of partitions and offsets
 offsets         offsets of a query: as JSON, under limits, as ranges (pure)
-group_commits   what a stream has read, as committed offsets of a group
+group_commits   commits of a stream's offsets to a group
 """

@@ -1,8 +1,8 @@
-"""Reading a batch query: what each task reads, and the rows of one task.
+"""Readers of a batch query: the ranges of each task, and the rows of one task.
 
     BatchReader            one query over [starting, ending)
     PushdownBatchReader    the same, narrowed by filters on topic, partition, offset, timestamp
-    TaskRanges             what one task is given; it travels by pickle
+    TaskRanges             the ranges of one task, pickled
 
 Where each is called (driver, planner, executor): docs/spark.md.
 """
@@ -44,7 +44,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TaskRanges(InputPartition):
-    """What one task reads, in order."""
+    """Ranges that one task reads, in order."""
 
     def __init__(self, ranges: tuple[PartitionRange, ...]) -> None:
         super().__init__(None)
@@ -59,7 +59,7 @@ def read_ranges(
 ) -> Iterator[Any]:
     """The rows of one task as Arrow batches. Runs in an executor's Python worker."""
     if not isinstance(partition, TaskRanges):
-        return  # what Spark makes of a plan without tasks
+        return  # Spark's placeholder in a plan without tasks
     with errors_in_one_line():
         client = reading_client(options.bootstrap, options.fetch)
         load_kernels(sum(one.size for one in partition.ranges))
@@ -83,7 +83,7 @@ def plan(ranges: Iterable[PartitionRange], options: ReadOptions) -> list[TaskRan
 
 
 class BatchQueryReader(DataSourceReader):
-    """One batch query."""
+    """Reader of one batch query."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -110,15 +110,15 @@ class BatchQueryReader(DataSourceReader):
         return ranges_between(self._still_there(reader, start, end), end)
 
     def _still_there(self, reader: OffsetReader, start: Offsets, end: Offsets) -> Offsets:
-        """`start`, moved up to the log's beginning where it is no longer in the log."""
+        """`start`, raised to the log start offset where it is lower. Raises DataLoss."""
         first = reader.earliest(start)
         for key, offset in start.items():
             if offset > end[key]:
                 raise ValueError(
-                    f"the start offset {offset} of {key} is higher than its end offset {end[key]}"
+                    f"the start offset {offset} of {key} is above its end offset {end[key]}"
                 )
             if offset < first[key]:
-                text = f"offset {offset} of {key} is gone: the log begins at {first[key]}"
+                text = f"offset {offset} of {key} was deleted: the log begins at {first[key]}"
                 if self._options.fail_on_data_loss:
                     raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
                 logger.warning("%s; failOnDataLoss is false, so reading starts there", text)
@@ -126,10 +126,10 @@ class BatchQueryReader(DataSourceReader):
 
 
 class PushdownBatchReader(BatchQueryReader):
-    """The same, narrowed by the query's own filters.
+    """Reader of a batch query narrowed by its filters.
 
-    Those on topic, partition and offset choose ranges, exactly. A lower bound on timestamp moves
-    the start up as far as the time index can say, and is left to Spark as well.
+    Filters on topic, partition and offset select ranges exactly. A lower bound on timestamp raises
+    the start by the time index, and is applied by Spark as well.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -167,7 +167,7 @@ class PushdownBatchReader(BatchQueryReader):
 
 
 class Narrowing(NamedTuple):
-    """What one filter says of ranges. exact: Spark need not look at it again."""
+    """Restriction of ranges by one filter. exact: Spark need not apply the filter again."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -183,11 +183,11 @@ class Narrowing(NamedTuple):
 
 
 def narrowing_of(one: Filter) -> Narrowing | None:
-    """None: a filter that says nothing about ranges."""
+    """Restriction by a filter; None: it does not restrict ranges."""
     column = getattr(one, "attribute", None)
     value = getattr(one, "value", None)
     if isinstance(one, IsNotNull) and column in (("topic",), ("partition",), ("offset",)):
-        return Narrowing()  # they never are
+        return Narrowing()  # never null
     if isinstance(one, EqualTo | In) and column in (("topic",), ("partition",)):
         values = frozenset(one.value if isinstance(one, In) else (one.value,))
         if column == ("topic",):

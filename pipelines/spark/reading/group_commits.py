@@ -1,7 +1,7 @@
-"""What a stream has read, as committed offsets of a group: its lag is seen where that of groups is.
+"""Commits of a stream's offsets to a group, so that its lag is visible as that of a group.
 
-They are for those who look (`bradbury groups lag`, /metrics): the query goes on by its checkpoint
-alone, and a commit that fails is a warning. Nothing waits for one but the end of the query.
+They are for monitoring only (`bradbury groups lag`, /metrics): the query resumes from its
+checkpoint, and a failed commit is a warning. Only the end of the query waits for a commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLOSE_SECONDS: Final = 5.0
 
 
 class GroupCommits:
-    """Of one query. Methods may be called from any thread, and never raise."""
+    """Commits of one query. Methods may be called from any thread, and never raise."""
 
     def __init__(self, client: ClusterClient, group: str) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class GroupCommits:
         self._warned = ""
 
     def commit(self, offsets: Offsets) -> None:
-        """These are done. Of what comes while a commit is under way the newest counts."""
+        """Commit offsets; those given while a commit is in progress are replaced by newer ones."""
         with self._changed:
             self._wanted = dict(offsets)
             if self._is_sending or self._wanted == self._sent:
@@ -43,7 +43,7 @@ class GroupCommits:
         self._send()
 
     def close(self) -> None:
-        """Wait a moment for what is under way."""
+        """Wait up to CLOSE_SECONDS for the commit in progress."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_sending, CLOSE_SECONDS)
 
@@ -53,13 +53,13 @@ class GroupCommits:
         steps = alter_group_offsets(self._client, self._group, offsets, timeout_ms=TIMEOUT_MS)
         try:
             self._client.io.spawn(steps).add_done_callback(lambda done: self._on_sent(done, sent))
-        except Exception as error:  # noqa: BLE001 -- nobody who only looks may end a query
+        except Exception as error:  # noqa: BLE001 -- monitoring must not end a query
             self._on_sent(_failed(error), sent)
 
     def _on_sent(self, done: Future[None], sent: Offsets) -> None:
         error = done.exception()
         if error is not None and self._warned != type(error).__name__:
-            logger.warning("offsets are not shown in group %s: %s", self._group, error)
+            logger.warning("offsets not committed to group %s: %s", self._group, error)
         self._warned = "" if error is None else type(error).__name__
         with self._changed:
             self._sent = sent

@@ -1,9 +1,9 @@
-"""The driver's questions to the cluster: which partitions, where they begin and end, what is new.
+"""Lookups by the driver: partitions, their start and end offsets, and waiting for new records.
 
 What always holds:
-    Answers name exactly the partitions of the subscription, in order.
-    An offset below what was read before is asked for again a few times before it counts as data
-    loss: a new leader may be behind for a moment.
+    Results have exactly the partitions of the subscription, in order.
+    An end offset below what was read before is looked up again a few times before it counts as
+    data loss: a new leader may lag briefly.
 
 Source: KafkaOffsetReaderAdmin in apache/spark connector/kafka-0-10-sql.
 
@@ -48,7 +48,7 @@ LONG_POLL_MS: Final = 200
 
 
 class OffsetReader:
-    """Blocking calls; each raises ConnectionFailed if no broker answers."""
+    """Lookups of partitions and offsets. Methods block; they may raise ConnectionFailed."""
 
     def __init__(self, client: ClusterClient, options: ReadOptions) -> None:
         self._client = client
@@ -57,10 +57,10 @@ class OffsetReader:
         self._partitions: list[TopicPartition] = []
 
     def partitions(self, *, max_age_ms: int = 0) -> list[TopicPartition]:
-        """The partitions of the subscription, at most so old.
+        """Partitions of the subscription, from metadata not older than `max_age_ms`.
 
         Raises:
-            UnknownTopicOrPartition: a topic or partition that is named does not exist.
+            UnknownTopicOrPartition: a given topic or partition does not exist.
         """
         now = time.monotonic()
         if not self._partitions or (now - self._asked_at) * 1000 >= max_age_ms:
@@ -73,7 +73,7 @@ class OffsetReader:
         return self._at(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition], *, known: Offsets) -> Offsets:
-        """The end of each partition; below `known` only if it stays there when asked again."""
+        """End offset of each partition; looked up again a few times if it is below `known`."""
         wanted = dict.fromkeys(partitions, LATEST)
         for _ in range(self._options.retry_count + 1):
             ends = self._at(wanted)
@@ -85,10 +85,10 @@ class OffsetReader:
     def resolve(
         self, position: Position, partitions: Iterable[TopicPartition], *, ending: bool
     ) -> Offsets:
-        """An offset for each partition.
+        """Offset of each partition for a given position.
 
         Raises:
-            ValueError: `position` does not name each partition, or no record is so late.
+            ValueError: `position` does not name each partition, or no record is after its time.
         """
         partitions = list(partitions)
         if isinstance(position, AtEdge):
@@ -101,7 +101,7 @@ class OffsetReader:
         return self._at_offsets(position, partitions, ending=ending)
 
     def at_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset not before a time; -1 where no record is so late."""
+        """First offset not before each time; -1 if there is no such record."""
         return self._at(timestamps_ms)
 
     def wait_beyond(self, offsets: Offsets, max_wait_ms: int = LONG_POLL_MS) -> None:
@@ -141,7 +141,7 @@ class OffsetReader:
             raise ValueError(
                 f"No offset matched from request of topic-partition {key} and timestamp "
                 f"{timestamps[key]}. Set startingOffsetsByTimestampStrategy to 'latest' to start "
-                "at the end then"
+                "at the end instead"
             )
         return {**found, **self._at(dict.fromkeys(missing, LATEST))}
 
@@ -183,12 +183,12 @@ class OffsetReader:
         if isinstance(subscription, Assign):
             missing = sorted(set(subscription.partitions) - set(found))
             if missing:
-                raise UnknownTopicOrPartition(f"there is no partition {missing[0]}")
+                raise UnknownTopicOrPartition(f"partition {missing[0]} does not exist")
             return list(subscription.partitions)
         return found
 
     def _wait_beyond(self, offsets: Offsets, max_wait_ms: int) -> Steps[None]:
-        """One parked fetch for each leader; the first answer is the news."""
+        """Send one long-polling fetch to each leader, and wait for the first response."""
         by_leader: dict[Address, list[PartitionFetch]] = defaultdict(list)
         for (topic, partition), offset in offsets.items():
             leader = self._client.view.leader(topic, partition)

@@ -1,19 +1,19 @@
 """Offsets of a query: as JSON, under limits, and as ranges for tasks. Pure.
 
     {"topicA": {"0": 23, "1": 345}, "topicB": {"0": 7}}                 next offset to read
-    {"topicA": {"0": 30}, "@initial": {"topicA": {"0": 20}}}            the first batch's end
+    {"topicA": {"0": 30}, "@initial": {"topicA": {"0": 20}}}            end of the first batch
 
 What always holds:
-    The JSON of equal offsets is equal text: Spark compares offsets as text, and another order of
-    keys would be a new batch, forever.
-    What tasks get depends on start, end and options alone, never on cluster size, leaders or time:
+    Equal offsets have equal JSON text: Spark compares offsets as text, and another order of keys
+    would be a new batch, forever.
+    Ranges of tasks depend on start, end and options alone, never on cluster size, leaders or time:
     a replayed batch reads the same ranges.
-    A rate-limited end is never past the end that was available, and each partition that has
-    something gets at least one record.
+    A rate-limited end is never past the available end, and each partition with records gets at
+    least one.
 
-`@initial` ('@' cannot be in a topic's name) is there because Spark does not keep the initial offset
-of a Python source: after a failed first batch it would ask again, and "latest" would then skip what
-that batch held.
+`@initial` ('@' cannot be in a topic's name) exists because Spark does not store the initial offset
+of a Python source: after a failed first batch it would be looked up again, and "latest" would then
+skip the records of that batch.
 
 Sources: KafkaMicroBatchStream.rateLimit and KafkaOffsetRangeCalculator in apache/spark.
 """
@@ -35,7 +35,7 @@ INITIAL: Final = "@initial"
 def to_json(
     offsets: Mapping[TopicPartition, int], initial: Offsets | None = None
 ) -> dict[str, Any]:
-    """Offsets as what json.dumps turns into the one text they have."""
+    """Offsets as a sorted dict, so that json.dumps gives equal text for equal offsets."""
     nested: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
@@ -45,7 +45,7 @@ def to_json(
 
 
 def from_json(nested: Mapping[str, Any]) -> Offsets:
-    """Offsets of a checkpoint, without `@initial`; also those the JVM's Kafka source wrote.
+    """Offsets of a checkpoint, without `@initial`; also of one written by Spark's Kafka source.
 
     Raises:
         ValueError: they are not offsets.
@@ -58,16 +58,16 @@ def from_json(nested: Mapping[str, Any]) -> Offsets:
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"these are not offsets: {nested!r}") from None
+        raise ValueError(f"the checkpoint's offsets are invalid: {nested!r}") from None
 
 
 def initial_of(nested: Mapping[str, Any]) -> Offsets | None:
-    """What the first batch of a query started from, if this is its end."""
+    """Start offsets of the first batch, if these are its end offsets; otherwise None."""
     return from_json(nested[INITIAL]) if INITIAL in nested else None
 
 
 def rate_limit(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Offsets:
-    """An end at most about `limit` records after `start`, shared in proportion to the backlogs.
+    """End offsets at most about `limit` records after `start`, in proportion to the backlogs.
 
     A partition that `start` does not know begins at 0. A share below one record is one, so the sum
     may exceed the limit by one for each partition.
@@ -88,7 +88,7 @@ def rate_limit(start: Mapping[TopicPartition, int], end: Offsets, limit: int) ->
 
 
 def backlog(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Records from `start` to `end`."""
+    """Number of offsets from `start` to `end`."""
     return sum(max(0, last - start.get(key, 0)) for key, last in end.items())
 
 
@@ -99,7 +99,7 @@ def must_wait(
     since_last_trigger_ms: int | None,
     max_delay_ms: int,
 ) -> bool:
-    """Whether a batch is held back until more has come.
+    """Whether a batch is delayed until more records arrive.
 
     since_last_trigger_ms: None before the first batch, which never waits.
     """
@@ -111,7 +111,7 @@ def must_wait(
 def ranges_between(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> list[PartitionRange]:
-    """What lies between, ordered. A partition new in `end` is read from 0."""
+    """Ranges from `start` to `end`, ordered. A partition that is new in `end` is read from 0."""
     return [
         PartitionRange(*key, start.get(key, 0), last)
         for key, last in sorted(end.items())
@@ -126,13 +126,13 @@ def plan_tasks(
     max_records: int | None,
     pack_rows: int,
 ) -> list[tuple[PartitionRange, ...]]:
-    """The ranges of each task, in order.
+    """Ranges of each task, in order.
 
     Args:
-        min_partitions: about so many tasks at least; big ranges are split in proportion to size.
+        min_partitions: least number of tasks, about; big ranges are split in proportion to size.
         max_records: most records of a range.
-        pack_rows: without min_partitions, neighbouring small ranges share a task up to so many
-            records: a task costs more than reading a few records does.
+        pack_rows: without min_partitions, neighbouring small ranges share a task of at most this
+            many records: a task costs more than reading a few records.
     """
     pieces = [
         piece

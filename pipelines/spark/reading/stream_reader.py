@@ -1,16 +1,16 @@
-"""Micro-batches: where a stream starts, how far each batch goes, what its tasks read.
+"""Reader of micro-batches: start of a stream, end of each batch, ranges of its tasks.
 
     one long-lived instance in the driver    initialOffset, latestOffset, partitions, commit
     a pickled copy in every task             read
 
 What always holds:
     partitions(start, end) depends on its arguments and the options alone.
-    An end never goes back, unless records are gone and failOnDataLoss is false.
-    The first batch's end carries where it started (`@initial`, see offsets), because Spark forgets.
-    When nothing is new `latestOffset` returns `start` itself, after waiting a moment on the broker:
-    Spark asks a hundred times a second, the broker answers five.
+    An end never decreases, unless records were deleted and failOnDataLoss is false.
+    The first batch's end contains its start (`@initial`, see offsets), which Spark does not store.
+    Without new records `latestOffset` returns `start` itself, after a short long poll: Spark calls
+    it a hundred times a second, which results in five requests.
 
-Not here: offsets that are shown as a group's (group_commits).
+Not here: commits to a group (group_commits).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query's source."""
+    """Source of one streaming query."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
         if options.min_offsets_per_trigger is not None:
-            return ReadMaxRows(2**62)  # any but ReadAllAvailable, which means Trigger.Once
+            return ReadMaxRows(2**62)  # not ReadAllAvailable, which means Trigger.Once
         return ReadAllAvailable()
 
     @errors_in_one_line()
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_json(start)
         is_first = start == self._initial
         if not is_first:
-            self._commit(begun)  # the batch before is done, and Spark says so later, or never
+            self._commit(begun)  # the last batch is done; Spark calls `commit` later or never
         end = self._available(begun, may_wait=not is_first)
         self._latest = end
         count = backlog(begun, end)
@@ -124,11 +124,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_ranges(self._schema, self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The checkpoint has the offsets; a group has them, too, with commitOffsets."""
+        """Commit offsets to a group with commitOffsets; the checkpoint has them already."""
         self._commit(from_json(end))
 
     def stop(self) -> None:
-        """The process ends with the query; its client is a daemon thread."""
+        """Finish commits. The process, with its client's daemon thread, ends with the query."""
         if self._commits is not None:
             self._commits.close()
 
@@ -159,12 +159,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _available(self, begun: Offsets, *, may_wait: bool) -> Offsets:
-        """Where each partition ends now, or ended when Trigger.AvailableNow began."""
+        """End offset of each partition now, or at the start of Trigger.AvailableNow."""
         reader = self._reader()
         if self._frozen_end is not None:
             return self._checked(begun, dict(self._frozen_end))
         waits = may_wait and bool(begun)
-        if waits and self._was_idle:  # beyond what is known: a batch may be held back below it
+        if waits and self._was_idle:  # beyond the last known ends: a batch may be delayed
             reader.wait_beyond({**begun, **self._latest})
         end = self._end_now(reader, begun)
         if waits and not self._was_idle and end == begun:
@@ -184,23 +184,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _checked(self, begun: Offsets, end: Offsets) -> Offsets:
         gone = sorted(begun.keys() - end.keys())
         if gone:
-            self._lose(f"{', '.join(map(str, gone))} are gone")
+            self._lose(f"{', '.join(map(str, gone))} no longer exist")
         for key, last in end.items():
             if last < begun.get(key, 0):
-                self._lose(f"the end of {key} went back from {begun[key]} to {last}")
+                self._lose(f"the log end offset of {key} decreased from {begun[key]} to {last}")
         return end
 
     def _lose(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{text}. {self._options.limits.data_loss_remedy}")
-        logger.warning("%s; failOnDataLoss is false, so the query goes on", text)
+        logger.warning("%s; failOnDataLoss is false, so the query continues", text)
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream whose options are refused: says so at the first thing that it is asked.
+    """Source of a stream with invalid options: each of its methods raises the error.
 
-    What streamReader itself raises never comes through: Spark's runner of streaming sources fails
-    over it with its own UnboundLocalError.
+    An exception raised by streamReader itself is lost: Spark's runner of streaming sources then
+    fails with its own UnboundLocalError.
     """
 
     def __init__(self, error: ValueError) -> None:

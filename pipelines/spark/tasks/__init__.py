@@ -1,7 +1,7 @@
-"""In the tasks of Spark: what a Python worker keeps between them, rows, failures.
+"""Code in Spark's tasks: objects kept between them, rows, failures.
 
-worker, spark_task   clients of a worker, from task to task; which attempt this is
-sink_batch           what a writing task hands back to the driver
+worker, spark_task   clients kept by a worker; the current task
+sink_batch           batches of a sink, and their markers
 arrow                records as the rows that Spark takes
-spark_failure        what a session or a query fails with, in one line
+spark_failure        errors of sessions and queries, in one line
 """

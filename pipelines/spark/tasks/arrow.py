@@ -1,7 +1,7 @@
-"""Decoded records -> the Arrow batches that Spark takes, in the row schema of its Kafka source.
+"""Conversion of decoded records to Arrow batches in the row schema of Spark's Kafka source.
 
-    key, value     binary                 null where the record has none; value as the option
-                                          valueDecoder has it: a string, or a struct
+    key, value     binary                 null where the record has none; value by the option
+                                       valueDecoder: binary, a string, or a struct
     topic          string
     partition      int32
     offset         int64
@@ -12,7 +12,7 @@
 
 What always holds:
     A batch has exactly the schema that Spark expects (order, types, nullability), or Spark refuses
-    it. A schema given by the user is a projection by name: columns it omits are never built.
+    it. A schema given by the user is a projection by name: omitted columns are never built.
     Batches have at most `batch_rows` rows and about MAX_BATCH_BYTES: each is one allocation in the
     executor's JVM.
 
@@ -76,18 +76,18 @@ _JSON_TYPES: Final = (
     TimestampType,
     TimestampNTZType,
 )
-"""That pyarrow makes of JSON: no dates, no maps."""
+"""Types that pyarrow can read from JSON: no dates, no maps."""
 
 
 def row_schema(*, include_headers: bool, value_decoder: str = RAW) -> StructType:
-    """The schema of Spark's Kafka source.
+    """Row schema of Spark's Kafka source.
 
     Raises:
-        ValueError: the fields of JSON values are not known without a schema.
+        ValueError: for JSON values, whose fields are unknown without a schema.
     """
     if value_decoder == JSON:
         raise ValueError(
-            "valueDecoder=json needs the fields of the values: say them by "
+            "valueDecoder=json needs the fields of the values: give them with "
             '.schema("value STRUCT<name: STRING, ...>, ..."), with the other columns to read'
         )
     return StructType(
@@ -100,16 +100,14 @@ def row_schema(*, include_headers: bool, value_decoder: str = RAW) -> StructType
 
 
 def check_projection(schema: StructType, value_decoder: str = RAW) -> None:
-    """Raise ValueError if `schema` is not a choice of the source's columns."""
+    """Raise ValueError if `schema` is not a selection of the source's columns."""
     columns = _columns(value_decoder)
     for field in schema.fields:
         wanted = columns.get(field.name)
         if field.name == "value" and value_decoder == JSON:
             wanted = _checked_struct(field.dataType)
         if wanted is None:
-            raise ValueError(
-                f"there is no column {field.name!r}; a schema chooses among {', '.join(COLUMNS)}"
-            )
+            raise ValueError(f"there is no column {field.name!r}; choose from {', '.join(COLUMNS)}")
         if field.dataType.simpleString() != wanted.simpleString():
             raise ValueError(
                 f"column {field.name!r} is {wanted.simpleString()}, not "
@@ -124,7 +122,7 @@ def _columns(value_decoder: str) -> dict[str, DataType]:
 
 
 def _checked_struct(of_type: DataType) -> StructType:
-    """Raise ValueError unless values of JSON can be read as this."""
+    """The struct of JSON values. Raise ValueError if JSON cannot be read as this type."""
     if not isinstance(of_type, StructType) or not len(of_type):
         raise ValueError(
             "with valueDecoder=json the column 'value' is a struct of the values' fields, not "
@@ -142,14 +140,14 @@ def _check_json(of_type: DataType, name: str) -> None:
     elif isinstance(of_type, ArrayType):
         _check_json(of_type.elementType, f"{name}[]")
     elif not isinstance(of_type, _JSON_TYPES):
-        raise ValueError(  # noqa: TRY004 -- what Spark's users say is data
+        raise ValueError(  # noqa: TRY004 -- the schema is the user's value
             f"valueDecoder=json has no {of_type.simpleString()} ({name}): read it as a string and "
             "cast it, or leave the option out and use from_json"
         )
 
 
 class ArrowRows:
-    """Makes the Arrow batches of one task."""
+    """Builder of the Arrow batches of one task."""
 
     def __init__(self, schema: StructType, batch_rows: int, value_decoder: str = RAW) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -163,7 +161,7 @@ class ArrowRows:
         self._topics: dict[str, Any] = {}
 
     def batches(self, decoded: DecodedBatches) -> Iterator[Any]:
-        """The rows of `decoded`, in order, in batches of about equal size; none if it has none."""
+        """Rows of `decoded`, in order, in batches of about equal size; none if it has no rows."""
         count = len(decoded)
         if not count:
             return
@@ -185,7 +183,7 @@ class ArrowRows:
             start += length
 
     def _topic(self, topic: str, count: int) -> Any:
-        """The same text in each row, built once for the largest batch so far."""
+        """Column with the topic in each row, built once for the largest batch so far."""
         names = self._topics.get(topic)
         if names is None or len(names) < count:
             names = self._topics[topic] = constant_text(topic, count)

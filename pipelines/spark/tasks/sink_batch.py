@@ -1,20 +1,19 @@
-"""What exactly-once hangs on: which batch of which sink a task writes, and what of it is done.
+"""State of exactly-once writes: the batch of a sink that a task writes, and what is done.
 
-    group  spark-{sinkId}-{partition}   the last batch of that task: committed with its rows
-    group  spark-{sinkId}               the last batch that all tasks have done, and how many
+    group  spark-{sinkId}-{partition}   last batch of that task, committed with its rows
+    group  spark-{sinkId}               last batch that all tasks have completed, and their number
 
 Both are committed offsets of MARKERS: the offset is the batch id, its metadata the rest as JSON.
-A topic of the sink's own, which never has a record: the topics that rows go to may differ from
-batch to batch, and may be deleted, with all offsets committed for them; and as offsets of a topic
-with records, batch ids would look like a group that lags.
+MARKERS is a topic without records: the topics that rows are written to may differ from batch to
+batch, and may be deleted, with all offsets committed for them; and as offsets of a topic with
+records, batch ids would look like lag.
 
 What always holds:
-    Rows of a batch are written by a task only if its own marker is of an earlier batch, and the
-    batch is not among those that all tasks have done.
-    A batch that is there already has to come again with the same rows; else it is refused.
-
-Tasks are not informed how many they are, so a change of that is seen by what follows from it: rows
-that differ, a task that was none before, and, when all are done, by the driver, which knows it.
+    A task writes the rows of a batch only if its own marker is of an earlier batch, and not all
+    tasks have completed the batch.
+    A repeated batch must have the same rows; otherwise it is refused.
+    Tasks do not know their number, so a change of it is detected by its effects: different rows, a
+    task that had no rows before, and, when all are done, by the driver, which knows the number.
 
 Not here: asking the cluster, and writing (transactional_sink).
 """
@@ -31,8 +30,8 @@ from .spark_failure import ReplayRefused
 MARKERS: Final = TopicPartition("__bradbury_spark", 0)
 
 _REMEDY: Final = (
-    "Run the query as it ran before (the same tasks, rows that depend on the input alone), or give"
-    " a new sinkId: then this batch is written in full, and rows of it that are there are doubled"
+    "Run the query as before (the same tasks, rows that depend on the input alone), or give a new"
+    " sinkId: then this batch is written in full, and its rows in the topic are duplicated"
 )
 
 
@@ -40,8 +39,8 @@ _REMEDY: Final = (
 class SinkBatch:
     """One batch of one sink.
 
-    query_id: of the streaming query whose batch it is; "" outside of queries.
-    is_private: the sink id was made for one job, so nothing comes again after its end.
+    query_id: of the streaming query that the batch belongs to; "" outside of streaming queries.
+    is_private: the sink id was made for one job, so no batch is repeated after its end.
     """
 
     sink_id: str
@@ -54,25 +53,25 @@ class SinkBatch:
         return f"spark-{self.sink_id}"
 
     def task_id(self, partition: int) -> str:
-        """The transactional id of a task, and the name of its group."""
+        """Transactional id of a task, and name of its group."""
         return f"{self.group}-{partition}"
 
     def check_query(self, query_id: str) -> None:
-        """Raise ReplayRefused if the batches before were another query's.
+        """Raise ReplayRefused if earlier batches were written by another query.
 
-        Its batch ids begin again: they would be mistaken for batches that are done.
+        Batch ids of a new query start again at 0, and would be mistaken for completed batches.
         """
         if query_id != self.query_id:
             raise ReplayRefused(
-                f"sinkId {self.sink_id!r} was used by {_named(query_id)} and is now by "
-                f"{_named(self.query_id)}, whose batch ids are others. Was the checkpoint deleted?"
+                f"sinkId {self.sink_id!r} was used by {_named(query_id)} and is now used by "
+                f"{_named(self.query_id)}, which has other batch ids. Was the checkpoint deleted?"
                 " Give a new sinkId"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMarker:
-    """What a task has written of a batch. size: bytes of keys and values."""
+    """Record of what a task wrote of a batch. size: bytes of keys and values."""
 
     batch_id: int
     query_id: str
@@ -106,7 +105,7 @@ class TaskMarker:
 
 @dataclass(frozen=True, slots=True)
 class BatchMarker:
-    """A batch that all its tasks have done."""
+    """Record of a batch that all its tasks have completed."""
 
     batch_id: int
     query_id: str
@@ -128,7 +127,7 @@ def is_done(
     """Whether this task's rows of the batch are in the log.
 
     Raises:
-        ReplayRefused: it was not among the tasks of the batch, or the sink is another query's.
+        ReplayRefused: the task had no rows of the batch, or another query uses the sink.
     """
     for marker in (task, all_done):
         if marker is not None:
@@ -138,8 +137,8 @@ def is_done(
     if all_done is not None and all_done.batch_id >= batch.batch_id:
         count = f" by {all_done.task_count} tasks" if all_done.batch_id == batch.batch_id else ""
         raise ReplayRefused(
-            f"batch {batch.batch_id} of sink {batch.sink_id!r} was written{count}, and task "
-            f"{partition} had no rows of it; now it has. {_REMEDY}"
+            f"batch {batch.batch_id} of sink {batch.sink_id!r} was written{count}; task "
+            f"{partition} had no rows of it then, and has some now. {_REMEDY}"
         )
     return False
 
@@ -147,9 +146,9 @@ def is_done(
 def check_same_rows(
     batch: SinkBatch, partition: int, marker: TaskMarker, come_again: TaskMarker
 ) -> None:
-    """Raise ReplayRefused if a task that is done has come again with other rows.
+    """Raise ReplayRefused if a completed task is repeated with other rows.
 
-    Their number and their bytes, in any order: a shuffle keeps none.
+    Number of rows and bytes are compared: a shuffle does not keep the order.
     """
     if marker.batch_id != batch.batch_id or marker == come_again:
         return
@@ -167,11 +166,11 @@ def check_same_rows(
 
 
 def check_same_tasks(batch: SinkBatch, before: int, now: int) -> None:
-    """Raise ReplayRefused if a batch has come again with another number of tasks."""
+    """Raise ReplayRefused if a batch is repeated with another number of tasks."""
     if before != now:
         raise ReplayRefused(
             f"batch {batch.batch_id} of sink {batch.sink_id!r} was written by {before} tasks and "
-            f"came again with {now}. {_REMEDY}"
+            f"is repeated with {now}. {_REMEDY}"
         )
 
 

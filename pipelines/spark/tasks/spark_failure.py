@@ -1,9 +1,9 @@
-"""What a session or a query fails with: one line with cause and remedy, where the cause is known.
+"""Errors of sessions and queries: one line with cause and remedy, if the cause is known.
 
-Of a call into Python that failed Spark shows what the worker wrote last: a traceback, thirty lines
-through Spark's code and ours with the cause at their end. It omits the traceback where the
-worker's environment says so, and it ends the worker afterwards; so said inside the worker, for a
-failure whose cause is known, it concerns that failure alone. All others keep their traceback.
+If a call into Python fails, Spark shows the last output of the worker: a traceback of thirty lines
+through Spark's code and ours, with the cause at the end. It omits the traceback if a variable is
+set in the worker's environment, and it ends the worker afterwards. So if the variable is set inside
+the worker for an error whose cause is known, it affects that error alone.
 
 Source: handle_worker_exception in pyspark/util.py.
 """
@@ -20,11 +20,11 @@ from ...ranges.partition_range import DataLoss
 
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 _OF_A_WORKER: Final = "PYTHON_WORKER_FACTORY_"
-"""What the names begin with that Spark gives a worker to find it by."""
+"""Prefix of variables that Spark sets in the environment of its Python workers."""
 
 
 class SparkUnavailable(RuntimeError):
-    """A session cannot be made here. The text is one line: the cause and the remedy."""
+    """A session cannot be created here. The text is one line: the cause and the remedy."""
 
 
 class SparkMissing(SparkUnavailable):
@@ -32,19 +32,19 @@ class SparkMissing(SparkUnavailable):
 
 
 class JavaMissing(SparkUnavailable):
-    """There is no Java, or one that is too old for Spark 4."""
+    """Java is not installed, or too old for Spark 4."""
 
 
 class RayNotInitialised(SparkUnavailable):
-    """The process is in no Ray cluster, and none is known that it could join."""
+    """The process is not in a Ray cluster, and finds none to join."""
 
 
 class ReplayRefused(Exception):
-    """A batch came again, and not as it was: neither losing nor doubling rows is possible."""
+    """A repeated batch differs from the first: writing it would lose or duplicate rows."""
 
 
 class ExactlyOnceUnavailable(Exception):
-    """The brokers, or this Spark, do not have what it needs. The text says what is missing."""
+    """Brokers or Spark lack support for exactly-once. The text says what is missing."""
 
     def __init__(self, missing: str) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class ExactlyOnceUnavailable(Exception):
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Around everything that Spark calls in one of its workers."""
+    """Context, or decorator, for calls by Spark: errors of known cause are shown in one line."""
     try:
         yield
     except Exception as error:
@@ -63,7 +63,7 @@ def errors_in_one_line() -> Iterator[None]:
             error,
             KafkaError | ConnectionFailed | DataLoss | ReplayRefused | ExactlyOnceUnavailable,
         )
-        # Not its subclasses, which Arrow and numpy raise: ours is what the user gave.
+        # Not its subclasses, which Arrow and numpy raise: a plain ValueError is about user input.
         known = is_ours or type(error) is ValueError
         if known and any(name.startswith(_OF_A_WORKER) for name in os.environ):
             os.environ[_HIDE_TRACEBACK] = "1"
@@ -71,7 +71,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def unknown_topic(topic: str, more: str = "") -> UnknownTopicOrPartition:
-    """more: another remedy, beginning with a comma."""
+    """Exception for a topic that does not exist. more: another remedy, after a comma."""
     return UnknownTopicOrPartition(
         f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}` or "
         f"bradbury.Admin().create_topic({topic!r}){more}"

@@ -1,13 +1,13 @@
-"""What a task of Spark is, as its Python worker sees it: which part of which batch, and its input.
+"""The current Spark task, as seen by its Python worker: partition, batch and input.
 
 What always holds:
-    A task counts as having all its rows only when Spark has said so behind them. An executor that
-    is killed, or whose task fails before it, closes the connection between two Arrow batches: to
-    pyarrow that is a normal end. What commits then has lost the rest for good.
+    A task has all its rows only if Spark's end marker follows them. An executor that is killed, or
+    whose task fails before it, closes the connection between two Arrow batches: to pyarrow that is
+    a normal end. A commit would then lose the remaining rows.
 
 All of this is internal to Spark: local properties of streaming queries (StreamExecution), and the
 integer that follows a task's input (BasePythonRunner.Writer.close; SpecialLengths.END_OF_STREAM).
-tests/pipelines pins it; where it is not as expected, exactly-once is refused.
+tests/pipelines checks it; if it is not as expected, exactly-once is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _WORKER: Final = "pyspark/worker.py"
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """batch_id, query_id: None outside of a streaming query. run_id: the query's since its start;
-    a batch that has failed never comes again in the same run.
+    """A Spark task.
+
+    batch_id, query_id: None outside of a streaming query. run_id: of the query since its start; a
+    failed batch is not repeated in the same run. input: stream of the task's rows.
     """
 
     partition: int
@@ -40,9 +42,9 @@ class SparkTask:
     input: IO[bytes]
 
     def has_all_input(self) -> bool:
-        """Whether the rows ended because there are no more. Waits for what is behind them.
+        """Whether the end marker follows the rows. Blocks until there is more input or its end.
 
-        Only after the iterator has ended.
+        To be called only after the iterator of rows has ended.
         """
         return bool(self.input.peek(1))  # type: ignore[attr-defined]
 
@@ -51,12 +53,12 @@ def current_task() -> SparkTask:
     """The task that this thread runs.
 
     Raises:
-        ExactlyOnceUnavailable: this Spark does not say what is needed.
+        ExactlyOnceUnavailable: this version of Spark does not provide what is needed.
     """
     context = TaskContext.get()
     stream = _input()
     if context is None or stream is None or not hasattr(stream, "peek"):
-        raise ExactlyOnceUnavailable("this version of Spark does not show a task its input")
+        raise ExactlyOnceUnavailable("this version of Spark does not let a task access its input")
     batch_id = context.getLocalProperty(_BATCH_ID)
     return SparkTask(
         context.partitionId(),

@@ -1,13 +1,13 @@
-"""Objects kept for the life of a Python worker of Spark: producers, and a frozen heap.
+"""Objects kept for the lifetime of a Python worker of Spark: producers, and a frozen heap.
 
 What always holds:
-    A producer that failed is closed and forgotten: the next task starts with a clean one.
-    Of transactional producers at most MAX_TRANSACTIONAL are kept: each has its own thread and
-    connections, and a worker runs tasks of any number.
+    A producer that failed is closed and dropped: the next task starts with a new one.
+    At most MAX_TRANSACTIONAL transactional producers are kept: each has its own thread and
+    connections, and a worker runs any number of tasks.
 
 Spark runs a full garbage collection after every call of a Python worker; with pandas and pyarrow
 loaded that is 25-35 ms of CPU a task, more than most tasks themselves take, and as much for each
-process that plans or commits a micro-batch. `freeze` moves all that is loaded out of its sight.
+process that plans or commits a micro-batch. `freeze` excludes all loaded objects from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_TRANSACTIONAL: Final = 8
 ABORT_SECONDS: Final = 5.0
-"""How long a producer that is closed tries to abort what it has open; else who takes over does."""
+"""Most seconds for aborting an open transaction on close; else its next producer aborts it."""
 
 _frozen: tuple[bool, int] | None = None
 _is_kept = False
@@ -37,10 +37,10 @@ _transactional: dict[tuple[int, str | None, str], KeptProducer] = {}
 
 @dataclass(slots=True, eq=False)
 class KeptProducer:
-    """A transactional producer, and what is known of its task's batches.
+    """A transactional producer, and the state of its task's batches.
 
-    run: of which run of a query, with which options, it was made in.
-    last: the last batch that is committed by it, or was when it took over. all_done: by all tasks.
+    run: run of the query, and options, for which it was made. last: last batch of the task that was
+    committed, by it or before it was made. all_done: last batch completed by all tasks.
     """
 
     producer: Producer
@@ -52,10 +52,10 @@ class KeptProducer:
 
 
 def freeze() -> None:
-    """Keep everything loaded so far out of garbage collections.
+    """Exclude everything loaded so far from garbage collections.
 
-    Once a process, and again when the compiled kernels or more modules have come: they are many
-    objects. Any other call is free.
+    Takes effect once a process, and again after compiled kernels or more modules were loaded, which
+    are many objects. Any other call costs nothing.
     """
     global _frozen
     loaded = kernels_ready(), len(sys.modules)
@@ -66,8 +66,10 @@ def freeze() -> None:
 
 
 def freeze_if_kept() -> None:
-    """The same for what plans and commits queries, whose answer Spark waits for: from the second
-    call of a process on, when it is known to be kept and most is loaded.
+    """Call `freeze` from the second call in a process on.
+
+    For processes that plan and commit queries, for which Spark waits: by then it is known that the
+    process is reused, and most modules are loaded.
     """
     global _is_kept
     if _is_kept:
@@ -76,7 +78,7 @@ def freeze_if_kept() -> None:
 
 
 def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
-    """The producer of this process for these settings.
+    """Producer of this process for these settings.
 
     Raises:
         InvalidConfig, ConnectionFailed: as bradbury.Producer.
@@ -91,30 +93,30 @@ def producer(bootstrap: str | None, settings: Mapping[str, Any]) -> Producer:
 
 
 def forget_producer(bootstrap: str | None, settings: Mapping[str, Any]) -> None:
-    """Close it without waiting for what it still holds: its task failed and will be run again."""
+    """Close and drop a producer without flushing: its task failed and will be run again."""
     found = _producers.pop(_producer_key(bootstrap, settings), None)
     if found is not None:
         found.close(0)
 
 
 def kept_transactional(bootstrap: str | None, transactional_id: str) -> KeptProducer | None:
-    """The producer of this process that last had the transactional id."""
+    """Producer of this process that last had the transactional id; None: there is none."""
     key = (os.getpid(), bootstrap, transactional_id)
     kept = _transactional.pop(key, None)
     if kept is not None:
-        _transactional[key] = kept  # the last used is the last to go
+        _transactional[key] = kept  # last used, last to be closed
     return kept
 
 
 def keep_transactional(kept: KeptProducer) -> None:
-    """Keep it, and close those that were not used for longest."""
+    """Keep a producer, and close the least recently used ones above MAX_TRANSACTIONAL."""
     _transactional[os.getpid(), kept.bootstrap, kept.transactional_id] = kept
     while len(_transactional) > MAX_TRANSACTIONAL:
         _transactional.pop(next(iter(_transactional))).producer.close(0)
 
 
 def forget_transactional(kept: KeptProducer) -> None:
-    """Close it, and abort what it has open."""
+    """Close and drop a producer, and abort its open transaction."""
     _transactional.pop((os.getpid(), kept.bootstrap, kept.transactional_id), None)
     kept.producer.close(ABORT_SECONDS)
 

@@ -1,7 +1,7 @@
-"""Rows of a task to a producer, by topic, as columns: what both guarantees of the sink share.
+"""Sender of a task's rows to a producer, by topic, as columns, for both delivery guarantees.
 
 What always holds:
-    At most MAX_OPEN_BATCHES are not acknowledged; `finish` returns when none is.
+    At most MAX_OPEN_BATCHES are unacknowledged; `finish` returns when all are acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OR_LET_THE_WRITE: Final = (
 
 
 class RowSender:
-    """row_count: rows taken so far. ends: one past the last offset, by partition."""
+    """Sender of rows. row_count: number of rows sent so far."""
 
     def __init__(self, producer: Producer, options: WriteOptions) -> None:
         self._producer = producer
@@ -38,7 +38,7 @@ class RowSender:
         self.row_count = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Raises what `finish` does."""
+        """Send the rows of a batch. Raises what `finish` does."""
         self.row_count += batch.num_rows
         for topic, rows in _by_topic(batch, self._options.topic):
             self._open.append(self._send(topic, rows))
@@ -46,11 +46,11 @@ class RowSender:
             self._take(self._open.popleft())
 
     def finish(self) -> dict[TopicPartition, int]:
-        """Wait until all is acknowledged. Returns the ends.
+        """Wait until all is acknowledged; returns one past the last offset, by partition.
 
         Raises:
             ValueError: a row without a topic, or with a partition that does not exist.
-            KafkaError: what was not delivered, and why. Rows before it may be in the log.
+            KafkaError: rows were not delivered. Earlier rows may be in the log.
         """
         self._producer.flush()
         while self._open:
@@ -85,7 +85,7 @@ class RowSender:
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
-    """The bytes of all keys and values."""
+    """Bytes of all keys and values of a batch."""
     total = 0
     for name in ("key", "value"):
         if name in batch.schema.names:
@@ -94,7 +94,7 @@ def content_bytes(batch: pa.RecordBatch) -> int:
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in their order."""
+    """Rows of each topic, in their order."""
     if not batch.num_rows:
         return
     if topic is not None:

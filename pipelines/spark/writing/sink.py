@@ -1,22 +1,22 @@
-"""Writing: DataFrame rows to topics, as columns from Spark's Arrow to the producer.
+"""Sink that writes DataFrame rows to topics, as columns from Spark's Arrow to the producer.
 
     value      string or binary, required            key        string or binary
-    topic      string, unless the option `topic` says it; the option wins
-    partition  int; null, or no such column: murmur2 of the key, as every Kafka client does
+    topic      string, unless the option `topic` is set, which takes precedence
+        partition  int; null, or no such column: murmur2 of the key, as every Kafka client does
     headers    array<struct<key: string, value: binary>>
 
-Any other column is omitted, as Spark's own sink does. Unlike Spark's Kafka sink, a topic that is
-not there is made only where `kafka.allow.auto.create.topics` says so: a typo makes none.
+Any other column is ignored, as by Spark's own sink. Unlike with Spark's Kafka sink, a missing topic
+is created only with `kafka.allow.auto.create.topics`: a typo creates none.
 
 What always holds:
-    A task hands its message to Spark only after every record is acknowledged (acks=all unless an
-    option says less) by an idempotent producer: a retry inside a task writes nothing twice.
-    At least once, a task that Spark runs again writes its rows again, as by Spark's Kafka sink.
-    The iterator is always drained on success; a worker whose iterator is not is thrown away.
+    A task returns its message to Spark only after every record is acknowledged (acks=all unless an
+    option sets less) by an idempotent producer: a retry inside a task writes nothing twice.
+    With at-least-once, a task that Spark runs again writes its rows again, as with Spark's sink.
+    The iterator is always drained on success; otherwise Spark discards the worker.
 
 Sources: KafkaWriter, KafkaRowWriter in apache/spark connector/kafka-0-10-sql.
 
-Not here: exactly once, which is what streams do by default (transactional_sink).
+Not here: exactly-once, the default of streams (transactional_sink).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise ValueError if rows of this schema cannot be written: Spark itself never looks."""
+    """Raise ValueError if rows of this schema cannot be written: Spark itself does not check."""
     names = set(schema.fieldNames())
     if "value" not in names:
         raise ValueError(
@@ -74,10 +74,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def check_topic(options: WriteOptions) -> None:
-    """Raise UnknownTopicOrPartition for a topic that neither exists nor may be made.
+    """Raise UnknownTopicOrPartition for a topic that neither exists nor may be created.
 
-    Asked where a query is planned, before any task fails over it, and once a process: a stream
-    plans each of its batches again. Topics that rows name are asked for by the tasks.
+    Called when a query is planned, before tasks start; its metadata is cached by the process, as a
+    stream plans each of its batches. Topics named by rows are checked by the tasks.
     """
     topic = options.topic
     if topic is None or options.producer.get("allow_auto_create_topics"):
@@ -90,7 +90,7 @@ def check_topic(options: WriteOptions) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """job_id: made here, in the driver, so all attempts of all tasks have the same."""
+    """Writer of a batch query. Its job id is made in the driver: all attempts of tasks share it."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -102,13 +102,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     @errors_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What the messages name is in the log; at least once there is nothing more to do."""
-        worker.freeze_if_kept()  # foreachBatch commits each of its batches by a call of this
+        """Record the batch with exactly-once; the rows of the messages are in the log already."""
+        worker.freeze_if_kept()  # foreachBatch calls it for each of its batches
         if self._options.exactly_once:
             record_batch(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be done: what was acknowledged, or committed, stays in the log."""
+        """Do nothing: acknowledged or committed rows stay in the log."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -121,12 +121,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @errors_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What the messages name is in the log; at least once there is nothing more to do."""
+        """Record the batch with exactly-once; the rows of the messages are in the log already."""
         if self._options.exactly_once:
             record_batch(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be done: what was acknowledged, or committed, stays in the log."""
+        """Do nothing: acknowledged or committed rows stay in the log."""
 
 
 def write_rows(
@@ -134,7 +134,7 @@ def write_rows(
 ) -> Written:
     """Send all rows and wait until they are acknowledged, or committed.
 
-    job_id: a name that no other batch write has; None in a stream.
+    job_id: unique id of a batch write; None in a stream.
 
     Raises:
         ValueError, KafkaError: as RowSender.finish, and as write_exactly_once.

@@ -1,18 +1,17 @@
-"""Writing exactly once: all rows that a task has of a batch, and that it has them, in one
-transaction.
+"""Sink with exactly-once: all rows that a task has of a batch, and a marker, in one transaction.
 
-    transactional.id  spark-{sinkId}-{partition}; what else there is by name: sink_batch
+    transactional.id  spark-{sinkId}-{partition}; for groups and markers see sink_batch
 
-A task takes its transactional id over: another attempt of it, which may still run on an executor
-that is lost, is fenced from there on, and what it left open is aborted. Then it asks what is done,
-so that nobody can do it meanwhile; then it writes.
+    A task initializes its transactional id: another attempt of it, which may still run on a lost
+    executor, is fenced from then on, and its open transaction is aborted. Then the task reads the
+    markers, as no other attempt can change them any more; then it writes.
 
 What always holds:
-    Rows, and the marker that they are there, are committed together or not at all.
-    A task commits when Spark has said that it had all rows, and all are acknowledged.
+    Rows and their marker are committed together or not at all.
+    A task commits after Spark's end marker for its rows, and when all are acknowledged.
     A task without rows writes nothing, and no marker.
-    A producer that is kept is used only in the run of the query in which its own commit was the
-    last: its first request proves that no one has taken its transactional id over since.
+    A kept producer is reused only in the run of the query in which it made the last commit: its
+    first request proves that its transactional id has not been initialized by another since.
 
 Not here: what is refused (sink_batch), how rows are sent (row_sender).
 """
@@ -67,15 +66,15 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 60_000
 RETRY_BACKOFF_MS: Final = 20
-"""Less than the 100 of producers: who takes over mostly waits for markers of a commit just made."""
+"""Less than the producers' 100: a new producer mostly waits for the markers of a commit."""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote. ends: one past the last offset for each partition.
+    """Result of one task. ends: one past the last offset, by partition.
 
-    batch: what it was part of, if it was written exactly once and has rows.
-    was_done: it was in the log before this run.
+    batch: batch that the rows belong to, with exactly-once and if there are rows; else None.
+    was_done: whether the rows were in the log before this run.
     """
 
     row_count: int
@@ -85,7 +84,7 @@ class Written(WriterCommitMessage):
 
 
 def make_marker_topic(options: WriteOptions) -> None:
-    """Have the topic that markers are offsets of. Asked once a process."""
+    """Create the topic of the markers if it does not exist."""
     client = reading_client(options.bootstrap, options.fetch)
     wanted = NewTopic(MARKERS.topic, 1, configs={"cleanup.policy": "compact"})
     try:
@@ -100,13 +99,13 @@ def make_marker_topic(options: WriteOptions) -> None:
 def write_exactly_once(
     options: WriteOptions, job_id: str | None, iterator: Iterator[pa.RecordBatch]
 ) -> Written:
-    """Commit all rows in one transaction, unless they are there already. Drains the iterator.
+    """Commit all rows in one transaction, unless they are in the log already. Drains the iterator.
 
     job_id: a name that no other batch write has; None in a stream.
 
     Raises:
-        ReplayRefused: the batch was written before, and not as it is now.
-        ExactlyOnceUnavailable: the brokers have no transactions, or Spark says too little.
+        ReplayRefused: the batch was written before with other rows.
+        ExactlyOnceUnavailable: brokers lack transactions, or Spark lacks task information.
         ValueError, KafkaError: as RowSender. No row is committed.
     """
     task = current_task()
@@ -133,7 +132,7 @@ def write_exactly_once(
 
 
 def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """In the driver, when all tasks have committed: keep how many they were.
+    """Commit the batch's marker with the number of tasks, in the driver after all have committed.
 
     Raises:
         ReplayRefused: the batch was written before, by another number of tasks.
@@ -160,7 +159,7 @@ def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage |
 
 
 def _check_no_more_tasks(client: ClusterClient, batch: SinkBatch, count: int) -> None:
-    """Raise ReplayRefused if tasks beyond `count` have written of a batch that had not ended."""
+    """Raise ReplayRefused if tasks beyond `count` wrote rows of the batch in an earlier run."""
     prefix = batch.task_id(0)[:-1]
     listed = client.run(list_groups(client, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
     numbers = {
@@ -201,10 +200,10 @@ def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> Sin
 
 
 def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer | None:
-    """A producer of this process that still has the transactional id, in a transaction.
+    """Kept producer that still owns the transactional id, with a transaction begun.
 
-    None if there is none, or another has taken the transactional id over. All that is known of
-    earlier batches then is what it has committed itself.
+    None: there is none, or another one has initialized the transactional id. The last batch is
+    then the one that the producer itself committed.
     """
     kept = worker.kept_transactional(options.bootstrap, batch.task_id(task.partition))
     if kept is None:
@@ -222,14 +221,14 @@ def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kept
         kept.producer.begin()
         kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
     except (KafkaError, ConnectionFailed) as error:
-        logger.debug("%s is taken over again: %s", kept.transactional_id, error)
+        logger.debug("%s: initializing transactions again: %s", kept.transactional_id, error)
         worker.forget_transactional(kept)
         return None
     return kept
 
 
 def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
-    """A producer that has just got the transactional id, and what is done."""
+    """New producer that has initialized the transactional id, with the markers read."""
     transactional_id = batch.task_id(task.partition)
     producer = Producer(
         options.bootstrap,
@@ -287,7 +286,7 @@ def _compared(
     kept: KeptProducer,
     rows: Iterable[pa.RecordBatch],
 ) -> Written:
-    """What was written before, if the rows that have come again are the same."""
+    """Result of a batch written before. Raises ReplayRefused if its rows differ now."""
     count = size = 0
     for one in rows:
         count += one.num_rows
@@ -301,7 +300,7 @@ def _compared(
 
 def _check_input(task: SparkTask) -> None:
     if not task.has_all_input():
-        raise ConnectionFailed("the task was ended before it had all its rows; none is committed")
+        raise ConnectionFailed("the task ended before it had all its rows; none is committed")
 
 
 def _committed(

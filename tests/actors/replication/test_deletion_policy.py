@@ -47,7 +47,7 @@ def test_without_a_name_it_is_kafkas() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("nocolon", "is package.module:Class, not 'nocolon'"),
+        ("nocolon", "must be package.module:Class, not 'nocolon'"),
         ("no.such.module:Policy", "cannot be used: ModuleNotFoundError"),
         ("pathlib:NoSuchClass", "cannot be used: AttributeError"),
         ("pathlib:Path", "it has no method `reason`"),

@@ -95,5 +95,5 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         asyncio.run(JwksReader(absent).open())
     monkeypatch.setattr(jwks_reader, "MOST_BYTES", 10)
     (tmp_path / "large").write_bytes(b"x" * 11)
-    with pytest.raises(OSError, match="more than a mebibyte"):
+    with pytest.raises(OSError, match="larger than a mebibyte"):
         read_url((tmp_path / "large").as_uri())

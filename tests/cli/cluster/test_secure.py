@@ -182,7 +182,7 @@ def test_a_second_start_makes_nothing_anew(process: Command, down_in_the_end: No
 
 def test_without_it_nothing_is_opened_to_the_network(process: Command) -> None:
     refused = process("up", "--detach", "--host", "0.0.0.0", "--port", "0").error
-    assert "asks nobody who he is" in refused
+    assert "has no authentication" in refused
     assert "--secure" in refused
     assert "--insecure" in refused
 

@@ -101,13 +101,13 @@ def test_the_running_table_is_what_plain_python_counts(flights: Flights) -> None
 
 
 def test_a_row_that_is_missing_is_noticed(flights: Flights) -> None:
-    assert check(flights, delivered(flights).slice(1)).problems() == ["1 rows did not come back"]
+    assert check(flights, delivered(flights).slice(1)).problems() == ["1 rows were not read"]
 
 
 def test_a_row_that_came_twice_is_noticed(flights: Flights) -> None:
     table = delivered(flights)
     problems = check(flights, pa.concat_tables([table, table.slice(5, 1)])).problems()
-    assert "1 rows came back more than once" in problems
+    assert "1 rows were read more than once" in problems
 
 
 def test_rows_out_of_order_for_a_key_are_noticed_within_a_poll_and_between_two(
@@ -130,7 +130,7 @@ def test_an_altered_value_key_or_time_is_noticed(flights: Flights) -> None:
     for name, column in changes.items():
         altered = first.set_column(first.schema.get_field_index(name), name, column)
         problems = check(flights, pa.concat_tables([altered, table.slice(1)])).problems()
-        assert problems == ["1 records are not as they were sent"]
+        assert problems == ["1 records differ from what was sent"]
 
 
 def test_a_record_of_no_row_is_noticed_and_not_counted(flights: Flights) -> None:
@@ -146,7 +146,7 @@ def test_a_record_of_no_row_is_noticed_and_not_counted(flights: Flights) -> None
         }
     )
     checked = check(flights, pa.concat_tables([table, stranger.select(table.column_names)]))
-    assert checked.problems() == ["1 records are of no row"]
+    assert checked.problems() == ["1 records belong to no row"]
     assert "XX" not in checked.by_carrier
 
 

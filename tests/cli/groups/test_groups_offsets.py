@@ -118,7 +118,7 @@ def test_the_table_says_what_would_change_and_that_nothing_has(
     outcome = command("groups", "reset-offsets", group, "-t", topic, "--to-offset", "99")
     assert "99 is past the end: the end" in outcome.out
     assert "+1" in outcome.out
-    assert "nothing was changed; --execute does it" in outcome.err
+    assert "nothing was changed; --execute sets the offsets" in outcome.err
 
 
 def test_a_group_that_is_not_there_is_made_only_when_that_is_said(
@@ -127,7 +127,7 @@ def test_a_group_that_is_not_there_is_made_only_when_that_is_said(
     words = ("groups", "reset-offsets", f"{topic}-new", "-t", topic, "--to-latest", "--execute")
     error = command(*words).error
     assert f"group '{topic}-new' does not exist; `bradbury groups list`" in error
-    assert "--create makes it" in error
+    assert "--create creates it" in error
     with bradbury.Admin(bootstrap) as admin:
         assert f"{topic}-new" not in [one.group_id for one in admin.list_groups()]
     words += ("--create",)
@@ -142,9 +142,10 @@ def test_a_group_with_members_is_shown_but_not_moved(
     with bradbury.Consumer(topic, bootstrap=bootstrap, group=group) as consumer:
         consumer.poll(10_000)
         words = ("groups", "reset-offsets", group, "-t", topic, "--to-earliest")
-        assert "it has members, who must be stopped before" in command(*words).err
+        assert "it has members, which must be stopped first" in command(*words).err
         assert (
-            "has members, who would commit over it; stop them" in command(*words, "--execute").error
+            "has members, which would overwrite the offsets; stop them"
+            in command(*words, "--execute").error
         )
         path = Path("offsets")
         path.write_text(f"{topic},0,0\n")

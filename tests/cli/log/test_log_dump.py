@@ -154,7 +154,7 @@ def test_an_index_is_read_by_its_name_and_its_entries_must_rise(
     index.write_bytes(struct.pack(">IIII", 9, 300, 5, 0))
     assert "damage at byte 8" in command("log", "dump", str(index)).err
     index.write_bytes(b"\x00" * 7)
-    assert "a part of an entry" in command("log", "dump", str(index)).error
+    assert "an incomplete entry" in command("log", "dump", str(index)).error
     nameless = tmp_path / "x.index"
     nameless.touch()
     assert "base offset" in command("log", "dump", str(nameless)).usage

@@ -250,7 +250,7 @@ def test_an_index_cannot_point_between_batches_or_behind_the_log_and_its_entries
     index.write_bytes(struct.pack(">IIII", 9, positions[2], 6, positions[1]))
     assert "after" in checked(command, partition)[1][0]
     index.write_bytes(struct.pack(">II", 6, positions[1]) + b"\x00")
-    assert checked(command, partition)[1] == ["a part of an entry"]
+    assert checked(command, partition)[1] == ["an incomplete entry"]
     assert "made again" in command("log", "index-check", str(partition)).err
 
 

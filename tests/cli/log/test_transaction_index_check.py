@@ -94,7 +94,7 @@ def changed(entry: int, column: int, value: int) -> Callable[[bytes], bytes]:
         (changed(0, 3, 1), 0, 1, "no marker of a transaction is at offset 1 of the segment"),
         (changed(1, 0, 1), 34, None, "version 1"),
         (changed(1, 3, 2), 34, None, "a marker at offset 2 after 2"),
-        (lambda old: old + b"\0", 68, None, "a part of an entry"),
+        (lambda old: old + b"\0", 68, None, "an incomplete entry"),
     ],
 )
 def test_an_index_that_differs_is_named_with_its_place(

@@ -68,21 +68,21 @@ def test_what_differs_is_exit_code_1(command: Command, old: str, new: str) -> No
     assert "1 of 2 partitions differ" in compared.err
     done = command("migrate", "cut-over", *source, "--quiet", "0")
     assert done.code == 1
-    assert "not cut over: the two sides differ" in done.err
+    assert "not cut over: the clusters differ" in done.err
     assert json.loads(command("migrate", "status", *source, "--json").out)["state"] == "in step"
 
 
 def test_what_makes_no_sense_is_one_line(command: Command, old: str, new: str) -> None:
     assert "--from is missing" in command("migrate", "--once").usage
     misplaced = command("migrate", "--from", old, "status").usage
-    assert "--from belongs behind status" in misplaced
+    assert "--from comes after status" in misplaced
     assert "Missing option '--from'" in command("migrate", "status").usage
-    assert "no regular expression" in command("migrate", "--from", old, "--topics", "(").usage
+    assert "not a valid regular exp" in command("migrate", "--from", old, "--topics", "(").usage
     nothing = command("migrate", "--from", old, "--topics", "absent", "--once").error
     assert nothing.startswith(f"no topic of {old} matches")
     away = command("migrate", "status", "--from", "127.0.0.1:1").error
-    assert away.startswith("the cluster to read from: no broker of 127.0.0.1:1 answers")
-    assert "begin: bradbury migrate" in command("migrate", "verify", "--from", old).error
+    assert away.startswith("the source cluster: no broker of 127.0.0.1:1 answers")
+    assert "start: bradbury migrate" in command("migrate", "verify", "--from", old).error
     assert "one cluster" in command("migrate", "status", "--from", new).error
 
 

@@ -108,7 +108,7 @@ def test_a_table_for_people(command: Command) -> None:
     assert "kafka-cluster" in table
     assert "ALTER_CONFIGS" in table
     assert command("acls", "remove", "--cluster", "--yes").code == 0
-    assert command("acls", "list").err == "there are no such rules\n"
+    assert command("acls", "list").err == "no ACL matches\n"
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
         ("bench latency --size 3", "--size"),
         ("bench produce --acks many", "--acks"),
         ("demo --no-spark --require-spark", "contradict each other"),
-        ("demo --plot absent/x.png", "there is no such folder"),
+        ("demo --plot absent/x.png", "its folder does not exist"),
         ("up --node-label zone", "use --node-label name=value"),
         ("up --config log.dirs", "use --config name=value"),
     ],

@@ -79,7 +79,7 @@ def test_an_iceberg_table_is_named_with_its_catalog(
     assert "cannot be opened" in command(*line, "--catalog-property", "type=sql").error
     assert "is not a pair" in command(*line, "--catalog-property", "sql").usage
     assert (
-        "is for the format iceberg"
+        "needs the format iceberg"
         in command("load", topic, "--to", str(tmp_path), "--catalog", "x").usage
     )
 

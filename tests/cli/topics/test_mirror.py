@@ -60,11 +60,11 @@ def test_what_cannot_be_is_said_in_one_line(
     absent = command("mirror", "nowhere", "--from", source.bootstrap_servers, "--alias", "east")
     assert absent.error.startswith(f"no topic of {source.bootstrap_servers} matches")
     away = command("mirror", topic, "--from", "127.0.0.1:1", "--alias", "east").error
-    assert away.startswith("the cluster to read from: no broker of 127.0.0.1:1 answers")
+    assert away.startswith("the source cluster: no broker of 127.0.0.1:1 answers")
     assert "bradbury status" not in away  # which knows of the cluster here
     command(*line, "--alias", "north", "--policy", "identity")
     back = ("mirror", topic, "--from", servers, "--bootstrap", source.bootstrap_servers)
-    assert "circle" in command(*back, "--alias", "south", "--policy", "identity").error
+    assert "cycle" in command(*back, "--alias", "south", "--policy", "identity").error
 
 
 def test_interrupted_it_ends_after_a_transaction(

@@ -100,13 +100,13 @@ def test_a_token_is_made_used_renewed_and_ended(
     file = tmp_path / "hmac"
     file.write_text(made["hmac"] + "\n")
     renewed = tokens("bob", "renew", "--hmac-file", str(file), "--renew-time-period", "1000000")
-    assert renewed.err.startswith("the token is good until 2")
+    assert renewed.err.startswith("the token is valid until 2")
     [described] = json.loads(tokens("bob", "describe", "--json").out)
     assert described["expiry_timestamp"] < made["expiry_timestamp"]
     assert "hmac" not in described
     monkeypatch.setattr("sys.stdin", io.StringIO(made["hmac"]))
     ended = tokens("alice", "expire")
-    assert (ended.code, ended.err) == (0, "nobody logs in with the token any more\n")
+    assert (ended.code, ended.err) == (0, "the token is expired\n")
     with admin_of(servers, "", sasl_jaas_config=jaas) as admin:
         with pytest.raises(AuthenticationFailed):
             admin.list_topics()

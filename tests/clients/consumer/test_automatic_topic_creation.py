@@ -149,6 +149,6 @@ def test_brokers_without_an_answer_are_named_as_the_cause() -> None:
         broker.on(MetadataRequest, SILENCE)
         with (
             bradbury.Producer(broker.address, max_block_ms=200) as producer,
-            pytest.raises(KafkaError, match="topic 't': no broker has named its partitions"),
+            pytest.raises(KafkaError, match="topic 't': no metadata of its partitions"),
         ):
             producer.send("t", b"")

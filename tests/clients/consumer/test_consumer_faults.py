@@ -137,7 +137,7 @@ def test_what_lasts_is_said_in_the_log(
         assert read(broker, 3) == [0, 1, 2]
     said = [one.message for one in caplog.records if one.name == fetch_failures.__name__]
     assert said[:2] == [
-        "t-0 cannot be fetched since 0 s: KAFKA_STORAGE_ERROR; trying again",
+        "t-0 cannot be fetched for 0 s: KAFKA_STORAGE_ERROR; retrying",
         "t-0 can be fetched again",
     ]
 

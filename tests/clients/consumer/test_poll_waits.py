@@ -108,9 +108,9 @@ def test_ctrl_c_ends_a_poll_that_waits(bootstrap: str, new_topic: NewTopic) -> N
 
 def test_nothing_to_read_is_an_error_and_no_wait_forever(bootstrap: str) -> None:
     with bradbury.Consumer(bootstrap=bootstrap, group="reads-nothing") as consumer:
-        with pytest.raises(ValueError, match="no record will ever come"):
+        with pytest.raises(ValueError, match="poll would wait forever"):
             consumer.poll()
-        with pytest.raises(ValueError, match="no record will ever come"):
+        with pytest.raises(ValueError, match="poll would wait forever"):
             next(iter(consumer))
         assert consumer.poll(0).num_rows == 0
 

@@ -133,6 +133,6 @@ def test_a_function_returns_tables_by_topic_records_or_nothing() -> None:
         try:
             outputs_of(wrong)
         except TypeError as error:
-            assert "a function that writes" in str(error)
+            assert "the function" in str(error)
         else:
             raise AssertionError(wrong)

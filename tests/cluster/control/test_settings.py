@@ -169,5 +169,5 @@ def test_a_default_that_contradicts_a_topic_is_refused_and_the_topic_named() -> 
     image = with_topic(segment_jitter_ms="1000")
     image, outcome = change(image, BROKER, "", ("log.roll.ms", SET, "10"))
     assert outcome.code == ErrorCode.INVALID_REQUEST
-    assert "topic 't' has settings: segment.jitter.ms, 1000, is more" in outcome.message
+    assert "the settings of topic 't': segment.jitter.ms, 1000, is more" in outcome.message
     assert image.broker_configs == {}

@@ -204,7 +204,7 @@ def test_a_key_set_has_public_keys_for_signatures_alone() -> None:
         KeySet.parse(json.dumps({"keys": others}))
     assert len(KeySet.parse(json.dumps({"keys": [*others, public_jwk("RS256")]})).keys) == 1
     for text in ("", "[]", "{}", '{"keys":7}', '{"keys":[7]}', "[" * 100_000, b"\xff"):
-        with pytest.raises(InvalidConfig, match="no JSON Web Key Set"):
+        with pytest.raises(InvalidConfig, match="not a JSON Web Key Set"):
             KeySet.parse(text)
 
 

@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_read_is_read_again_later(
 
     monkeypatch.setattr(coordinator_context, "RELOAD_MS", 10)
     run(scene())
-    assert caplog.text.count("__consumer_offsets-0 cannot be read; reading it again") == 2
+    assert caplog.text.count("loading __consumer_offsets-0 failed; retrying") == 2
 
 
 def test_a_log_whose_oldest_segment_goes_while_it_is_read_is_read_from_its_new_start() -> None:

@@ -336,7 +336,8 @@ def test_partitions_that_are_gone_altogether_are_named_and_the_node_comes_back(
     DAMAGES["deleted"](data_dir / "partitions-0")
     with bradbury.local(str(data_dir), config={"broker.session.timeout.ms": 1_000}) as cluster:
         assert (
-            "its former directory is in service; it waits for the end of a session" in caplog.text
+            "the node's former directory is still registered; waiting for its session to expire"
+            in caplog.text
         )
         assert "what its former one had of 4 partitions" in caplog.text
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -514,7 +515,7 @@ def test_a_recovery_makes_no_second_cluster_beside_voters_that_may_come_back(
         assert run(["metadata", "recover", *map(str, named)]) == 1
         said = capsys.readouterr().err
         assert f"{number} of 3 voters (" in said
-        assert "--other-voters-are-lost if those are gone for good" in said
+        assert "--other-voters-are-lost if those are permanently lost" in said
         assert said.count("\n") == 1
     alone = recover(capsys, str(third), "--dry-run", "--other-voters-are-lost")
     assert {each["name"] for each in alone["topics"]} >= set(TOPICS)

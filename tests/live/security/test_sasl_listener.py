@@ -472,7 +472,7 @@ def test_secrets_are_read_where_they_stand_and_shown_to_nobody(tmp_path: Path) -
         ({"sasl.kerberos.service.name": "kafka"}, "is not there"),
         ({"listener.name.sasl_plaintext.gssapi.sasl.jaas.config": "secret"}, "is not there"),
         ({"sasl.mechanism.inter.broker.protocol": ""}, "must be one of the mechanisms"),
-        ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": ""}, "no user is there"),
+        ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": ""}, "no user is defined"),
         (
             {"listener.name.sasl_plaintext.plain.sasl.jaas.config": "secret"},
             "`required` after the login module is missing",

@@ -109,7 +109,7 @@ def test_our_consumer_raises_or_skips_and_counts(servers: str) -> None:
 
 
 def test_only_the_two_words_are_taken(servers: str) -> None:
-    with pytest.raises(InvalidConfig, match="on_corrupt_record is 'raise' or 'skip'"):
+    with pytest.raises(InvalidConfig, match="use 'raise' or 'skip'"):
         bradbury.Consumer("any", bootstrap=servers, on_corrupt_record="ignore")
 
 

@@ -51,18 +51,18 @@ def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> No
         ({"name": "a b"}, "the flow's name is 'a b'"),
         ({"sources": {}}, "sources is {}; name at least one"),
         ({"targets": {}}, "targets is {}"),
-        ({"sources": {"a-b": {"topic": "t"}}}, "'a-b' is no name"),
+        ({"sources": {"a-b": {"topic": "t"}}}, "'a-b' is not a valid name"),
         ({"sources": {"a": "t"}}, "sources.a is 't'; it must be a mapping"),
         ({"sources": {"a": {}}}, "sources.a needs one of topic, table"),
         ({"sources": {"a": {"topic": "t", "shema": 1}}}, "sources.a has 'shema'; it can have"),
-        ({"sources": {"a": {"table": "t", "value": "json"}}}, "a table, which has nothing else"),
+        ({"sources": {"a": {"table": "t", "value": "json"}}}, "a table has no other settings"),
         ({"sources": {"a": {"table": "t"}}}, "none is a topic"),
         ({"steps": {"s": {}}}, "steps.s needs one of sql, python, map_batches"),
         ({"steps": {"s": {"python": 3}}}, "steps.s.python is 3; use FILE.py:FUNCTION"),
-        ({"steps": {"s": {"python": step, "of": ["x"]}}}, "'x' is no source or step before it"),
-        ({"steps": {"s": {"sql": "SELECT 1", "of": ["flights"]}}}, "leave out `of`"),
-        ({"steps": {"s": {"sql": "SELECT 1", "options": {"a": 1}}}}, "those of map_batches"),
-        ({"steps": {"flights": {"sql": "SELECT 1"}}}, "a source or step of that name"),
+        ({"steps": {"s": {"python": step, "of": ["x"]}}}, "'x' is not a source or an earlier step"),
+        ({"steps": {"s": {"sql": "SELECT 1", "of": ["flights"]}}}, "remove `of`"),
+        ({"steps": {"s": {"sql": "SELECT 1", "options": {"a": 1}}}}, "only for map_batches"),
+        ({"steps": {"flights": {"sql": "SELECT 1"}}}, "another source or step has this name"),
         ({"steps": {"s": {"sql": "x"}, "r": {"map_batches": step}}}, "make two flows"),
         ({"steps": {"r": {"map_batches": step}}, "trigger": "1 second"}, "trigger is for Spark"),
         (
@@ -70,12 +70,12 @@ def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> No
             "bradbury load",
         ),
         ({"targets": {"t": {"topic": "x", "of": "nobody"}}}, "no source or step 'nobody'"),
-        ({"targets": {"t": {"table": "x", "key": "k"}}}, "key and value are those of records"),
+        ({"targets": {"t": {"table": "x", "key": "k"}}}, "key and value are for topics"),
         ({"targets": {"t": {"topic": "x", "output_mode": "update"}}}, "output_mode is 'update'"),
         ({"targets": {"t": {"topic": "x", "partition_by": "d"}}}, "partition_by is for tables"),
-        ({"targets": {"t": {"topic": "x", "format": "delta"}}}, "those of a table, not of a topic"),
+        ({"targets": {"t": {"topic": "x", "format": "delta"}}}, "for tables, not for topics"),
         ({"targets": {"t": {"table": "x", "format": "orc"}}}, "use parquet, delta, iceberg"),
-        ({"targets": {"t": {"table": "x", "catalog": "c"}}}, "a catalog is for format: iceberg"),
+        ({"targets": {"t": {"table": "x", "catalog": "c"}}}, "catalog needs format: iceberg"),
         ({"targets": {"t": {"table": "x", "format": "iceberg"}}}, "use NAMESPACE.TABLE"),
         ({"executors": -1}, "executors is -1"),
         ({"commit_records": 10}, "maxOffsetsPerTrigger"),
@@ -95,7 +95,7 @@ def test_files_that_are_not_there_or_no_flow_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_flow(path)
     path.write_text("a: [")
-    with pytest.raises(ValueError, match="is no YAML"):
+    with pytest.raises(ValueError, match="is not valid YAML"):
         read_flow(path)
     path.write_text("{name: n, sources: {a: {topic: t}}, steps: {s: {python: 'f.py:g'}}}")
     with pytest.raises(ValueError, match=r"flow\.yaml: there is no file .*f\.py"):

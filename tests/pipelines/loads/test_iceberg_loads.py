@@ -111,7 +111,7 @@ def test_other_columns_and_arguments_are_refused_in_a_sentence(
             bradbury.load(topic, TABLE, **options, **others)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"use namespace\.table"):
         bradbury.load(topic, "turbines", **options)
-    with pytest.raises(ValueError, match="a catalog is for the format iceberg"):
+    with pytest.raises(ValueError, match="a catalog needs the format iceberg"):
         bradbury.load(topic, TABLE, **{**options, "format": "delta"})
     for wrong in ({"type": "none"}, {"type": "sql"}, {}):
         with pytest.raises(LoadFailed, match="cannot be opened"):
@@ -128,7 +128,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
         admin.delete_topics([topic])
         admin.create_topic(topic, 1)
     send(bootstrap, topic, 100, 120)
-    with pytest.raises(DataLoss, match="deleted and made again"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         bradbury.load(topic, TABLE, **options)
     bradbury.load(topic, TABLE, **options, fail_on_data_loss=False)
     assert values(catalog) == [*range(10), *range(100, 120)]
@@ -144,7 +144,7 @@ def test_of_two_loads_into_a_table_one_commits(
         if progress.commits == 1:
             bradbury.load(topic, TABLE, **options)
 
-    with pytest.raises(LoadFailed, match="was changed meanwhile"):
+    with pytest.raises(LoadFailed, match="was changed by another writer"):
         bradbury.load(topic, TABLE, **options, commit_records=10, on_progress=another)
     assert values(catalog) == list(range(30))
     table = opened(catalog).load_table(TABLE)

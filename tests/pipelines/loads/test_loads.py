@@ -135,7 +135,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
         admin.delete_topics([topic])
         admin.create_topic(topic, 1)
     send(bootstrap, topic, 100, 120)
-    with pytest.raises(DataLoss, match="deleted and made again"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         bradbury.load(topic, str(to), **options)
     bradbury.load(topic, str(to), **options, fail_on_data_loss=False)
     assert values(to, table_format) == [*range(10), *range(100, 120)]
@@ -219,7 +219,7 @@ def test_of_two_loads_at_once_the_second_is_refused(
     refused: list[Exception] = []
 
     def another(_: object) -> None:
-        with pytest.raises(LoadFailed, match="another load writes") as error:
+        with pytest.raises(LoadFailed, match="another load is writing") as error:
             bradbury.load(topic, to, bootstrap_servers=bootstrap)
         refused.append(error.value)
 
@@ -240,7 +240,7 @@ def test_of_two_loads_into_a_delta_table_one_commits(
         if progress.commits == 1:
             bradbury.load(topic, str(to), **options)
 
-    with pytest.raises(LoadFailed, match="was changed meanwhile"):
+    with pytest.raises(LoadFailed, match="was changed by another writer"):
         bradbury.load(topic, str(to), **options, commit_records=10, on_progress=another)
     assert values(to, "delta") == list(range(30))
 

@@ -112,7 +112,7 @@ def test_what_has_changed_meanwhile_is_said_and_another_name_begins_anew(
     with bradbury.Admin(bootstrap) as admin:
         admin.delete_topics([again])
         admin.create_topic(again, 1)
-    with pytest.raises(ReplayFailed, match="deleted and made again"):
+    with pytest.raises(ReplayFailed, match="deleted and recreated"):
         bradbury.replay(str(table), again, **options)
     assert bradbury.replay(str(table), again, name="anew", **options).records == 10
     table.rename(tmp_path / "former")
@@ -120,7 +120,7 @@ def test_what_has_changed_meanwhile_is_said_and_another_name_begins_anew(
     with pytest.raises(ReplayFailed, match="not the one"):
         bradbury.replay(str(table), again, name="anew", **options)
     pq.write_table(pa.table({"value": ["a"]}), table / "mine.parquet")
-    with pytest.raises(ReplayFailed, match="written by no load"):
+    with pytest.raises(ReplayFailed, match="not written by a load"):
         bradbury.replay(str(table), again, **options)
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_is_said_in_a_sentence(
             run(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ReplayFailed, match="partition 7, and the topic has 0 to 0"):
         run(keep_partitions=True)
-    with pytest.raises(ReplayFailed, match="is no Delta table"):
+    with pytest.raises(ReplayFailed, match="is not a readable Delta table"):
         run(format="delta")
     with pytest.raises(UnknownTopicOrPartition, match="bradbury topics create"):
         run("nowhere")

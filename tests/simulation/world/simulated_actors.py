@@ -36,11 +36,11 @@ class SimulatedActors:
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
 
-    def find(self, name: str) -> _ControllerActor:
+    def find(self, name: str) -> _ReachedController:
         controller = self._node.cluster.controller_named(name)
         if controller is None:
             raise ConnectionFailed(f"there is no actor {name!r} (yet)")
-        return _ControllerActor(self._node, controller)
+        return _ReachedController(self._node, controller)
 
     async def vote_of(self, name: str) -> Candidate:
         target = self._node.cluster.nodes[int(name.removeprefix(actor_name(0)[:-1]))]
@@ -55,8 +55,8 @@ class SimulatedActors:
         return vote
 
 
-class _ControllerActor:
-    """Implements ControllerActor of controller_handle."""
+class _ReachedController:
+    """Implements ReachedController of controller_handle."""
 
     def __init__(self, node: SimulatedNode, controller: SimulatedController) -> None:
         self._node, self._controller = node, controller

@@ -255,7 +255,7 @@ def test_a_directory_in_the_place_of_a_checkpoint_is_set_aside(tmp_path: Path, n
     file.unlink()
     file.mkdir()
     directory = start(tmp_path)
-    assert f"{file} was a directory, and is called {file}.set-aside now" in (
+    assert f"{file} was a directory; renamed it to {file}.set-aside" in (
         directory.checkpoints.flaws
     )
     assert directory.logs["flights", 0].log_end_offset == 6
