@@ -5,9 +5,9 @@ terminal/                what all commands share: help, options, tables, progres
 cluster/                 a cluster: up, down, status, replicas, voters, quotas and more
 topics/                  topics, produce, consume, offsets; load, replay, mirror
 groups/, transactions/   consumer groups; transactions
-users/, acls/            who may log in; who may do what
-log/, metadata/          the files of logs, without a broker; a metadata log made again
-flows/, migrate/         flows of topics into topics and tables; from Kafka to here, and back
-bench/, demo/            how fast a cluster is from here; the main job, end to end
+users/, acls/            SCRAM users and delegation tokens; ACLs
+log/, metadata/          log files, read without a broker; a damaged metadata log, rebuilt
+flows/, migrate/         flows of topics into topics and tables; migration from Kafka, and back
+bench/, demo/            throughput and latency of a cluster; the main job, end to end
 pytest_plugin            pytest fixtures for tests of programs that use Bradbury
 """

@@ -1,4 +1,4 @@
-"""`python -m bradbury.cli`, for where the script is not on the path."""
+"""Entry point of `python -m bradbury.cli`, for when the script is not on the PATH."""
 
 from .main import main
 

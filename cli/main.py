@@ -1,7 +1,6 @@
-"""`bradbury`: the command line. Parses, and turns every failure into one line on stderr.
+"""The command line `bradbury`: parses arguments, and prints every failure as one line on stderr.
 
-Exit codes: 0 done, 1 it could not be done (or `status` is not healthy), 2 the command line makes no
-sense, 130 Ctrl-C.
+Exit codes: 0 done, 1 failed (or `status` is not healthy), 2 usage error, 130 Ctrl-C.
 
 What always holds:
     Nothing heavy is imported to parse a command line: Ray, pyarrow and the clients come with the
@@ -81,7 +80,7 @@ def root(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show the version; `bradbury version` shows those of the libraries, too.",
+            help="Show the version; `bradbury version` shows versions of libraries, too.",
         ),
     ] = False,
     client_config: Annotated[
@@ -90,7 +89,7 @@ def root(
             "--client-config",
             metavar="FILE",
             callback=_use_client_config,
-            help="Settings security.protocol, ssl.* and sasl.* for talking to the brokers.",
+            help="File with security.protocol, ssl.* and sasl.* settings for the brokers.",
             show_default=False,
         ),
     ] = None,
@@ -99,7 +98,7 @@ def root(
 
 
 def version() -> None:
-    """Show the versions of what matters in a report, and which extras are not installed."""
+    """Show the versions of Bradbury, Python and libraries, and the extras that are missing."""
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     from .. import __version__
@@ -149,7 +148,7 @@ app.command()(version)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code and raises nothing."""
+    """Run one command line; return the exit code. Raises nothing."""
     arguments = list(arguments)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = DEBUG in arguments[:end]
@@ -157,7 +156,7 @@ def run(arguments: Sequence[str]) -> int:
     client_config = os.environ.get(CLIENT_CONFIG_VARIABLE)
     try:
         return _run(arguments, debug=debug)
-    finally:  # what --client-config has said was for this command line
+    finally:  # --client-config applies to this command line only
         os.environ.pop(CLIENT_CONFIG_VARIABLE, None)
         if client_config is not None:
             os.environ[CLIENT_CONFIG_VARIABLE] = client_config
@@ -171,7 +170,7 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has closed the pipe. Python would complain again at exit.
+        # The reader of stdout has closed the pipe. Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as error:  # completion leaves this way
@@ -183,10 +182,10 @@ def _run(arguments: list[str], *, debug: bool) -> int:
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C is behind it.
+    """Whether an error was caused by Ctrl-C.
 
-    Where it comes in the midst of a wait for a condition, Python has released the lock, and makes
-    a RuntimeError of it where that is released again.
+    If Ctrl-C comes during a wait for a condition, Python has released the lock, and raises a
+    RuntimeError when the lock is released again.
     """
     while error.__context__ is not None:
         error = error.__context__

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ..launch.local import LocalCluster
 
 MOST_NAME = 200
-"""A topic's name has at most 249 characters, and its directory's name a suffix."""
+"""Maximum length here: a topic name has at most 249 characters, and its directory a suffix."""
 
 _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def bradbury_cluster() -> Iterator[LocalCluster]:
-    """A cluster in this process, started by the first test that asks, its data thrown away."""
+    """Cluster in this process, started by the first test that uses it; its data is discarded."""
     from ..launch.local import local
 
     with local() as cluster:
@@ -35,6 +35,6 @@ def bradbury_cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def bradbury_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own, after the test's name."""
+    """Unique topic name, made from the test's name."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name).strip("-")
     return f"{name[:MOST_NAME]}-{next(_numbers)}"

@@ -1,10 +1,10 @@
-"""The Ray-native clients. They meet the broker only on the wire.
+"""The Ray-native clients. They talk to brokers only by the wire protocol.
 
 wire/, threads/   sockets and the view of the cluster; threads beside coroutines
-security/         TLS and SASL: how a client shows who it is
+security/         TLS and SASL: encryption and authentication of a client
 producer/         Producer, AsyncProducer
-fetch/            from a leader's log to Arrow tables
-group/            a member's side of a consumer group
+fetch/            fetches of batches from leaders, decoded to Arrow tables
+group/            member side of the consumer group protocol
 consumer/         Consumer, AsyncConsumer
 admin/, quotas/   Admin; its calls about quotas
 queue/            Queue: items that processes share, as records of a topic

@@ -1,5 +1,5 @@
-"""Commands about rules of access: acls list, add, remove.
+"""Commands about ACLs: acls list, add, remove.
 
 acls_command   the commands
-acl_options    the words of kafka-acls.sh as rules and filters
+acl_options    the options of kafka-acls.sh, turned into ACL bindings and filters
 """

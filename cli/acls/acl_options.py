@@ -1,4 +1,4 @@
-"""Words of `bradbury acls` as rules and filters, by the names that kafka-acls.sh gives them.
+"""Options of `bradbury acls`, named as in kafka-acls.sh, and the ACLs and filters made of them.
 
 Source: apache/kafka tools/.../AclCommand.java.
 """
@@ -32,54 +32,71 @@ SUPPORTED = {
     ),
     ResourceType.TRANSACTIONAL_ID: "DESCRIBE WRITE TWO_PHASE_COMMIT",
 }
-"""What can be done with a resource of each type (AclEntry.supportedOperations)."""
+"""Operations that a resource of each type supports (AclEntry.supportedOperations)."""
 
 Topics = Annotated[
     list[str],
-    typer.Option(metavar="NAME", help="Topics; * for all.", autocompletion=complete_topic),
+    typer.Option(
+        metavar="NAME", help="Topic name; * for all; repeatable.", autocompletion=complete_topic
+    ),
 ]
-Groups = Annotated[list[str], typer.Option(metavar="NAME", help="Groups; * for all.")]
+Groups = Annotated[list[str], typer.Option(metavar="NAME", help="Group id; * for all; repeatable.")]
 TransactionalIds = Annotated[
-    list[str], typer.Option(metavar="NAME", help="Transactional ids; * for all.")
+    list[str], typer.Option(metavar="NAME", help="Transactional id; * for all; repeatable.")
 ]
-OnCluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+OnCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself as the resource.")]
 AllowPrincipals = Annotated[
-    list[str], typer.Option(metavar="User:NAME", help="Who is allowed; User:* for everybody.")
+    list[str],
+    typer.Option(metavar="User:NAME", help="Principal to allow; User:* for all; repeatable."),
 ]
 DenyPrincipals = Annotated[
-    list[str], typer.Option(metavar="User:NAME", help="Who is denied, whatever else allows it.")
+    list[str],
+    typer.Option(metavar="User:NAME", help="Principal to deny, even if another rule allows it."),
 ]
-AllowHosts = Annotated[list[str], typer.Option(metavar="IP", help="Only from these addresses.")]
-DenyHosts = Annotated[list[str], typer.Option(metavar="IP", help="Denied from these alone.")]
+AllowHosts = Annotated[
+    list[str], typer.Option(metavar="IP", help="Client address to allow; by default all.")
+]
+DenyHosts = Annotated[
+    list[str], typer.Option(metavar="IP", help="Client address to deny; by default all.")
+]
 Operations = Annotated[
     list[str],
-    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, ...; by default All."),
+    typer.Option(
+        "--operation", metavar="NAME", help="Operation: Read, Write, Describe, ...; by default All."
+    ),
 ]
 Pattern = Annotated[
     Literal["literal", "prefixed"],
     typer.Option(
         "--resource-pattern-type",
         metavar="literal|prefixed",
-        help="Whether a name is whole, or the beginning of names.",
+        help="literal: the name is a whole name; prefixed: it is a prefix of names.",
     ),
 ]
 ForProducer = Annotated[
     bool,
     typer.Option(
-        "--producer", help="What a producer needs: WRITE, DESCRIBE and CREATE of its topics."
+        "--producer", help="Operations that a producer needs: WRITE, DESCRIBE, CREATE on topics."
     ),
 ]
 ForConsumer = Annotated[
     bool,
-    typer.Option("--consumer", help="What a consumer needs: READ and DESCRIBE, READ of its group."),
+    typer.Option(
+        "--consumer",
+        help="Operations that a consumer needs: READ, DESCRIBE on topics; READ on the group.",
+    ),
 ]
 Idempotent = Annotated[
-    bool, typer.Option("--idempotent", help="With --producer: IDEMPOTENT_WRITE, for old brokers.")
+    bool,
+    typer.Option("--idempotent", help="With --producer: add IDEMPOTENT_WRITE, for old brokers."),
 ]
 
 
 class AclResource(NamedTuple):
-    """`operations`: what a convenience option means by it; empty: what --operation says."""
+    """Resource that ACLs are about.
+
+    operations: those of a convenience option (--producer, --consumer); empty: use --operation.
+    """
 
     type: ResourceType
     name: str
@@ -103,13 +120,19 @@ class AclResources(NamedTuple):
         return found
 
     def meant(self, *, producer: bool, consumer: bool, idempotent: bool) -> list[AclResource]:
-        """Raises UsageError: no resource, or not those that the options need."""
+        """Return the resources that the options are about, with operations of convenience options.
+
+        Raises:
+            UsageError: no resource is named, or not those that the options need.
+        """
         if idempotent and not producer:
-            raise UsageError("--idempotent is for --producer")
+            raise UsageError("--idempotent needs --producer; add it")
         if not (producer or consumer):
             found = self.named()
             if not found:
-                raise UsageError("say what about: --topic, --group, --cluster, --transactional-id")
+                raise UsageError(
+                    "no resource: use --topic, --group, --cluster or --transactional-id"
+                )
             return found
         if not self.topic:
             raise UsageError("--producer and --consumer need a --topic")
@@ -141,7 +164,7 @@ class AclResources(NamedTuple):
 
 
 class Who(NamedTuple):
-    """Whom rules are for, and where from."""
+    """Principals that ACLs allow or deny, and the client addresses (hosts) they do it for."""
 
     allow_principal: list[str]
     allow_host: list[str]
@@ -149,7 +172,11 @@ class Who(NamedTuple):
     deny_host: list[str]
 
     def entries(self) -> list[tuple[str, str, AclPermission]]:
-        """(principal, host, permission). Raises UsageError: hosts of nobody, no principal."""
+        """Return (principal, host, permission) of each ACL.
+
+        Raises:
+            UsageError: a host without a principal, or a principal without its type.
+        """
         found = []
         for principals, hosts, permission in (
             (self.allow_principal, self.allow_host, AclPermission.ALLOW),
@@ -166,7 +193,7 @@ class Who(NamedTuple):
 
 
 def parse_operations(words: Iterable[str]) -> tuple[AclOperation, ...]:
-    """["Read", "describe-configs"] -> operations; none: ALL. Raises UsageError."""
+    """Parse words such as "Read" and "describe-configs"; none means ALL. Raises UsageError."""
     found = []
     for word in words:
         name = word.upper().replace("-", "_")
@@ -183,7 +210,7 @@ def bindings(
     operations: Iterable[str],
     pattern: Literal["literal", "prefixed"],
 ) -> list[AclBinding]:
-    """Every rule that a command line is about. Raises UsageError."""
+    """Return every ACL that a command line names. Raises UsageError."""
     given = parse_operations(operations)
     return [
         AclBinding(
@@ -208,8 +235,8 @@ def _checked(operation: AclOperation, resource_type: ResourceType) -> AclOperati
     supported = SUPPORTED[resource_type].split()
     if operation != AclOperation.ALL and operation.name not in supported:
         raise UsageError(
-            f"--operation {operation.name}: of a {resource_type.name.lower().replace('_', ' ')} "
-            f"there are {', '.join(supported)}"
+            f"--operation {operation.name} does not apply to a "
+            f"{resource_type.name.lower().replace('_', ' ')}; use {', '.join(supported)}"
         )
     return operation
 
@@ -219,5 +246,5 @@ def filter_of(resource: AclResource, pattern: str) -> AclFilter:
 
 
 def exact(binding: AclBinding) -> AclFilter:
-    """The filter of one rule alone."""
+    """Return a filter that matches exactly one ACL."""
     return AclFilter(*binding)

@@ -1,6 +1,6 @@
-"""`bradbury acls`: who may do what on a cluster with an authorizer.
+"""The command `bradbury acls`: list, add and remove the ACLs of a cluster with an authorizer.
 
-Options are those of kafka-acls.sh, and it works against any Kafka cluster.
+Options are those of kafka-acls.sh, and it works with any Kafka cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .acl_options import (
 if TYPE_CHECKING:
     from ...protocol.security.acl_binding import AclBinding
 
-acls = App(help="See, make and remove rules of access.", no_args_is_help=True)
+acls = App(help="List, add and remove ACLs.", no_args_is_help=True)
 
 COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 
@@ -52,20 +52,21 @@ def list_acls(
     transactional_id: TransactionalIds = [],  # noqa: B006 -- as above
     cluster: OnCluster = False,
     principal: Annotated[
-        list[str], typer.Option(metavar="User:NAME", help="Only rules for these; repeatable.")
+        list[str],
+        typer.Option(metavar="User:NAME", help="Only ACLs of this principal; repeatable."),
     ] = [],  # noqa: B006 -- as above
     pattern: Annotated[
         Literal["match", "any", "literal", "prefixed"],
         typer.Option(
             "--resource-pattern-type",
             metavar="match|any|literal|prefixed",
-            help="match: every rule that is about the name, by prefix or * too.",
+            help="match: every ACL that applies to the name, by prefix or * too.",
         ),
     ] = "match",
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """List rules: all, or those about some resources or principals."""
+    """List ACLs: all, or those of some resources or principals."""
     from ...clients.admin.admin import Admin
     from ...protocol.security.acl_binding import AclFilter
 
@@ -77,7 +78,7 @@ def list_acls(
         for each in wanted:
             for one in principals:
                 found.update(admin.describe_acls(each._replace(principal=one)))
-    _show(sorted(found), as_json=as_json, nothing="there are no such rules")
+    _show(sorted(found), as_json=as_json, nothing="no ACL matches")
 
 
 @acls.command()
@@ -98,7 +99,7 @@ def add(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Make rules; they count at once."""
+    """Add ACLs, effective at once."""
     from ...clients.admin.admin import Admin
 
     resources = AclResources(topic, group, transactional_id, cluster).meant(
@@ -107,7 +108,7 @@ def add(
     who = Who(allow_principal, allow_host, deny_principal, deny_host)
     wanted = bindings(resources, who, operation, pattern)
     if not wanted:
-        raise UsageError("say for whom: --allow-principal or --deny-principal")
+        raise UsageError("no principal: use --allow-principal or --deny-principal")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         admin.create_acls(wanted)
     _show(wanted, as_json=as_json, nothing="")
@@ -128,11 +129,11 @@ def remove(
     producer: ForProducer = False,
     consumer: ForConsumer = False,
     idempotent: Idempotent = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Remove these rules or, without a principal, all about the resources."""
+    """Remove these ACLs or, without a principal, all ACLs of the resources."""
     from ...clients.admin.admin import Admin
 
     resources = AclResources(topic, group, transactional_id, cluster).meant(
@@ -142,7 +143,7 @@ def remove(
     if who.entries():
         filters = [exact(each) for each in bindings(resources, who, operation, pattern)]
     elif operation or producer or consumer:
-        raise UsageError("say whose: --allow-principal or --deny-principal")
+        raise UsageError("no principal: use --allow-principal or --deny-principal")
     else:
         filters = [
             filter_of(each, "any" if cluster and each.name == "kafka-cluster" else pattern)
@@ -150,10 +151,10 @@ def remove(
         ]
         names = ", ".join(each.name or "" for each in filters)
         if not yes and sys.stdin.isatty():
-            confirm(f"Remove every rule about {names}?")
+            confirm(f"Remove every ACL of {names}?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.delete_acls(filters)
-    _show(removed, as_json=as_json, nothing="there were no such rules")
+    _show(removed, as_json=as_json, nothing="no ACL matched")
 
 
 def _show(rules: list[AclBinding], *, as_json: bool, nothing: str) -> None:

@@ -1,6 +1,6 @@
-"""`bradbury bench`: how fast this cluster is from here, with our own clients.
+"""The command `bradbury bench`: throughput and latency of a cluster with Bradbury's clients.
 
-Without a topic produce and latency make one for themselves and delete it afterwards. The options
+Without a topic, produce and latency create one and delete it afterwards. The options
 are those of Kafka's producer and consumer performance tests.
 """
 
@@ -32,26 +32,32 @@ MaybeTopic = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="By default a new one, which is deleted afterwards.",
+        help="Topic to use; by default a new one, deleted afterwards.",
         autocompletion=complete_topic,
         show_default=False,
     ),
 ]
-Records = Annotated[int, typer.Option("--records", "-n", min=1, metavar="N", help="How many.")]
-Size = Annotated[int, typer.Option("--size", "-s", min=1, metavar="BYTES", help="Of a value.")]
-Linger = Annotated[
-    int, typer.Option(min=0, metavar="MS", help="How long a batch waits for more records.")
+Records = Annotated[
+    int, typer.Option("--records", "-n", min=1, metavar="N", help="Number of records.")
 ]
-BatchSize = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of a batch, at most.")]
+Size = Annotated[
+    int, typer.Option("--size", "-s", min=1, metavar="BYTES", help="Bytes of a value.")
+]
+Linger = Annotated[
+    int, typer.Option(min=0, metavar="MS", help="Milliseconds that a batch waits for more records.")
+]
+BatchSize = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Maximum bytes of a batch.")]
 Partitions = Annotated[
     int,
-    typer.Option("--partitions", "-p", min=1, metavar="N", help="Of the topic that it creates."),
+    typer.Option(
+        "--partitions", "-p", min=1, metavar="N", help="Number of partitions of a new topic."
+    ),
 ]
 Plot = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Draw times and rates into this file (.png, .svg).",
+        help="Draw times and rates to this file (.png, .svg).",
         show_default=False,
     ),
 ]
@@ -64,10 +70,10 @@ def produce(
     size: Size = 100,
     throughput: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="N", help="Most records a second.", show_default=False),
+        typer.Option(min=0.1, metavar="N", help="Maximum records per second.", show_default=False),
     ] = None,
     columns: Annotated[
-        bool, typer.Option("--columns", help="Whole Arrow tables of 10,000 records at a time.")
+        bool, typer.Option("--columns", help="Send Arrow tables of 10,000 records at a time.")
     ] = False,
     acks: Acks = "all",
     linger_ms: Linger = 5,
@@ -78,7 +84,7 @@ def produce(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Send records and time each until it is acknowledged."""
+    """Send records, and measure the time until each is acknowledged."""
     from ...protocol.columns.columns import warm_up
 
     warm_up()  # or a second of compiling would be measured
@@ -106,7 +112,7 @@ def consume(
     records: Annotated[
         int | None,
         typer.Option(
-            "--records", "-n", min=1, metavar="N", help="End after so many; all by default."
+            "--records", "-n", min=1, metavar="N", help="Number of records to read; by default all."
         ),
     ] = None,
     group: Annotated[
@@ -115,21 +121,22 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="As a member of this group.",
+            help="Read as a member of this group.",
             show_default=False,
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="End when none has come for so long.")
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", help="Seconds without a record to end after."),
     ] = 10.0,
     fetch_max_bytes: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="Of one answer, at most.")
+        int, typer.Option(min=1, metavar="BYTES", help="Maximum bytes of a fetch response.")
     ] = 50 * 1024 * 1024,
     plot: Plot = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Read a topic from its beginning and time every poll."""
+    """Read a topic from its beginning, and measure the time of every poll."""
     from ...clients.consumer.consumer import Consumer
     from ...protocol.columns.columns import warm_up
 
@@ -163,7 +170,7 @@ def latency(
     records: Records = 5_000,
     size: Size = 100,
     throughput: Annotated[
-        float, typer.Option(min=0.1, metavar="N", help="Records a second.")
+        float, typer.Option(min=0.1, metavar="N", help="Records per second.")
     ] = 1_000.0,
     acks: Acks = "all",
     linger_ms: Linger = 0,
@@ -171,11 +178,11 @@ def latency(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Time records at a steady rate: until acknowledged, and until a consumer has them."""
+    """Measure records at a steady rate: time to acknowledgement, and time to a consumer."""
     from ...clients.consumer.consumer import Consumer
 
     if size < 12:
-        raise UsageError("--size is at least 12 here: the value carries the record's number")
+        raise UsageError(f"--size {size}: use 12 or more, as the value has the record's number")
     servers = bootstrap_servers(bootstrap)
     with (
         _topic(servers, topic, 1) as name,
@@ -201,7 +208,7 @@ def latency(
 
 @contextmanager
 def _topic(servers: str, name: str | None, partitions: int) -> Iterator[str]:
-    """The topic that was named, or a new one that goes again."""
+    """Yield the topic that was named, or a new one that is deleted at the end."""
     from ...clients.admin.admin import Admin
 
     if name is not None:

@@ -1,4 +1,4 @@
-"""What a measurement comes to: percentiles, rates, a table, JSON, a picture."""
+"""Results of a measurement: percentiles and rates, as a table, JSON or a chart."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ COLORS: Final = ("#4477aa", "#ee6677")
 
 @dataclass(slots=True)
 class Measurement:
-    """times: by name, milliseconds, one for each record (or each sampled one, or each poll).
+    """Figures of one run.
 
+    times: milliseconds by name, one for each record (or each sampled one, or each poll).
     rates: (seconds since the beginning, records so far), in order.
     """
 
@@ -48,7 +49,7 @@ class Measurement:
 
 
 def percentiles(times: Milliseconds) -> dict[str, float]:
-    """{"p50": .., "p95": .., "p99": .., "p99.9": .., "mean": .., "max": ..}; {} of nothing."""
+    """Percentiles p50, p95, p99, p99.9, mean and max, by name; {} if `times` is empty."""
     import numpy as np
 
     if not len(times):
@@ -91,7 +92,7 @@ def report(measured: Measurement, *, as_json: bool, plot: Path | None) -> None:
 
 
 def write_plot(measured: Measurement, path: Path) -> None:
-    """Times by percentile, and records per second as they went, in the file's own format.
+    """Draw times by percentile and records per second over time, in the file's format.
 
     Raises:
         CommandFailed: matplotlib is missing, or it cannot write such a file there.

@@ -1,7 +1,7 @@
-"""The three measurements with our own clients: produce, consume, round trip.
+"""The three measurements with Bradbury's clients: produce, consume, round trip.
 
 `bradbury bench` and the programs in benchmarks/ call them. A record's time begins when it should
-have been sent, not when its turn came: a stall counts for every record that waited behind it.
+have been sent, not when it was sent: a stall counts for every record that waited because of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES: Final = 200_000
 CHUNK: Final = 10_000
-"""Records of one send_batch."""
+"""Records per send_batch call."""
 RATE_SECONDS: Final = 0.1
 POLL_MS: Final = 200
 JOIN_SECONDS: Final = 30.0
@@ -31,11 +31,11 @@ Advance = Callable[[int], None]
 
 
 def no_progress(count: int) -> None:
-    """The `advance` of a measurement that shows no progress."""
+    """Ignore progress: the `advance` of a measurement that shows none."""
 
 
 class Pace:
-    """When record number n is due: at once, or at so many per second."""
+    """Time at which each record is due: at once, or at a rate of `per_second`."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
@@ -43,7 +43,7 @@ class Pace:
         self.began = time.perf_counter()
 
     def wait_for(self, number: int) -> float:
-        """Sleep until record `number` is due; when that is, by time.perf_counter."""
+        """Sleep until record `number` is due; return that time (time.perf_counter)."""
         if self._per_second is None:
             return time.perf_counter()
         due = self.began + number / self._per_second
@@ -54,7 +54,7 @@ class Pace:
 
 
 class _Rates:
-    """(seconds, records so far), a few times a second; from any thread."""
+    """Samples of (seconds, records so far), taken a few times a second; usable from any thread."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, int]] = []
@@ -84,10 +84,10 @@ def produce_run(
     key_count: int = 0,
     most_samples: int = MAX_SAMPLES,
 ) -> Measurement:
-    """Send `records` of `size` bytes; from the first call to the last acknowledgement.
+    """Send `records` of `size` bytes, timed from the first call to the last acknowledgement.
 
-    key_count: how many different keys they have in turn; 0: none has a key.
-    most_samples: of single records so many are timed, which costs 5 us each.
+    key_count: number of different keys, used in turn; 0: records have no keys.
+    most_samples: maximum number of single records that are timed, at 5 us each.
     """
     import numpy as np
 
@@ -96,7 +96,7 @@ def produce_run(
     rates = _Rates()
     send = _send_columns if columns else partial(_send_records, max(1, records // most_samples))
     keys = [b"%d" % number for number in range(key_count)]
-    producer.partitions_for(topic)  # so that no record waits for the first look at the cluster
+    producer.partitions_for(topic)  # so that no record waits for the first metadata request
     pace = Pace(throughput)
     send(producer, topic, records, size, keys, pace, times, failures, rates, advance)
     producer.flush()
@@ -192,7 +192,7 @@ def _send_columns(
 def consume_run(
     consumer: Consumer, topic: str, *, records: int, timeout: float, advance: Advance
 ) -> Measurement:
-    """Poll until `records` have come, or none for `timeout` seconds."""
+    """Poll until `records` have been read, or none has been for `timeout` seconds."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -238,9 +238,9 @@ def latency_run(
     throughput: float,
     advance: Advance,
 ) -> Measurement:
-    """Records at a steady rate: until each is acknowledged, and until a poll hands it out.
+    """Send records at a steady rate; time each until it is acknowledged, and until it is polled.
 
-    The position of `consumer` is the end of partition 0 of `topic`; nobody else writes there.
+    The position of `consumer` is the end of partition 0 of `topic`; no other producer writes there.
     """
     import numpy as np
 
@@ -282,7 +282,7 @@ def latency_run(
         rates.add(table.num_rows)
         advance(table.num_rows)
         if done.is_set() and time.perf_counter() - last > JOIN_SECONDS:
-            raise CommandFailed(f"{records - count} of {records} records did not come back")
+            raise CommandFailed(f"{records - count} of {records} records were not read back")
     sender.join(JOIN_SECONDS)
     if failures:
         raise failures[0]

@@ -1,11 +1,11 @@
 """Commands about a cluster: up, down, status, rebalance, drain, replicas, voters, dirs, quotas.
 
 cluster_commands, background       `bradbury up` and `down`; `up --detach` without a Ray cluster
-status_command                     the cluster's actors, and what is wrong with them
-client_config_command              what clients of others are given to connect
-rebalance_command, copy_throttle   `rebalance` and `drain`; how fast they copy
-replicas_command, dirs_command     where partitions are, who leads; the log directories
-voters_command                     which machines hold the metadata, and other ones
-quotas_command                     how much of each node a client may use
-running_cluster                    the cluster that a command is about, and how it is reached
+status_command                     the cluster's actors and their problems
+client_config_command              the settings that other clients need to connect
+rebalance_command, copy_throttle   `rebalance` and `drain`; their throttle
+replicas_command, dirs_command     replicas and leaders of partitions; log directories
+voters_command                     voters of the metadata log: show, add, remove
+quotas_command                     client quotas
+running_cluster                    the cluster that a command is about, and the options that name it
 """

@@ -1,7 +1,7 @@
-"""`bradbury up --detach` where there is no Ray cluster: the same command, left behind as a process.
+"""Background process of `bradbury up --detach` with an embedded Ray: the same command, detached.
 
-It gets its own session, so the end of the terminal does not reach it, and a log file for what
-it says. It is up when its state file says so, and it has failed when it ended before.
+It gets its own session, so that closing the terminal does not end it, and a log file for its
+output. It is up when its state file exists; if it ends before that, it has failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
     """Run `bradbury ARGUMENTS`, which brings a cluster up, and return when it serves.
 
     Raises:
-        CommandFailed: it ended; its own reason. UsageError, if that was the command line.
+        CommandFailed: it ended, with its own reason. UsageError: its command line was wrong.
     """
     log = log_path(namespace)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +50,7 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
                 kind = UsageError if process.returncode == USAGE else CommandFailed
                 raise kind(_reason(log))
             time.sleep(POLL_SECONDS)
-        raise CommandFailed(
-            f"it does not serve after {START_SECONDS:.0f} s; {log} has what it says"
-        )
+        raise CommandFailed(f"the cluster does not serve after {START_SECONDS:.0f} s; see {log}")
     except BaseException:
         if process.poll() is None:
             process.terminate()
@@ -61,10 +59,10 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
 
 
 def stop_process(pid: int, started: int, namespace: str) -> bool:
-    """End the process that began at `started` and wait for that; False if it is gone already.
+    """End the process that began at `started`, and wait for it; False if it has ended already.
 
     Raises:
-        CommandFailed: it goes on nevertheless.
+        CommandFailed: it still runs STOP_SECONDS after SIGTERM.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -90,9 +88,9 @@ def stop_process(pid: int, started: int, namespace: str) -> bool:
 
 
 def end_leftovers(processes: Iterable[tuple[int, int]]) -> int:
-    """Kill those of (pid, started) that still run; returns how many did.
+    """Kill the processes (pid, started) that still run; return their number.
 
-    For what a killed cluster left behind: nothing else ends it, and it has nothing to save.
+    They are left over from a killed cluster: nothing else ends them, and they have nothing to save.
     """
     count = 0
     for pid, started in processes:
@@ -116,4 +114,4 @@ def _reason(log: Path) -> str:
     for line in reversed(lines):
         if line.startswith(ERROR_PREFIX):
             return line.removeprefix(ERROR_PREFIX)
-    return f"it ended at once; see {log}"
+    return f"the cluster's process ended at once; see {log}"

@@ -1,4 +1,4 @@
-"""`bradbury client-config`: what clients of others are given to connect to this cluster."""
+"""The command `bradbury client-config`: settings for other clients to connect with."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def client_config(
         Form,
         typer.Option(
             metavar="FORM",
-            help="properties: Kafka's tools and Java clients (--command-config), and bradbury "
-            "--client-config. librdkafka: confluent-kafka, kcat and others. python: this package.",
+            help="Format: properties for Kafka's tools and Java clients (--command-config) and "
+            "bradbury --client-config; librdkafka for confluent-kafka, kcat and others; python for "
+            "this package.",
         ),
     ] = "properties",
     user: Annotated[
         str | None,
         typer.Option(
-            help="Instead of who this is now; the password is then for you to fill in.",
+            help="User name to print instead of the current one, without its password.",
             show_default=False,
         ),
     ] = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print how clients connect to this cluster, the password included."""
+    """Print the settings with which clients connect to this cluster, password included."""
     from ...clients.security.client_config_file import read_client_options
     from ...discovery.client_config import find_client_config
 
@@ -46,7 +47,9 @@ def client_config(
     options: SecurityOptions = {} if path is None else read_client_options(path)
     if user is not None:
         if "sasl_mechanism" not in options:
-            raise CommandFailed("clients of this cluster have no names: nothing asks for one")
+            raise CommandFailed(
+                f"--user {user}: clients of this cluster have no user names; omit --user"
+            )
         options = _as_user(options, user)
     if form == "librdkafka":
         _print_librdkafka(servers, options)
@@ -55,11 +58,11 @@ def client_config(
     else:
         _print_properties(servers, options)
     if options and user is None and sys.stdout.isatty():
-        note("this is a password: keep the file to yourself (chmod 600)")
+        note("the output has a password: keep the file private (chmod 600)")
 
 
 def _as_user(options: SecurityOptions, user: str) -> SecurityOptions:
-    """The same, of somebody else. Only SASL says who it is."""
+    """Return the options of another user; only SASL has a user name."""
     changed = options.copy()
     changed.pop("sasl_jaas_config", None)
     changed["sasl_username"], changed["sasl_password"] = user, "PASSWORD"

@@ -1,4 +1,4 @@
-"""`bradbury up` and `down`: a cluster's life on a Ray cluster, or on an embedded one."""
+"""The commands `bradbury up` and `down`: start and stop a cluster on Ray, joined or embedded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def up(
     data_dir: Annotated[
         list[Path],
         typer.Option(
-            help="On every node's own disk; repeat it to spread partitions over several disks. "
+            help="Data directory on every node; repeat it to spread partitions over several disks. "
             "By default ~/.local/share/bradbury, or bradbury-NAMESPACE there.",
             show_default=False,
         ),
@@ -43,7 +43,7 @@ def up(
     host: Annotated[
         str | None,
         typer.Option(
-            help="The address to bind; by default loopback, or each node's own on many machines.",
+            help="Address to bind; by default loopback, or on many machines each node's own.",
             show_default=False,
         ),
     ] = None,
@@ -52,8 +52,8 @@ def up(
         typer.Option(
             min=0,
             max=65535,
-            help="Of each broker; 0: any free one. By default 9092; on one machine, where "
-            "that is in use, the first of 9108, 9124, ... that is free.",
+            help="Port of each broker; 0: any free port. By default 9092; on one machine, if that "
+            "is in use, the first free one of 9108, 9124, ...",
             show_default=False,
         ),
     ] = None,
@@ -61,17 +61,23 @@ def up(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="The Ray cluster to join; 'auto' for the one on this machine, 'local' for an "
-            "embedded one. By default that of RAY_ADDRESS, or else an embedded one.",
+            help="Ray cluster to join; 'auto': the one on this machine; 'local': an embedded one. "
+            "By default that of RAY_ADDRESS, or else an embedded one.",
             show_default=False,
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when it serves and leave it running.")
+        bool,
+        typer.Option("--detach", "-d", help="Return when the cluster serves; it keeps running."),
     ] = False,
     config: Annotated[
         list[str],
-        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="NAME=VALUE",
+            help="Broker config, with Kafka's name; repeatable.",
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     node_label: Annotated[
         list[str],
@@ -84,18 +90,18 @@ def up(
         bool,
         typer.Option(
             "--secure",
-            help="TLS everywhere, passwords for clients, access by rules; made by itself.",
+            help="TLS, SCRAM passwords for clients, and ACLs; keys and users are created.",
         ),
     ] = False,
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Serve whoever reaches the machines, where the network is private."
+            "--insecure", help="Serve clients without TLS or passwords, on a private network."
         ),
     ] = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
 ) -> int:
-    """Start a cluster on Ray: brokers on every node. Without --detach until Ctrl-C."""
+    """Start a cluster on Ray, a broker on every node. Without --detach it runs until Ctrl-C."""
     settings: dict[str, Any] = {
         "data_dir": [str(path.absolute()) for path in data_dir] or None,
         "host": host,
@@ -107,7 +113,7 @@ def up(
         "insecure": insecure,
         "namespace": namespace,
     }
-    if config:  # before Ray is started for nothing
+    if config:  # checked before Ray is started
         from ...handlers.ports.server_config import check_names
 
         check_names(settings["config"])
@@ -127,13 +133,13 @@ def up(
 
 
 def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> None:
-    """Stop the cluster. Its data stays, and the next `up` on it finds everything."""
+    """Stop the cluster. Its data stays, and the next `up` serves it again."""
     state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.pid is not None and state.started is not None:
         if state.is_stale:
             _clear_away(state)
             note(
-                f"no cluster is up: process {state.pid} had ended by itself; "
+                f"no cluster is up: process {state.pid} has ended unexpectedly; "
                 f"its data is in {state.data_dir}"
             )
             return
@@ -148,7 +154,7 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
         cluster.down()
     note(f"stopped; the data is in {data_dir} on every node")
     if state is not None and state.is_program:
-        note(f"its Ray goes on in process {state.pid}, which has started it")
+        note(f"its Ray cluster still runs, in process {state.pid}, which started it")
 
 
 # --- up ------------------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ def _already_up(
 def _differences(
     running: ClusterState, settings: dict[str, Any], address: str | None
 ) -> Iterator[str]:
-    """The options by which something else was asked for than what is up."""
+    """Yield the options that differ from those of the cluster that is up."""
     from ...discovery.ray_connection import resolve_address
 
     data_dir, config = settings["data_dir"], settings["config"]
@@ -197,11 +203,11 @@ def _differences(
 
 
 def _address_to_join(address: str | None, running: ClusterState | None) -> str:
-    """The "host:port" of the Ray cluster to go to, or "local".
+    """Return the "host:port" of the Ray cluster to join, or "local".
 
     A Ray cluster that runs here may be another user's: it is joined only on request.
 
-    running: what the state file says of detached actors in a Ray cluster.
+    running: state of a cluster whose detached actors are in a Ray cluster, from the state file.
     """
     from ...discovery.ray_connection import (
         is_reachable,
@@ -219,7 +225,7 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
     if running is not None:
         if is_reachable(running.ray_address):
             return running.ray_address
-        note(f"the Ray cluster at {running.ray_address}, where it was up, is gone")
+        note(f"the Ray cluster at {running.ray_address}, where Bradbury was up, is gone")
         remove_state(running.namespace)
     if sys.stdin.isatty() and sys.stderr.isatty():
         somebodys = ray_on_this_machine()
@@ -233,7 +239,7 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
 
 
 def _refuse_if_up(running: ClusterState) -> None:
-    """Raises CommandFailed if the cluster of this name is up in another Ray cluster."""
+    """Raise CommandFailed if the cluster of this namespace is up in another Ray cluster."""
     from ...discovery.ray_connection import is_reachable
 
     if not is_reachable(running.ray_address):
@@ -246,7 +252,7 @@ def _refuse_if_up(running: ClusterState) -> None:
 
 
 def _arguments(settings: dict[str, Any]) -> list[str]:
-    """The command line of the process that is left behind."""
+    """Return the command line of the background process."""
     arguments = ["up", "--address", LOCAL, "--namespace", settings["namespace"]]
     for path in settings["data_dir"] or ():
         arguments += ["--data-dir", path]
@@ -261,7 +267,7 @@ def _arguments(settings: dict[str, Any]) -> list[str]:
 
 
 def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
-    """Start it from this process; without `detach`, wait and stop it at the end."""
+    """Start the cluster in this process; without `detach`, wait for a signal and stop it."""
     import ray
 
     from ...discovery.ray_connection import join_ray
@@ -319,7 +325,7 @@ def _refuse_second(namespace: str) -> None:
 
 
 def _wait_for_signal() -> int:
-    """Sleep until Ctrl-C, SIGTERM or the end of the terminal; returns the signal."""
+    """Sleep until SIGINT (Ctrl-C), SIGTERM or SIGHUP; return the signal."""
     asked = threading.Event()
     received = signal.SIGTERM
 
@@ -355,7 +361,7 @@ def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest step on a terminal; elsewhere nothing but an error."""
+    """Yield a function that shows the current step: a spinner on a terminal, else nothing."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -369,7 +375,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _clear_away(state: ClusterState) -> None:
-    """Remove what a cluster whose process has ended left running, and its state file."""
+    """End the processes left by a cluster whose process has ended, and remove its state file."""
     end_leftovers(state.descendants)
     if read_state(state.namespace) == state:  # else another cluster has replaced it
         remove_state(state.namespace)

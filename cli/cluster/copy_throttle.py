@@ -1,8 +1,8 @@
-"""A limit on the copies of `bradbury rebalance` and `drain`, by Kafka's settings for it.
+"""Replication throttle of `bradbury rebalance` and `drain`, set by Kafka's configs.
 
-Set before replicas move, and removed when none moves any more: the rates of all brokers, and for
-each topic the lists of replicas that move. If the command is interrupted the limit stays, as the
-copies go on; the same command again waits for them and removes it.
+Set before replicas move, and removed when all have moved: the rates of all brokers, and for
+each topic the lists of throttled replicas. If the command is interrupted the throttle stays, as
+the copies continue; the same command run again waits for them and removes it.
 Source: kafka-reassign-partitions.sh --throttle (ReassignPartitionsCommand).
 """
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ...cluster.control.rebalance import PartitionMove
 
 TOPICS_OWN = 1
-"""ConfigEntry.source."""
+"""Value of ConfigEntry.source for a config set on the topic."""
 
 
 class CopyThrottle:
-    """`bytes_per_second`: of each node, sent and received."""
+    """Throttle of replica moves. bytes_per_second: limit of each node, sent and received."""
 
     def __init__(self, admin: Admin, bytes_per_second: int) -> None:
         self._admin = admin
         self._bytes_per_second = bytes_per_second
 
     def cover(self, moves: Iterable[PartitionMove]) -> None:
-        """Before these moves begin. Raises KafkaError."""
+        """Throttle these moves, before they begin. Raises KafkaError."""
         self._admin.alter_configs(
             broker="all", changes=dict.fromkeys(RATES, self._bytes_per_second)
         )
@@ -37,7 +37,7 @@ class CopyThrottle:
             self._admin.alter_configs(topic, append=replicas.as_settings())
 
     def lift(self) -> None:
-        """All lists of all topics: those of an interrupted command, too. Raises KafkaError."""
+        """Remove the throttle of all topics, also of an interrupted command. Raises KafkaError."""
         for topic in self._admin.list_topics(include_internal=True):
             entries = self._admin.describe_configs(topic)
             listed = [name for name in (SENDERS, RECEIVERS) if entries[name].source == TOPICS_OWN]

@@ -1,4 +1,4 @@
-"""`bradbury dirs`: the log directories of the brokers, and what lies in them."""
+"""The command `bradbury dirs`: log directories of the brokers and the partitions in them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 def dirs(
     topic: Annotated[
         list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Only its partitions; repeatable."),
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", help="Only partitions of this topic; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     broker: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only this node's.", show_default=False)
+        int | None,
+        typer.Option(metavar="ID", help="Only directories of this broker.", show_default=False),
     ] = None,
     partitions: Annotated[
-        bool, typer.Option("--partitions", "-p", help="Every partition with its size.")
+        bool, typer.Option("--partitions", "-p", help="Show every partition with its size.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,

@@ -1,6 +1,6 @@
-"""`bradbury quotas`: how much of each node a client may use.
+"""The command `bradbury quotas`: client quotas, which each broker applies by itself.
 
-As kafka-configs.sh, against any Kafka cluster.
+It does what kafka-configs.sh does for quotas, with any Kafka cluster.
 """
 
 from __future__ import annotations
@@ -21,32 +21,30 @@ if TYPE_CHECKING:
     from ...clients.quotas.quotas_admin import ClientQuotaEntity, ClientQuotaFilterComponent
 
 KEYS: Final = {
-    "producer_byte_rate": "bytes a second that it produces",
-    "consumer_byte_rate": "bytes a second that it fetches",
-    "request_percentage": "percent of a core for its requests",
-    "controller_mutation_rate": "partitions a second that are made or deleted for it",
-    "connection_creation_rate": "connections a second, of an address",
+    "producer_byte_rate": "bytes per second produced",
+    "consumer_byte_rate": "bytes per second fetched",
+    "request_percentage": "percent of a core for requests",
+    "controller_mutation_rate": "partitions per second created or deleted",
+    "connection_creation_rate": "connections per second, of an address",
 }
 DEFAULT: Final = "<default>"
-"""As kafka-configs.sh shows it."""
+"""Name of the default entity, as kafka-configs.sh shows it."""
 
 quotas = App(
-    help="How much of each node a client may use: list, set, remove.", no_args_is_help=True
+    help="List, set and remove client quotas, which apply per broker.", no_args_is_help=True
 )
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Of this user.")]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="User name.")]
 DefaultUser = Annotated[
-    bool, typer.Option("--user-default", help="Of each user that has none of its own.")
+    bool, typer.Option("--user-default", help="Default of users without their own quota.")
 ]
-ClientId = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="Of this client id.")
-]
+ClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Client id.")]
 DefaultClientId = Annotated[
-    bool, typer.Option("--client-id-default", help="Of each client id that has none of its own.")
+    bool, typer.Option("--client-id-default", help="Default of client ids without their own quota.")
 ]
-Address = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Of this address.")]
+Address = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Client address.")]
 DefaultAddress = Annotated[
-    bool, typer.Option("--ip-default", help="Of each address that has none of its own.")
+    bool, typer.Option("--ip-default", help="Default of addresses without their own quota.")
 ]
 
 
@@ -61,7 +59,7 @@ def list_quotas(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show quotas: all, or those of the entities that are named."""
+    """List quotas: all, or those of the named entities."""
     from ...clients.admin.admin import Admin
     from ...clients.quotas.quotas_admin import ClientQuotaFilter
 
@@ -75,7 +73,7 @@ def list_quotas(
             [{"entity": entity.parts(), "quotas": values} for entity, values in found.items()]
         )
     elif not found:
-        note("there are no such quotas")
+        note("no quota matches")
     else:
         print_table(
             ("user", "client id", "ip", "quota", "value"),
@@ -119,7 +117,8 @@ def set_quotas(
 @quotas.command()
 def remove(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="QUOTA", help="Which; by default all of them.")
+        list[str] | None,
+        typer.Argument(metavar="QUOTA", help="Name of a quota to remove; by default all."),
     ] = None,
     user: User = None,
     user_default: DefaultUser = False,
@@ -139,7 +138,7 @@ def remove(
     values = present.get(entity, {})
     missing = [key for key in keys or () if key not in values]
     if missing or not values:
-        raise CommandFailed(f"there is no such quota: {', '.join(missing) or 'none is set'}")
+        raise CommandFailed(f"no such quota is set: {', '.join(missing) or 'there are none'}")
     _alter(bootstrap, entity, dict.fromkeys(keys or values))
 
 
@@ -150,7 +149,7 @@ def _alter(
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
         admin.alter_client_quotas({entity: values})
-    note("done; it counts from now on, for each node")
+    note("quotas changed; each broker applies them from now on")
 
 
 def _entity(
@@ -160,7 +159,7 @@ def _entity(
     *,
     may_be_empty: bool = False,
 ) -> ClientQuotaEntity:
-    """Of each: its name, and whether the default is meant."""
+    """Return the quota entity. Each argument: (name or None, whether the default is meant)."""
     from ...clients.quotas.quotas_admin import ClientQuotaEntity
 
     names: list[Any] = []
@@ -172,7 +171,7 @@ def _entity(
         names.append("" if is_default else name)
     entity = ClientQuotaEntity(*names)
     if not may_be_empty and not entity.parts():
-        raise UsageError("whose? Use --user, --client-id, both, or --ip (or their -default)")
+        raise UsageError("no entity: use --user, --client-id, both, or --ip (or their -default)")
     return entity
 
 

@@ -1,4 +1,4 @@
-"""`bradbury rebalance` and `bradbury drain`: replicas go where there is room, or off a machine."""
+"""The commands `bradbury rebalance` and `drain`: even out replicas, or move them off a machine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.2
 SHOWN = 20
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would move.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move; change nothing.")]
 Throttle = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="BYTES",
-        help="The most bytes a second that each node sends, and receives, for new replicas.",
+        help="Maximum bytes per second that each node sends, and receives, for new replicas.",
         show_default=False,
     ),
 ]
@@ -39,15 +39,15 @@ def rebalance(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Move replicas so that every node has its share, and leads its share. Clients go on."""
+    """Move replicas so that nodes have equal shares and lead equal shares. Clients keep working."""
     with running_cluster(address, namespace) as cluster:
         _move(cluster, {}, throttle, dry_run=dry_run, as_json=as_json)
 
 
 def drain(
-    machine: Annotated[str, typer.Argument(help="Its name, as `bradbury status` shows it.")],
+    machine: Annotated[str, typer.Argument(help="Name of the machine, from `bradbury status`.")],
     restore: Annotated[
-        bool, typer.Option("--restore", help="It gets partitions again; then rebalance.")
+        bool, typer.Option("--restore", help="Allow partitions on the machine again.")
     ] = False,
     dry_run: DryRun = False,
     throttle: Throttle = None,
@@ -55,11 +55,11 @@ def drain(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Move every replica off a machine, which then can be stopped. Clients go on."""
+    """Move every replica off a machine, so that it can be stopped. Clients keep working."""
     with running_cluster(address, namespace) as cluster:
         if restore:
             cluster.rebalance(restore=machine, dry_run=dry_run)
-            note(f"{machine} gets partitions again; `bradbury rebalance` gives it its share")
+            note(f"{machine} can have partitions again; `bradbury rebalance` moves its share there")
             return
         _move(cluster, {"drain": machine}, throttle, dry_run=dry_run, as_json=as_json)
 
@@ -95,7 +95,10 @@ def _carry_out_slowly(
         if left:  # of a command that was interrupted
             _wait(cluster, left)
     except KeyboardInterrupt:
-        note("replicas go on moving, throttled; the same command again waits and lifts that")
+        note(
+            "replicas keep moving, throttled; run the same command again to wait for them and "
+            "remove the throttle"
+        )
         raise
     throttle.lift()
     return moved
@@ -104,7 +107,7 @@ def _carry_out_slowly(
 def _carry_out(
     cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle | None, *, dry_run: bool
 ) -> list[PartitionMove]:
-    """All that moved, or would move; the controller moves so many at once and no more."""
+    """Move replicas in rounds, as the controller limits moves at once; return all moves."""
     moved: list[PartitionMove] = []
     while True:
         if throttle is not None:
@@ -117,7 +120,7 @@ def _carry_out(
 
 
 def _wait(cluster: Cluster, count: int) -> None:
-    """Until what was begun is done: new replicas copy, then old ones go."""
+    """Wait until the moves are done: new replicas are copied, then old ones deleted."""
     with progress_bar("moving replicas", count, "records") as advance:
         done = 0
         while True:

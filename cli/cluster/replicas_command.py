@@ -1,4 +1,4 @@
-"""`bradbury replicas`: which nodes hold a partition, who leads it, on which disk it lies."""
+"""The command `bradbury replicas`: replicas, leaders and log directories of partitions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ POLL_SECONDS = 0.2
 SETTLED_POLLS = 10
 
 replicas = App(
-    help="Move, add and take away replicas of a partition; elect leaders.", no_args_is_help=True
+    help="Move, add and remove replicas of a partition; elect leaders.", no_args_is_help=True
 )
-Partition = Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.", min=0)]
+Partition = Annotated[int, typer.Argument(metavar="PARTITION", help="Partition number.", min=0)]
 
 
 @replicas.command("list")
 def list_reassignments(as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
-    """Show the reassignments that go on."""
+    """List the reassignments in progress."""
     with _admin(bootstrap) as admin:
         found = admin.list_partition_reassignments()
     if as_json:
@@ -38,7 +38,7 @@ def list_reassignments(as_json: AsJson = False, bootstrap: Bootstrap = None) -> 
             [{**key._asdict(), **asdict(reassignment)} for key, reassignment in found.items()]
         )
     elif not found:
-        note("no replica is on its way")
+        note("no reassignment is in progress")
     else:
         print_table(
             ("topic", "partition", "replicas", "adding", "removing"),
@@ -56,10 +56,10 @@ def assign(
     nodes: Annotated[
         str, typer.Argument(metavar="NODE,...", help="Node ids, the preferred leader first.")
     ],
-    wait: Annotated[bool, typer.Option(help="Until the replicas are there.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until the reassignment is done.")] = True,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Let these nodes hold a partition: move it, add replicas, or take some away."""
+    """Set the nodes that hold a partition: move it, add replicas, or remove some."""
     from ...protocol.errors import InvalidReplicaAssignment
 
     try:
@@ -75,7 +75,7 @@ def assign(
         except InvalidReplicaAssignment as error:
             raise CommandFailed(f"{error}; `bradbury status` shows the nodes") from None
         if not wait:
-            note("begun; `bradbury replicas list` shows it until it is done")
+            note("reassignment started; `bradbury replicas list` shows it until it is done")
             return
         now = _wait(admin, key, tuple(ids))
     if now != tuple(ids):
@@ -84,14 +84,14 @@ def assign(
 
 
 def _wait(admin: Admin, key: TopicPartition, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Until the reassignment is over; the replicas then."""
+    """Wait until the reassignment is over; return the replicas at that time."""
     over = 0
     with progress_bar("copying", None, "records") as advance:
         while True:
             (description,) = admin.describe_topics([key.topic])
             now = description.partitions[key.partition].replicas
             goes_on = bool(admin.list_partition_reassignments([key]))
-            # The node that is asked may learn of the end a little later than of the beginning.
+            # The broker that answers may learn of the end a little later than the controller.
             over = 0 if goes_on else over + 1
             if over and (now == wanted or over > SETTLED_POLLS):
                 return now
@@ -110,30 +110,31 @@ def cancel(topic: Topic, partition: Partition, bootstrap: Bootstrap = None) -> N
             admin.alter_partition_reassignments({key: None})
         except NoReassignmentInProgress:
             raise CommandFailed(
-                f"nothing goes on with {key}; `bradbury replicas list` shows what does"
+                f"{key} has no reassignment in progress; see `bradbury replicas list`"
             ) from None
-    note(f"{key} stays where it was")
+    note(f"the reassignment of {key} is cancelled; its replicas stay")
 
 
 @replicas.command()
 def elect(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="By default all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TOPIC", help="Topic name; by default all.", show_default=False),
     ] = None,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="For partitions without a leader: any replica that lives leads. Records that only "
-            "others have are lost.",
+            help="Elect any live replica for partitions without a leader. Records that only other "
+            "replicas have are lost.",
         ),
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Give partitions back to their first replica."""
+    """Elect the preferred leader (the first replica) of partitions."""
     if unclean and topic is None:
-        raise UsageError("--unclean may lose records: name the TOPIC it is for")
+        raise UsageError("--unclean may lose records: give the TOPIC to elect leaders for")
     with _admin(bootstrap) as admin:
         wanted = None
         if topic is not None:
@@ -144,7 +145,7 @@ def elect(
     if as_json:
         print_json([one._asdict() for one in elected])
     elif not elected:
-        note("every partition is led as it should be")
+        note("every partition has its preferred leader")
     else:
         print_table(("topic", "partition"), elected)
 
@@ -153,11 +154,11 @@ def elect(
 def move_directory(
     topic: Topic,
     partition: Partition,
-    node: Annotated[int, typer.Argument(metavar="NODE", help="The node's id.")],
-    path: Annotated[str, typer.Argument(metavar="DIRECTORY", help="As `bradbury dirs` shows it.")],
+    node: Annotated[int, typer.Argument(metavar="NODE", help="Node id.")],
+    path: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Path, from `bradbury dirs`.")],
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Move a replica to another disk of its node, while it serves."""
+    """Move a replica to another log directory of its node, while it serves."""
     from ...protocol.errors import LogDirNotFound
 
     with _admin(bootstrap) as admin:
@@ -169,7 +170,7 @@ def move_directory(
                 f"node {node} has no log directory {path}; `bradbury dirs --broker {node}` shows "
                 "them"
             ) from None
-    note("begun; `bradbury dirs --partitions` shows it until it is done")
+    note("move started; `bradbury dirs --partitions` shows it until it is done")
 
 
 def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:

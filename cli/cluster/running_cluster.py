@@ -1,4 +1,4 @@
-"""The cluster that a command is about: options that name it, and how it is reached."""
+"""The cluster that a command is about: the options that name it, and the connection to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DEFAULT_NAMESPACE", "Address", "Namespace", "running_cluster"]
 
 def _checked(namespace: str) -> str:
     if not namespace or not all(letter.isalnum() or letter in "-_." for letter in namespace):
-        raise typer.BadParameter("letters, digits, '-', '_' and '.' make a namespace")
+        raise typer.BadParameter(f"{namespace!r}: use letters, digits, '-', '_' and '.'")
     return namespace
 
 
@@ -26,8 +26,8 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="The Ray cluster it is up in; by default that of RAY_ADDRESS, or the one where it was "
-        "started from here.",
+        help="Ray cluster where Bradbury is up; by default that of RAY_ADDRESS, or the one it was "
+        "started in from this machine.",
         show_default=False,
     ),
 ]
@@ -37,14 +37,14 @@ Namespace = Annotated[
         metavar="NAME",
         envvar=NAMESPACE_VARIABLE,
         callback=_checked,
-        help="The cluster's name, and its Ray namespace.",
+        help="Ray namespace of the cluster, which is also its name.",
     ),
 ]
 
 
 @contextmanager
 def running_cluster(address: str | None, namespace: str) -> Iterator[Cluster]:
-    """The cluster that is up here, or on the Ray cluster that is named. Raises UpError."""
+    """Yield the cluster that is up here, or in the Ray cluster at `address`. Raises UpError."""
     import ray
 
     from ...launch.cluster import connect

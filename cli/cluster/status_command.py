@@ -1,4 +1,4 @@
-"""`bradbury status`: the cluster's actors, and what is wrong with them."""
+"""The command `bradbury status`: the cluster's actors and their problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..terminal.output import count_text, print_json, print_table, size_text
 from .running_cluster import DEFAULT_NAMESPACE, Address, Namespace, running_cluster
 
 VOTER_LAG = 100
-"""Records that a copy of the metadata may be behind: less is the moment between two looks."""
+"""Records that a voter may be behind without a problem: describing the cluster takes a moment."""
 
 
 def status(
@@ -19,7 +19,7 @@ def status(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> int:
-    """Show the cluster's actors, and what is wrong. Exit code 0 if nothing is."""
+    """Show the cluster's actors and problems. Exit code 0 if there are no problems."""
     described = _describe(address, namespace)
     described["problems"] = _problems(described)
     described["healthy"] = not described["problems"]
@@ -42,10 +42,10 @@ def _describe(address: str | None, namespace: str) -> dict[str, Any]:
 
 
 def _problems(described: dict[str, Any]) -> list[str]:
-    """What is wrong, in words; empty for a healthy cluster."""
+    """Describe each problem in a line; empty for a healthy cluster."""
     problems = []
     if not described["active"]:
-        problems.append("the controller is not active; it waits for its voters")
+        problems.append("the controller is not active: it waits for its voters")
     if described["leaderless"]:
         problems.append(f"{described['leaderless']} partitions have no leader; see the actors")
     if described["under_min_isr"]:
@@ -76,7 +76,7 @@ def _problems(described: dict[str, Any]) -> list[str]:
 
 
 def _voter_lags(described: dict[str, Any]) -> dict[str, int]:
-    """How many metadata records each voter lacks, by directory id, as far as is known."""
+    """Metadata records that each voter is behind, by directory id, for voters that are known."""
     end = described["metadata_offset"]
     return {name: max(0, end - offset) for name, offset in described["voters"].items()}
 

@@ -1,4 +1,4 @@
-"""`bradbury voters`: which machines hold the metadata, how far, and how to have others do it."""
+"""The command `bradbury voters`: the voters of the metadata log and their lag; add and remove."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = "-"
 FEW = 3
 
 voters = App(
-    help="The copies of the metadata that count: show, add, remove.", invoke_without_command=True
+    help="Show, add and remove voters, which hold the metadata log.", invoke_without_command=True
 )
 
 
@@ -30,7 +30,7 @@ def show(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Show who holds the metadata, and how far. One more than half of them have to be there."""
+    """Show the voters and their lag. A majority of them has to be available."""
     if context.invoked_subcommand is not None:
         return
     with running_cluster(address, namespace) as cluster:
@@ -39,12 +39,12 @@ def show(
 
 @voters.command()
 def add(
-    machine: Annotated[str, typer.Argument(help="Its name, as `bradbury status` shows it.")],
+    machine: Annotated[str, typer.Argument(help="Name of the machine, from `bradbury status`.")],
     address: Address = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """One more copy counts, once it has everything. Three or five are good numbers."""
+    """Add a voter, once it has caught up. Three or five voters are good numbers."""
     from ...cluster.quorum.voter_change import VoterChange
 
     with running_cluster(address, namespace) as cluster:
@@ -61,7 +61,7 @@ def remove(
         str,
         typer.Argument(
             metavar="MACHINE|DIRECTORY",
-            help="Its name; or the directory's id, if the disk is lost and no machine has it.",
+            help="Name of the machine; or the directory's id, if the disk is lost.",
         ),
     ],
     address: Address = None,
@@ -84,7 +84,7 @@ def remove(
         elif node is not None:
             change = VoterChange(is_addition=False, node_id=int(node["node_id"]))
         else:
-            raise CommandFailed(f"{machine!r} holds no metadata; `bradbury voters` shows who does")
+            raise CommandFailed(f"{machine!r} is not a voter; `bradbury voters` shows the voters")
         cluster.change_voter(change)
         _show(cluster, as_json=as_json)
 
@@ -139,4 +139,4 @@ def _show(cluster: Cluster, *, as_json: bool) -> None:
         ],
     )
     if len(rows) < FEW:
-        note("with fewer than three voters none may be lost; `bradbury voters add MACHINE`")
+        note("fewer than three voters: none may be lost; use `bradbury voters add MACHINE`")

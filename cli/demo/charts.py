@@ -1,4 +1,4 @@
-"""Mean arrival delay per airport and month: bars in the terminal, and as a picture."""
+"""Charts of the mean arrival delay per airport and month: in the terminal, and as a picture."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ByMonth = Mapping[tuple[str, int], Delays]
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
-"""Distinguishable by the colour-blind too (Paul Tol's bright scheme)."""
+"""Colors that colour-blind people can distinguish, too (Paul Tol's bright scheme)."""
 BAR_WIDTH = 18
 
 
 def chart_table(by_month: ByMonth) -> Table:
-    """A row per month, a bar per airport; bars of early arrivals point to the left."""
+    """Table with a row per month and a bar per airport; bars of early arrivals point left."""
     from rich import box
     from rich.bar import Bar
     from rich.table import Table
@@ -51,7 +51,7 @@ def chart_table(by_month: ByMonth) -> Table:
 
 
 def write_picture(by_month: ByMonth, path: Path) -> None:
-    """The same as a picture, in the format that the file's name says.
+    """Write the chart as a picture, in the format of the file's suffix.
 
     Raises:
         CommandFailed: matplotlib is missing, or it cannot write such a file there.

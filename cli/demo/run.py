@@ -1,8 +1,8 @@
-"""The six steps of `bradbury demo`, in order, and the clearing up after them.
+"""The six steps of `bradbury demo`, in order, and the cleanup after them.
 
 What always holds:
-    However it ends (done, failed, Ctrl-C), no process of it is left, and no file but what was asked
-    for with --plot and --keep.
+    However it ends (done, failed, Ctrl-C), no process of it is left, and no file except those of
+    --plot and --keep.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ...launch.cluster import Cluster
 
 MOST_TEMPORARY_PATH = 39
-"""Ray's sockets are 68 bytes deeper, and the path of a socket has at most 107."""
+"""Maximum length of the folder's path: Ray's socket paths add 68 bytes, and 107 is the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
     """The options of the command.
 
-    namespace: of a cluster that is up already; None: one is started, and stopped at the end.
+    namespace: of a cluster that is up; None: a cluster is started, and stopped at the end.
     """
 
     address: str | None = None
@@ -64,20 +64,20 @@ class _Demo:
 
 
 def run_demo(settings: DemoSettings) -> int:
-    """All six steps; returns the exit code.
+    """Run all six steps; return the exit code.
 
     Raises:
         CommandFailed: a step failed, or a check did.
     """
     if settings.plot is not None and not settings.plot.absolute().parent.is_dir():
-        raise UsageError(f"--plot {settings.plot}: there is no such folder")
+        raise UsageError(f"--plot {settings.plot}: its folder does not exist")
     reason = _why_no_spark(settings)
     folder = Path(tempfile.mkdtemp(prefix="bradbury-demo-"))
     demo = _Demo(
         settings,
         Screen(stderr=settings.as_json),
         folder,
-        # By default its own namespace, so that a cluster which is up in the same Ray is left alone.
+        # By default its own namespace, so that a cluster that is up in the same Ray is not touched.
         namespace=settings.namespace or f"bradbury-demo-{os.getpid()}",
     )
     try:
@@ -93,7 +93,7 @@ def run_demo(settings: DemoSettings) -> int:
 
 
 def _why_no_spark(settings: DemoSettings) -> str | None:
-    """None if step 5 can run. Checked first, not after five minutes."""
+    """Reason why step 5 cannot run, checked before the first step; None if it can."""
     if not settings.spark:
         return "--no-spark was given"
     from .spark_etl import why_not
@@ -106,7 +106,7 @@ def _why_no_spark(settings: DemoSettings) -> str | None:
 
 @contextmanager
 def _ray_folder(settings: DemoSettings, folder: Path) -> Iterator[None]:
-    """An embedded Ray leaves its sessions behind, so they are put where they can be removed."""
+    """Let an embedded Ray put its session files into `folder`, which is removed at the end."""
     if settings.address is not None:
         yield
         return
@@ -198,7 +198,7 @@ def _create(demo: _Demo, admin: Any, topic: str, partitions: int = 1) -> None:
         admin.create_topic(topic, partitions, demo.settings.replication_factor)
     except TopicAlreadyExists:
         raise CommandFailed(
-            f"topic {topic!r} is there already; `bradbury topics delete {topic}` makes room for it"
+            f"topic {topic!r} exists already; delete it with `bradbury topics delete {topic}`"
         ) from None
 
 
@@ -225,7 +225,7 @@ def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) ->
         consume_flights(check, admin, demo.namespace, advance)
     problems = check.problems()
     if problems:
-        raise CommandFailed(f"topic {TOPIC!r} is not what was sent: {'; '.join(problems)}")
+        raise CommandFailed(f"topic {TOPIC!r} differs from what was sent: {'; '.join(problems)}")
     demo.screen.say(carrier_table(check.by_carrier, airlines))
     demo.screen.say(
         f"3 consumed {check.record_count:,} rows: each exactly once, in order per key, unaltered"
@@ -279,7 +279,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
         with demo.step("5 start Spark on RayDP"), demo.screen.waiting("5 starting Spark on RayDP"):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
-        # Both at once: each leaves cores idle while it plans.
+        # Concurrently: each leaves cores idle while it plans.
         with (
             demo.step("5 Spark batch and stream", 2 * rows),
             demo.screen.waiting("5 Spark batch and stream"),

@@ -1,6 +1,6 @@
-"""What the demo shows while it runs, and at the end. Decides nothing.
+"""Terminal output of the demo, while it runs and at the end.
 
-With --json the screen is stderr, so that stdout has the summary and nothing else.
+With --json it is written to stderr, so that stdout has only the summary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_CARRIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row of the summary. rows: 0 where a step has none."""
+    """Row of the summary. rows: number of rows processed; 0 for a step without rows."""
 
     name: str
     rows: int
@@ -37,17 +37,17 @@ class Step:
 
 class Screen:
     def __init__(self, *, stderr: bool) -> None:
-        # A duplicated descriptor: it goes on drawing while the two are lent to a JVM.
+        # A duplicated descriptor: it keeps drawing while stdout and stderr are redirected.
         descriptor = os.dup((sys.stderr if stderr else sys.stdout).fileno())
         self.console = Console(file=os.fdopen(descriptor, "w"), highlight=False)
 
     def say(self, text: str | RenderableType) -> None:
-        # Not wrapped: a command in it is there to be copied.
+        # Not wrapped, so that commands in it can be copied.
         self.console.print(text, markup=False, soft_wrap=isinstance(text, str))
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[Callable[[str], None]]:
-        """A spinner; call what is yielded to say more."""
+        """Show a spinner; yield a function that appends text to its label."""
         with self.console.status(text) as spinner:
             yield lambda more: spinner.update(f"{text}: {more}")
 
@@ -55,7 +55,7 @@ class Screen:
     def counting(
         self, text: str, total: int, below: Callable[[], RenderableType] | None = None
     ) -> Iterator[Callable[[int], None]]:
-        """A bar; call what is yielded with the rows done so far. `below` is drawn under it."""
+        """Show a bar; yield a function that takes the rows done. `below` is drawn under it."""
         progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -75,7 +75,7 @@ class Screen:
 
 
 def carrier_table(by_carrier: Mapping[str, Delays], airlines: Mapping[str, str]) -> Table:
-    """Flights and mean delay per carrier, most flights first."""
+    """Table of flights and mean delay per carrier, most flights first."""
     table = Table(title="per carrier", title_justify="left", box=box.SIMPLE)
     table.add_column("carrier")
     for name in ("flights", "mean delay (min)"):

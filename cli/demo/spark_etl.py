@@ -3,8 +3,8 @@
     flights ── batch ───> delays per origin and month ──────────> Parquet, and topic `delays`
             └─ stream ──> flights two hours late, as they come ──> topic `late-flights`
 
-Everything is read back and held against the rest: Parquet, both topics and the batch result agree,
-and Spark counts as many flights per carrier as the consumer actors did.
+Everything is read back and compared: Parquet, both topics and the batch result agree, and Spark
+counts as many flights per carrier as the consumer actors did.
 
 Where the Ray cluster has other nodes than the driver's, the executors are there. They share no disk
 with it then, so the driver writes the Parquet file, and the stream keeps no state.
@@ -50,14 +50,14 @@ SCHEMA = (
 )
 
 Result = dict[tuple[str, int], tuple[int, float | None]]
-"""(origin, month) -> flights, mean arrival delay in minutes."""
+"""Number of flights and mean arrival delay in minutes, by (origin, month)."""
 Late = Mapping[tuple[str, int], int]
-"""(origin, month) -> flights that were late."""
+"""Number of late flights, by (origin, month)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What the batch job found. carriers, partitions: flights of each; late: late ones by month."""
+    """Results of the batch job. carriers, partitions: flights of each; late: late ones by month."""
 
     delays: Result
     carriers: Mapping[str, int]
@@ -66,7 +66,7 @@ class BatchResult:
 
 
 def why_not() -> str | None:
-    """Why Spark cannot run here, in one line with the remedy; None if it can."""
+    """Reason why Spark cannot run here, in one line with the remedy; None if it can."""
     from ...pipelines.spark.jvm import check_java
     from ...pipelines.spark.tasks.spark_failure import SparkUnavailable
 
@@ -81,9 +81,9 @@ def why_not() -> str | None:
 
 @contextmanager
 def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
-    """One with an executor on each node that is not the driver's, or else one on that.
+    """Start a Spark session with an executor on each other node than the driver's, or on that.
 
-    What it writes for itself goes to `scratch`.
+    Its temporary files go to `scratch`.
     """
     import ray
 
@@ -126,9 +126,9 @@ def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """What processes started meanwhile print, for as long as they live, goes to `path`.
+    """Redirect the output of processes that are started meanwhile to `path`, until they end.
 
-    The JVM's warnings would run through the progress display, and through the JSON on stdout.
+    The JVM's warnings would garble the progress display, and the JSON on stdout.
     """
     streams = (sys.stdout, sys.stderr)
     for stream in streams:
@@ -148,11 +148,11 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
-    """The batch job: delays to Parquet and to topic `delays`; what else it counts on the way."""
+    """Run the batch job: write delays to Parquet and topic `delays`; return all its counts."""
     from pyspark.sql import functions as f
 
     flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC))
-    # The log is read once, for all questions.
+    # The log is read once, for all results.
     summed = (
         flights.groupBy("carrier", "partition", "origin", "month")
         .agg(
@@ -192,7 +192,7 @@ def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
 
 
 def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> StreamingQuery:
-    """Begin to pick the late flights, by micro-batches, up to where the topic ends now."""
+    """Start the stream that selects late flights in micro-batches, up to the current end."""
     from pyspark.sql import functions as f
 
     source = (
@@ -201,7 +201,7 @@ def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> Streamin
         .option("startingOffsets", "earliest")
         # One task for a micro-batch: each that reads and writes has two Python processes.
         .option("batchRows", str(rows))
-        # A share for each partition is rounded down, and what is left would be a separate batch.
+        # The limit per partition is rounded down, and the remainder would be a separate batch.
         .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
     )
     late = _parsed(source).where(f.col("arr_delay") >= LATE_MINUTES)
@@ -217,16 +217,16 @@ def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> Streamin
 
 
 def finish_stream(query: StreamingQuery) -> int:
-    """Wait for its end; returns how many micro-batches it took."""
+    """Wait for the stream's end; return the number of micro-batches."""
     query.awaitTermination()
     error = query.exception()
     if error is not None:
-        raise CommandFailed(f"the stream ended with {error}")
+        raise CommandFailed(f"the Spark stream failed: {error}")
     return len({progress["batchId"] for progress in query.recentProgress})
 
 
 def read_parquet(path: Path) -> Result:
-    """Read without Spark: a file of ours or a folder of Spark's."""
+    """Read the Parquet result without Spark: one file, or the folder that Spark writes."""
     return {
         (row["origin"], row["month"]): (row["flights"], row["mean_delay"])
         for row in pq.read_table(path).to_pylist()
@@ -234,7 +234,7 @@ def read_parquet(path: Path) -> Result:
 
 
 def read_delays(bootstrap: str) -> Result:
-    """Topic `delays`, read by a plain consumer."""
+    """Read topic `delays` with a plain consumer."""
     return {
         (row["origin"], row["month"]): (row["flights"], row.get("mean_delay"))
         for row in _read_topic(DELAYS, bootstrap)
@@ -242,7 +242,7 @@ def read_delays(bootstrap: str) -> Result:
 
 
 def read_late(bootstrap: str) -> Late:
-    """Topic `late-flights`, read by a plain consumer. A task run twice has written a row twice."""
+    """Read topic `late-flights` with a plain consumer; a task that ran twice wrote rows twice."""
     places = {row["row"]: (row["origin"], row["month"]) for row in _read_topic(LATE, bootstrap)}
     return Counter(places.values())
 
@@ -257,7 +257,7 @@ def _read_topic(topic: str, bootstrap: str) -> Iterator[dict[str, Any]]:
 
 
 def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int]:
-    """Rows by the host of the node that leads their partition."""
+    """Count rows by the host of the node that leads their partition."""
     hosts = {broker.node_id: broker.host for broker in admin.describe_cluster().brokers}
     (topic,) = admin.describe_topics([TOPIC])
     rows: Counter[str] = Counter()
@@ -270,7 +270,7 @@ def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int
 def compare(
     batch: BatchResult, by_carrier: Mapping[str, Delays], late: Late, others: Mapping[str, Result]
 ) -> None:
-    """Raise CommandFailed where two ways to the same answer differ."""
+    """Raise CommandFailed if two ways to compute the same result differ."""
     if +Counter(late) != +Counter(batch.late):
         raise CommandFailed(_difference(f"topic {LATE!r}", late, batch.late))
     for name, other in others.items():
@@ -287,13 +287,13 @@ def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]
     )
     key = wrong[0]
     return (
-        f"{name} is not what it should be in {len(wrong)} places: for {key} it has "
+        f"{name} is wrong in {len(wrong)} places: for {key} it has "
         f"{found.get(key)}, not {expected.get(key)}; run it again with --keep and compare"
     )
 
 
 def _parsed(source: DataFrameReader | DataStreamReader) -> DataFrame:
-    """The source decodes the values, which takes a fifth of the time of `from_json` here."""
+    """Load with values decoded by the source, in a fifth of the time of `from_json`."""
     rows = source.option("valueDecoder", "json").schema(SCHEMA).load()
     return rows.select("partition", "value.*")
 

@@ -1,6 +1,6 @@
-"""`bradbury flow run FLOW.yaml`: a flow, and how far it is while it runs.
+"""The command `bradbury flow run FLOW.yaml`: run a flow and show its progress.
 
-Ctrl-C ends it after what is under way, with exit code 0; run again, it goes on there.
+Ctrl-C ends it after the current batch, with exit code 0; run again, it continues from there.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ if TYPE_CHECKING:
     from ...pipelines.flows.flow_progress import FlowProgress
 
 SHOW_SECONDS = 5.0
-"""Where there is no terminal: a line so often."""
+"""Seconds between progress lines where there is no terminal."""
 COLUMNS = ("target", "records", "records/s", "behind", "batches")
 
-flow = App(help="Topics through Spark or Ray Data into topics and tables.", no_args_is_help=True)
+flow = App(
+    help="Run topics through Spark or Ray Data into topics and tables.", no_args_is_help=True
+)
 
 
 @flow.command()
 def run(
-    path: Annotated[Path, typer.Argument(metavar="FLOW", help="A file, FLOW.yaml or FLOW.py.")],
+    path: Annotated[Path, typer.Argument(metavar="FLOW", help="Flow file, FLOW.yaml or FLOW.py.")],
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there now has gone through.")
+        bool, typer.Option("--once", help="End when all records that are there now are processed.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Run a flow until Ctrl-C, or once; started again, it goes on where it was."""
+    """Run a flow until Ctrl-C, or once; run again, it continues where it ended."""
     from ...pipelines.flows.flow_file import read_flow
     from ...pipelines.flows.run_flow import run_flow
 
     began = time.monotonic()
     try:
         with stop_at_interrupt() as stop:
-            read_flow(path)  # what is wrong with it is said whether or not there is a cluster
+            read_flow(path)  # errors of the file are reported whether or not there is a cluster
             with _shown() as show:
                 found = run_flow(
                     path,
@@ -69,7 +71,7 @@ def run(
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Sequence[FlowProgress]], None]]:
-    """A table that is drawn over on a terminal; else a line for each target, now and then."""
+    """Yield a function that shows progress: a live table on a terminal, else lines at intervals."""
     if not sys.stderr.isatty():
         yield _Lines()
         return

@@ -5,9 +5,9 @@
     JSON   {"version": 1, "group": "g", "offsets": [{"topic": "t", "partition": 0, "offset": 5,
             "leader_epoch": 0, "metadata": ""}]}
 
-A line of CSV may have quotes around its words. JSON keeps what CSV loses: epochs and metadata.
+CSV fields may be quoted. JSON also has the leader epochs and metadata, which CSV does not.
 
-What always holds: a file that is not wholly understood changes nothing; the error has its line.
+What always holds: a file with an error in it changes nothing; the error names the line.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ STDIN = "-"
 
 
 def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """The offsets of `group` in a file; those of other groups in it are omitted.
+    """Read the offsets of `group` from a file; those of other groups are ignored.
 
     Raises:
-        CommandFailed: not such a file, no offsets of this group, or a partition is listed twice.
+        CommandFailed: not a file of offsets, none of this group, or a partition is listed twice.
     """
     if str(path) == STDIN:
         text = sys.stdin.read()
@@ -64,7 +64,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
 
 
 Row = tuple[int, str | None, str, int, "CommittedOffset"]
-"""(line, group or None, topic, partition, offset)."""
+"""Row of a file: (line, group or None, topic, partition, offset)."""
 
 
 def _of_csv(path: Path, text: str) -> list[Row]:
@@ -123,7 +123,7 @@ def _of_json(path: Path, text: str, group: str) -> list[Row]:
 
 
 def _number(value: object) -> int:
-    """Raises ValueError for what is not a whole number of 0 or more."""
+    """Return a whole number of 0 or more. Raises ValueError for any other value."""
     number = int(str(value))
     if number < 0:
         raise ValueError(f"{number} is below 0")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def complete_group(incomplete: str) -> list[str]:
-    """Group ids for shell completion; none where no cluster answers at once."""
+    """Group ids for shell completion; empty if no cluster answers at once."""
     from ...clients.admin.admin import Admin
     from ..terminal.bootstrap_address import bootstrap_servers
 
@@ -28,15 +28,18 @@ def complete_group(incomplete: str) -> list[str]:
 
 
 Group = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_group)
+    str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=complete_group)
 ]
 Groups = Annotated[
-    list[str], typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_group)
+    list[str], typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=complete_group)
 ]
 Topics = Annotated[
     list[str],
     typer.Option(
-        "--topic", "-t", metavar="TOPIC[:0,1]", help="All its partitions, or these; repeatable."
+        "--topic",
+        "-t",
+        metavar="TOPIC[:0,1]",
+        help="Topic, with all its partitions or these; repeatable.",
     ),
 ]
 
@@ -44,12 +47,12 @@ Topics = Annotated[
 def parse_partitions(
     admin: Admin, topics: Iterable[str], *, known: Iterable[TopicPartition] = ()
 ) -> list[TopicPartition]:
-    """["flights", "more:0,2"] -> their partitions, in order.
+    """Parse topics such as "flights" and "more:0,2"; return their partitions, in order.
 
     Args:
-        admin: knows how many there are.
-        topics: as above; a name with a colon does not exist in Kafka.
-        known: partitions of topics that may be gone.
+        admin: client that describes the topics.
+        topics: texts TOPIC or TOPIC:PARTITION,...; names of topics have no colon in Kafka.
+        known: partitions that are accepted although their topics may have been deleted.
 
     Raises:
         CommandFailed: no such topic or partition, or no numbers.
@@ -58,7 +61,7 @@ def parse_partitions(
 
     counts = {
         one.name: len(one.partitions)
-        for one in admin.describe_topics()  # one question, and no topic is made by asking
+        for one in admin.describe_topics()  # one request, which creates no topic
     }
     committed = set(known)
     found: set[TopicPartition] = set()

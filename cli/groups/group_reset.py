@@ -1,4 +1,4 @@
-"""Where a group would go on after a reset: every form of it as a list of moves.
+"""Offsets that a reset of a group sets: every form of it as a list of moves.
 
 As in kafka-consumer-groups: an offset outside of the log becomes its nearest end, a time later than
 every record the end of the log.
@@ -41,10 +41,10 @@ class OffsetMove:
 
 @dataclass(frozen=True)
 class Target:
-    """Where to: exactly one of these is set."""
+    """Target of a reset: exactly one of these is set."""
 
     at: int | None = None
-    """ms since 1970, or a question of ListOffsets'."""
+    """Time in ms since 1970, or one of ListOffsets' special timestamps (-1, -2, ...)."""
     offset: int | None = None
     shift: int | None = None
     current: bool = False
@@ -57,10 +57,10 @@ def plan_moves(
     committed: Mapping[TopicPartition, int],
     target: Target,
 ) -> list[OffsetMove]:
-    """What a reset to `target` does to these partitions, in order.
+    """Plan the moves of a reset to `target`, in the order of `keys`.
 
     Raises:
-        CommandFailed: shift or current, and nothing is committed to begin from.
+        CommandFailed: a shift, and nothing is committed to shift from.
         UnknownTopicOrPartition: there is no such partition.
     """
     if target.shift is not None:
@@ -101,7 +101,7 @@ def plan_moves(
 
 
 def parse_duration(text: str, option: str) -> int:
-    """Milliseconds of "PT1H30M", "P1D", or as short as "90m". Raises CommandFailed."""
+    """Parse a duration such as "PT1H30M", "P1D" or "90m" to milliseconds. Raises CommandFailed."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found[unit] for unit in "dhms"):
         raise UsageError(

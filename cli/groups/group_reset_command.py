@@ -1,4 +1,4 @@
-"""`bradbury groups reset-offsets`: shows where a group would go on, and with --execute does it."""
+"""The command `bradbury groups reset-offsets`: shows new offsets, and with --execute sets them."""
 
 from __future__ import annotations
 
@@ -31,52 +31,72 @@ def reset_offsets(
     topic: Annotated[
         list[str],
         typer.Option(
-            "--topic", "-t", metavar="TOPIC[:0,1]", help="All its partitions, or these; repeatable."
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Topic, with all its partitions or these; repeatable.",
         ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every topic the group has committed.")
+        bool,
+        typer.Option("--all-topics", help="Every topic that the group has committed offsets of."),
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end: nothing old.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Set to the first record.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Set to the end of the log.")
+    ] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="As it is; the end where nothing is committed.")
+        bool,
+        typer.Option(
+            "--to-current", help="Keep committed offsets; set others to the end of the log."
+        ),
     ] = False,
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="The first record not before: ISO 8601, or ms since 1970."
+            metavar="TIME",
+            help="Set to the first record from this time on: ISO 8601, or ms since 1970.",
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="The same, so long ago: PT1H30M, P2D, 90m."),
+        typer.Option(
+            metavar="DURATION", help="Set to the first record of the last PT1H30M, P2D, 90m, ..."
+        ),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="This offset.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Set to this offset.")
+    ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="So many records on; back if it is below 0.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Move by this number of offsets; a negative number moves back."
+        ),
     ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A file of `groups export`, or of topic,partition,offset; - for stdin.",
+            help="Set to the offsets of a file: of `groups export`, or lines "
+            "topic,partition,offset; - for stdin.",
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it. Without, it is only shown.")
+        bool, typer.Option("--execute", help="Set the offsets; without it they are only shown.")
     ] = False,
     create: Annotated[
         bool,
-        typer.Option("--create", help="Also a group that is not there: its first offsets make it."),
+        typer.Option("--create", help="Create the group if it does not exist."),
     ] = False,
     export: Annotated[
-        bool, typer.Option("--export", help="Print it as a file for --from-file.")
+        bool, typer.Option("--export", help="Print the offsets as a file for --from-file.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show where a group without members would go on, and with --execute set it."""
+    """Show the new offsets of a group without members; set them with --execute."""
     from ...clients.admin.admin import Admin
 
     forms = (to_earliest, to_latest, to_current)
@@ -104,11 +124,11 @@ def reset_offsets(
         if is_active is None and not create:
             raise CommandFailed(
                 f"group {group!r} does not exist; `bradbury groups list` shows those that do, "
-                "--create makes it"
+                "--create creates it"
             )
         if is_active and execute:
             raise CommandFailed(
-                f"group {group!r} has members, who would commit over it; stop them first "
+                f"group {group!r} has members, which would overwrite the offsets; stop them first "
                 f"(`bradbury groups members {group}` shows them)"
             )
         moves = _plan(admin, group, topic, target)
@@ -119,12 +139,12 @@ def reset_offsets(
         if execute:
             note(f"group {group!r}: {count_text(len(moves), 'offset')} set")
         else:
-            why = "; it has members, who must be stopped before" if is_active else ""
-            note(f"nothing was changed; --execute does it{why}")
+            why = "; it has members, which must be stopped first" if is_active else ""
+            note(f"nothing was changed; --execute sets the offsets{why}")
 
 
 def has_members(admin: Admin, group: str) -> bool | None:
-    """None: the group is not there."""
+    """Return whether a group has members; None: the group does not exist."""
     from ...protocol.errors import GroupIdNotFound
 
     try:
@@ -147,7 +167,7 @@ def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[O
         if topics:
             wanted = set(parse_partitions(admin, topics))
             keys = [key for key in keys if key in wanted]
-        # Refused before anything is asked of a partition that is not there.
+        # Fails here for partitions that do not exist, before their offsets are requested.
         parse_partitions(admin, [f"{topic}:{number}" for topic, number in keys])
     elif topics:
         keys = parse_partitions(admin, topics)

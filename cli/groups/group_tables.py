@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ...clients.admin.group_lag import GroupLag
 
 OPTIONAL = ("member", "host", "client")
-"""Left out where there is no room; `groups members` has them."""
+"""Columns left out of a narrow table; `groups members` shows them."""
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "member", "client", "host")
 
 
 @dataclass(frozen=True)
 class DescribedGroup:
-    """A group, where it is, and when (ms since 1970) that was asked."""
+    """A group with the lag of its partitions, and the time of the request (ms since 1970)."""
 
     description: GroupDescription
     partitions: GroupLag
@@ -35,7 +35,7 @@ class DescribedGroup:
 
     @property
     def age_ms(self) -> int | None:
-        """Age of the oldest record that is not read."""
+        """Age of the oldest unread record, in ms; None if it is not known."""
         return self.partitions.age_ms(self.now_ms)
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class DescribedGroup:
 
 
 def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list[DescribedGroup]:
-    """The lag of these groups, or of all, without those deleted between two requests."""
+    """Describe these groups, or all, with lags; groups deleted in the meantime are left out."""
     from ...protocol.errors import GroupIdNotFound
 
     wanted = list(dict.fromkeys(names)) or [one.group_id for one in admin.list_groups()]
@@ -112,7 +112,7 @@ def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list
 
 
 def print_lags(found: Sequence[DescribedGroup]) -> None:
-    """One line for each group."""
+    """Print the lag of each group in a line."""
     if not found:
         note("there are no groups yet")
         return
@@ -187,7 +187,7 @@ def members_of(group: GroupDescription) -> list[Sequence[object]]:
 
 
 def age_text(age_ms: int | None) -> str:
-    """90_500 -> "1m 30s"; None, which is not known, "-"."""
+    """Format an age as "1m 30s"; "-" for None (not known)."""
     if age_ms is None:
         return "-"
     if age_ms < 1000:

@@ -19,18 +19,18 @@ from .group_reset_command import has_members
 def export(
     group: Groups,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With epochs and metadata; of one group.")
+        bool, typer.Option("--json", help="Print JSON, with epochs and metadata; for one group.")
     ] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Print what groups have committed, as a file for `import` or --from-file."""
+    """Print the committed offsets of groups, as a file for `import` or --from-file."""
     from ...clients.admin.admin import Admin
 
     names = list(dict.fromkeys(group))
     if as_json and len(names) > 1:
         raise UsageError("--json exports one group at a time; without it, several")
     with Admin(bootstrap_servers(bootstrap)) as admin:
-        admin.describe_groups(names)  # or a misspelt one would be an empty file
+        admin.describe_groups(names)  # or a misspelt name would give an empty file
         found = {name: admin.group_offsets(name) for name in names}
     if as_json:
         write_json(names[0], found[names[0]])
@@ -44,18 +44,18 @@ def export(
 
 def import_(
     group: Group,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Of `export`; - for stdin.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of `export`; - for stdin.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Set what a group has committed to what a file says, exactly. It must have no members."""
+    """Set the committed offsets of a group to those of a file. The group must have no members."""
     from ...clients.admin.admin import Admin
 
     offsets = read_offsets(file, group)
     with Admin(bootstrap_servers(bootstrap)) as admin:
         if has_members(admin, group):
             raise CommandFailed(
-                f"group {group!r} has members, who would commit over what is imported; stop them "
+                f"group {group!r} has members, which would overwrite the offsets; stop them "
                 f"first (`bradbury groups members {group}` shows them)"
             )
         parse_partitions(admin, [f"{topic}:{number}" for topic, number in offsets])

@@ -1,8 +1,8 @@
 """`bradbury groups describe --watch`: the same tables, kept up to date until Ctrl-C.
 
-On a terminal the picture is drawn over; elsewhere one table follows the other, and with --json
-there is one line for each group and look. A cluster that does not answer for a while is said to
-be away, and watched on.
+On a terminal the tables are redrawn in place; elsewhere each refresh prints new ones, and with
+--json a line for each group. If the cluster does not answer, the error is printed and the watch
+continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def watch_groups(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Until Ctrl-C, or `count` looks. `every`: seconds."""
+    """Show groups until Ctrl-C, or `count` times. every: seconds between refreshes."""
     looks = _looks(admin, names, times=times, every=every, count=count)
     try:
         if as_json:
@@ -88,5 +88,5 @@ def _picture(found: list[DescribedGroup], every: float, width: int) -> Picture:
         for one in found
     ]
     when = show_time(round(time.time() * 1000))
-    line = Text(f"{when}, every {every:g} s; Ctrl-C ends it" + ("" if found else "; no groups"))
+    line = Text(f"{when}, every {every:g} s; Ctrl-C to end" + ("" if found else "; no groups"))
     return Picture(*(part for table in tables for part in (table, "")), line)

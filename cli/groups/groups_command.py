@@ -1,8 +1,8 @@
-"""`bradbury groups`: list, describe, lag, members, delete, and where their offsets are moved from.
+"""The command `bradbury groups`: list, describe, lag, members, delete, and its other commands.
 
-How far a group is behind is shown in records and in time: the age of the first record it has not
-committed, which is fetched for that. A group that commits seldom seems to be further behind than
-it is.
+The lag of a group is shown in records and in time: the age of the first record after the committed
+offset, which is fetched for that. A group that commits seldom seems to be further behind than it
+is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .group_transfer import export, import_
 from .group_watch import watch_groups
 
 groups = App(
-    help="See how far consumer groups are, who is in them; move and delete them.",
+    help="Show lag and members of consumer groups; reset, export and delete offsets.",
     no_args_is_help=True,
 )
 groups.command("reset-offsets")(reset_offsets)
@@ -48,11 +48,17 @@ TYPES = ("classic", "consumer", "share", "streams")
 def list_groups(
     state: Annotated[
         list[str],
-        typer.Option(metavar="STATE", help=f"Only of this state: {', '.join(STATES)}; repeatable."),
+        typer.Option(
+            metavar="STATE", help=f"Only groups in this state: {', '.join(STATES)}; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     kind: Annotated[
         list[str],
-        typer.Option("--type", metavar="TYPE", help="Only of this, as classic; repeatable."),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of this type, for example classic; repeatable.",
+        ),
     ] = [],  # noqa: B006 -- as above
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -77,7 +83,7 @@ def list_groups(
             ]
         )
     elif not found:
-        note("there are no such groups" if state or kind else "there are no groups yet")
+        note("no group matches" if state or kind else "there are no groups yet")
     else:
         print_table(
             ("group", "state", "type", "protocol"),
@@ -88,29 +94,33 @@ def list_groups(
 @groups.command()
 def describe(
     group: Groups = [],  # noqa: B006 -- typer reads the default and never changes it
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
         float | None,
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help=f"Between two looks of --watch; {EVERY_SECONDS:g} by default.",
+            help=f"Seconds between refreshes of --watch; {EVERY_SECONDS:g} by default.",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End --watch after so many looks.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of refreshes after which --watch ends."),
     ] = None,
     times: Annotated[
-        bool, typer.Option("--times/--no-times", help="The lag in time, too: a fetch per leader.")
+        bool,
+        typer.Option(
+            "--times/--no-times", help="Show the lag in time, too, which takes a fetch per leader."
+        ),
     ] = True,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show where groups are in each partition, and how far behind. All groups if none is named."""
+    """Show committed offset and lag of groups in each partition. All groups if none is named."""
     from ...clients.admin.admin import Admin
 
     if not watch and (every is not None or count is not None):
-        raise UsageError("--every and --count are about --watch; add --watch")
+        raise UsageError("--every and --count need --watch; add it")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         if watch:
             every = EVERY_SECONDS if every is None else every
@@ -127,12 +137,15 @@ def describe(
 def lag(
     group: Groups = [],  # noqa: B006 -- typer reads the default and never changes it
     times: Annotated[
-        bool, typer.Option("--times/--no-times", help="The lag in time, too: a fetch per leader.")
+        bool,
+        typer.Option(
+            "--times/--no-times", help="Show the lag in time, too, which takes a fetch per leader."
+        ),
     ] = True,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show how far groups are behind, in records and in time, a line each. All if none is named."""
+    """Show the lag of groups, in records and in time, a line each. All groups if none is named."""
     from ...clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -145,7 +158,7 @@ def lag(
 
 @groups.command()
 def members(group: Groups = [], as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:  # noqa: B006 -- as above
-    """Show who is in a group, from where, and what each reads. All groups if none is named."""
+    """Show members of groups, with host and assignment. All groups if none is named."""
     from ...clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -179,14 +192,14 @@ def members(group: Groups = [], as_json: AsJson = False, bootstrap: Bootstrap = 
 @groups.command()
 def delete(
     group: Groups,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Delete groups that have no members, with all they have committed."""
+    """Delete groups that have no members, with their committed offsets."""
     from ...clients.admin.admin import Admin
 
     if not yes and sys.stdin.isatty():
-        confirm(f"Delete {', '.join(group)} with all offsets?")
+        confirm(f"Delete {', '.join(group)} with all committed offsets?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         for name in dict.fromkeys(group):
             admin.delete_groups([name])
@@ -199,7 +212,7 @@ def delete_offsets(
     topic: Topics,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Forget what a group has committed for topics that none of its members reads."""
+    """Delete committed offsets of a group, for topics that none of its members reads."""
     from ...clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -207,7 +220,7 @@ def delete_offsets(
         wanted = parse_partitions(admin, topic, known=committed)
         admin.delete_group_offsets(group, wanted)
     gone = sum(key in committed for key in wanted)
-    note(f"group {group!r}: forgot {count_text(gone, 'offset')} of {', '.join(topic)}")
+    note(f"group {group!r}: deleted {count_text(gone, 'offset')} of {', '.join(topic)}")
 
 
 @groups.command("remove-members")
@@ -215,19 +228,23 @@ def remove_members(
     group: Group,
     instance: Annotated[
         list[str],
-        typer.Option("--instance", "-i", metavar="ID", help="A static member's; repeatable."),
+        typer.Option(
+            "--instance", "-i", metavar="ID", help="Instance id of a static member; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     member: Annotated[
-        list[str], typer.Option("--member", "-m", metavar="ID", help="A member's; repeatable.")
+        list[str], typer.Option("--member", "-m", metavar="ID", help="Member id; repeatable.")
     ] = [],  # noqa: B006 -- as above
-    everyone: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Remove all members.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Remove members that will not come back: others get their partitions at once."""
+    """Remove members that will not rejoin: other members get their partitions at once."""
     from ...clients.admin.admin import Admin
 
     if everyone == bool(instance or member):
-        raise UsageError("use --instance ID, --member ID or --all, as `groups members` shows")
+        raise UsageError(
+            "no member: use --instance ID, --member ID or --all; `groups members` shows the ids"
+        )
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.remove_members(
             group,
@@ -241,4 +258,4 @@ def remove_members(
 def _check_words(words: list[str], known: tuple[str, ...], option: str) -> None:
     for word in words:
         if word.lower() not in {one.lower() for one in known}:
-            raise UsageError(f"{option} {word!r} is none; use one of {', '.join(known)}")
+            raise UsageError(f"{option} {word!r} is unknown; use one of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""`bradbury log`: the files of a log, looked into without a broker, and a topic copied to another.
+"""The command `bradbury log`: inspects log files without a broker; copies a topic to another.
 
 Not here: the work of each command (log_dump, log_verify, log_index_check,
 log_quarantine, log_replay).
@@ -13,7 +13,7 @@ from .log_quarantine import quarantine
 from .log_replay import replay
 from .log_verify import verify
 
-log = App(help="Look into the files of a log; replay a topic.", no_args_is_help=True)
+log = App(help="Inspect log files without a broker; replay a topic.", no_args_is_help=True)
 
 log.command()(dump)
 log.command()(verify)

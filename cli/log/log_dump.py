@@ -1,4 +1,4 @@
-"""`bradbury log dump`: what is in the files of a log, read without a broker.
+"""The command `bradbury log dump`: prints the files of a log, read without a broker.
 
     00000000000000368769.log        its record batches; with --records their records
     00000000000000368769.index      offset and position of each entry
@@ -6,9 +6,9 @@
     00000000000000368769.txnindex   the transactions that were aborted in the segment
 
 A message of magic 0 or 1, as Kafka wrote before 0.11, is a batch, too: of one record, or of those
-compressed in it. Every batch is checked as the broker checks it. At the first damage the dump says
-where and why, and ends with exit code 1. Nothing is changed: it may be run on the files of a live
-broker. Of users' credentials in the metadata log the keys are hidden.
+compressed in it. Every batch is checked as the broker checks it. At the first damage the dump
+prints place and reason, and ends with exit code 1. Nothing is changed: it may be run on the files
+of a live broker. Keys of SCRAM credentials in the metadata log are hidden.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ SHOWN_BYTES = 120
 
 def dump(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .log, .index, .timeindex or .txnindex file.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Path of a .log, .index, .timeindex or .txnindex file."
+        ),
     ],
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="The records of every batch, too.")
+        bool, typer.Option("--records", "-r", help="Show the records of every batch, too.")
     ] = False,
     max_batches: Annotated[
         int | None,
         typer.Option(
-            "--max", "-n", min=1, metavar="N", help="End after so many batches or entries."
+            "--max", "-n", min=1, metavar="N", help="Maximum number of batches or entries."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
 ) -> None:
     """Show the batches and records of a .log file, or the entries of an index."""
     if not file.is_file():
@@ -57,9 +60,7 @@ def dump(
     elif file.suffix == ".txnindex":
         _dump_transactions(file, max_batches, as_json=as_json)
     else:
-        raise UsageError(
-            f"{file}: what ends in .log, .index, .timeindex or .txnindex can be dumped"
-        )
+        raise UsageError(f"{file}: use a file that ends in .log, .index, .timeindex or .txnindex")
 
 
 # --- batches -------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
 def _damage(path: Path, damage: Damage) -> CommandFailed:
     return CommandFailed(
         f"{path}: damage at byte {damage.position}: {damage}; "
-        "a broker cuts its log off here when it recovers after a crash"
+        "a broker truncates its log here when it recovers after a crash"
     )
 
 
@@ -135,7 +136,7 @@ def _batch(position: int, header: RecordBatchHeader) -> dict[str, Any]:
 
 
 def _marker(batch: Any) -> dict[str, Any]:
-    """How a control batch ends a transaction; nothing if it does not. Raises KafkaError."""
+    """Describe the transaction marker of a control batch; {} if it has none. Raises KafkaError."""
     from ...protocol.records.end_transaction_marker import read_marker
 
     marker = read_marker(batch)
@@ -197,7 +198,7 @@ def _record_line(record: dict[str, Any]) -> str:
 
 
 def _text(content: bytes | None) -> str | None:
-    """As text, or in base64 with a mark where it is none."""
+    """Decode `content` as UTF-8, or as marked base64 if it is not text."""
     if content is None:
         return None
     try:
@@ -251,7 +252,7 @@ def _dump_transactions(path: Path, most: int | None, *, as_json: bool) -> None:
 def _index_damage(path: Path, damage: Damage) -> CommandFailed:
     return CommandFailed(
         f"{path}: damage at byte {damage.position}: {damage}; "
-        "delete the index while the broker is stopped, and it is made again from the log"
+        "delete the index while the broker is stopped; the broker rebuilds it from the log"
     )
 
 

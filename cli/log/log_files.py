@@ -1,4 +1,4 @@
-"""The files of logs, read without a broker: which segments there are, their batches, their indexes.
+"""Log files, read without a broker: segments, their batches and their indexes.
 
     <log directory>/<topic>-<partition>/00000000000000368769.log        record batches
                                         00000000000000368769.index      offset -> position
@@ -7,7 +7,7 @@
 
 Nothing is changed: all of it may be run on the files of a live broker, Bradbury's or Kafka's.
 
-Not here: what a batch must be (log_verify), what an index must say (log_index_check).
+Not here: checks of batches (log_verify) and of indexes (log_index_check).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Content = mmap.mmap | bytes
 
 
 def logs_of(paths: list[Path]) -> list[list[Path]]:
-    """The segments of each log below `paths`, oldest first; a log is what one directory holds.
+    """Find the segments of each log below `paths`, oldest first; a directory holds one log.
 
-    A path is a segment, a partition's directory or a directory of such; the log of the cluster's
-    metadata is one, too. What a broker has renamed to delete it is omitted.
+    A path is a segment, a partition's directory or a directory of such directories; the metadata
+    log is one, too. Logs that a broker has renamed for deletion are left out.
 
     Raises:
-        CommandFailed: there is nothing at a path, or no log.
+        CommandFailed: a path does not exist, or has no log.
     """
     found: dict[Path, list[Path]] = {}
     for path in paths:
@@ -59,7 +59,7 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
 
 
 def base_offset_of(path: Path) -> int:
-    """The lower bound of a segment's offsets, from its name.
+    """Base offset of a segment: the lower bound of its offsets, from the file's name.
 
     Raises:
         CommandFailed: the name is not a number.
@@ -72,14 +72,14 @@ def base_offset_of(path: Path) -> int:
 
 
 def below_a_folder(files: list[str]) -> tuple[str, list[str]]:
-    """The folder that all of `files` are in, and their paths from there."""
+    """Return the directory that all `files` are in, and their paths relative to it."""
     folder = os.path.commonpath([str(Path(file).parent) for file in files])
     return folder, [os.path.relpath(file, folder) for file in files]
 
 
 @contextmanager
 def content_of(path: Path) -> Iterator[Content]:
-    """The bytes of a file, mapped: as many as there are when it is opened. A slice is a copy."""
+    """Map a file into memory, with the size it has when it is opened. A slice is a copy."""
     size = path.stat().st_size
     if not size:
         yield b""
@@ -90,7 +90,7 @@ def content_of(path: Path) -> Iterator[Content]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong at a byte of a file. offset: of the record or batch, if it is known."""
+    """A problem at a byte of a file. offset: that of the record or batch, None if not known."""
 
     file: str
     position: int
@@ -99,7 +99,7 @@ class Problem:
 
 
 class Damage(Exception):
-    """A file is not what it should be from a place on. `str()` says what is wrong there."""
+    """Damage of a file from a position on. `str()` is the reason."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -107,12 +107,12 @@ class Damage(Exception):
 
 
 def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
-    """(position, size in bytes) of each batch of a segment, by its length and magic alone.
+    """Yield (position, size in bytes) of each batch of a segment, from its length and magic alone.
 
     An entry of magic 0 or 1 is a batch, too (protocol/records/old_batches).
 
     Raises:
-        Damage: a length that cannot be; the file ends within a batch.
+        Damage: an impossible length, or the file ends within a batch.
     """
     from ...protocol.records.message_set import MAGIC_POSITION
     from ...protocol.records.old_batches import least_size
@@ -134,9 +134,10 @@ def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
 
 
 class IndexEntry(NamedTuple):
-    """key: an offset (.index) or a timestamp (.timeindex); target: a position, or an offset.
+    """Entry of an index.
 
-    place: the byte in the index where the entry begins.
+    key: an offset (.index) or a timestamp (.timeindex). target: a position, or an offset.
+    place: position of the entry in the index, in bytes.
     """
 
     place: int
@@ -145,13 +146,13 @@ class IndexEntry(NamedTuple):
 
 
 def walk_index(path: Path) -> Iterator[IndexEntry]:
-    """The entries of a .index or .timeindex, offsets absolute.
+    """Yield the entries of a .index or .timeindex, with absolute offsets.
 
-    What a broker allocated ahead of use, zeros up to the end, is omitted.
+    Space that a broker has preallocated, zeros up to the end, is skipped.
 
     Raises:
-        Damage: entries out of order, or at the end a part of one.
-        CommandFailed: no base offset in the name.
+        Damage: entries out of order, or an incomplete entry at the end.
+        CommandFailed: the file name is not a base offset.
     """
     from ...storage.segments import offset_index, time_index
 
@@ -174,15 +175,15 @@ def walk_index(path: Path) -> Iterator[IndexEntry]:
         else:
             yield IndexEntry(place, key, base_offset + target)
     if len(content) % layout.size:
-        raise Damage(len(content) // layout.size * layout.size, "a part of an entry")
+        raise Damage(len(content) // layout.size * layout.size, "an incomplete entry")
 
 
 def walk_transactions(path: Path) -> Iterator[AbortedTransaction]:
-    """The entries of a .txnindex, in the order of their markers.
+    """Yield the entries of a .txnindex, in the order of their markers.
 
     Raises:
-        Damage: entries out of order or of another version, or at the end a part of one.
-        CommandFailed: no base offset in the name.
+        Damage: entries out of order or of another version, or an incomplete entry at the end.
+        CommandFailed: the file name is not a base offset.
     """
     from ...storage.segments.transaction_index import ENTRY, VERSION, AbortedTransaction
 
@@ -198,4 +199,4 @@ def walk_transactions(path: Path) -> Iterator[AbortedTransaction]:
         before = transaction.last_offset
         yield transaction
     if len(content) % ENTRY.size:
-        raise Damage(len(content) // ENTRY.size * ENTRY.size, "a part of an entry")
+        raise Damage(len(content) // ENTRY.size * ENTRY.size, "an incomplete entry")

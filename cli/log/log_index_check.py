@@ -1,4 +1,4 @@
-"""`bradbury log index-check`: every entry of the indexes against the log they are of.
+"""The command `bradbury log index-check`: compares every entry of indexes with their log.
 
     .index      (offset, position)    a batch begins at the position, and ends with the offset
     .timeindex  (timestamp, offset)   the batch with the offset has the timestamp as its latest, and
@@ -8,11 +8,11 @@
 Kafka's brokers wrote the entries for messages of magic 0 and 1 with the first offset of what they
 appended at once, or with the last: any is right that no message before the position has reached.
 
-Entries rise. An index may know less than the log, never more. A missing index is no problem, since
-a broker makes it again; it is counted. Exit code 0: all agree; 1: an entry does not.
+Entries are in ascending order. An index may cover less than the log, never more. A missing index is
+no problem, as a broker rebuilds it; it is counted. Exit code 0: all entries agree; 1: one does not.
 Source: DumpLogSegments --index-sanity-check and --verify-index-only in apache/kafka.
 
-Not here: whether the log itself is sound (log_verify). The headers are believed.
+Not here: checks of the log itself (log_verify); batch headers are taken to be right.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ INDEX_SUFFIXES = (".index", ".timeindex")
 class _Batches(NamedTuple):
     """The batches of one segment, in order.
 
-    base_offsets: in messages of magic 0 and 1 that are compressed, the lower bound of them.
-    latest: the largest timestamp up to and with each batch. are_old: of magic 0 or 1.
+    base_offsets: for compressed messages of magic 0 and 1, a lower bound.
+    latest: largest timestamp up to and including each batch. are_old: whether of magic 0 or 1.
     """
 
     positions: list[int]
@@ -66,7 +66,7 @@ class _Batches(NamedTuple):
 
 @dataclass(slots=True)
 class IndexSummary:
-    """entries: None if the file is not there."""
+    """Result for one index. entries: number of entries; None if the file does not exist."""
 
     file: str
     entries: int | None = 0
@@ -78,12 +78,12 @@ def index_check(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A .log file, a partition's directory, or a directory of such.",
+            help="Path of a .log file, a partition's directory, or a directory of those.",
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the indexes with their logs, Bradbury's or Kafka's, without a broker."""
+    """Compare indexes with their logs, Bradbury's or Kafka's, without a broker."""
     logs = logs_of(paths)
     summaries: list[IndexSummary] = []
     total = sum(path.stat().st_size for segments in logs for path in segments)
@@ -121,8 +121,8 @@ def index_check(
                 note(remedy)
             if any(not is_of_transactions(one) for one in problems):
                 note(
-                    "delete an .index or .timeindex with problems while the broker is stopped; it "
-                    "is made again from the log"
+                    "delete an .index or .timeindex with problems while the broker is stopped; the "
+                    "broker rebuilds it from the log"
                 )
         else:
             entries = sum(one.entries or 0 for one in summaries)
@@ -133,7 +133,7 @@ def index_check(
 
 
 def check_index(path: Path, batches: _Batches) -> IndexSummary:
-    """Each entry of one index against the batches of its segment."""
+    """Compare each entry of one index with the batches of its segment."""
     summary = IndexSummary(str(path))
     if not path.is_file():
         summary.entries = None
@@ -181,7 +181,7 @@ def _time_entry(batches: _Batches, timestamp: int, offset: int) -> str | None:
 
 
 def _batches_of(path: Path, transactions: TransactionIndexCheck) -> _Batches:
-    """Headers only; up to the first damage, beyond which no entry can be right."""
+    """Read the headers of a segment's batches, up to the first damage."""
     from ...protocol.records.old_batches import believed_header, is_old
     from ...protocol.records.record_batch import HEADER_SIZE, read_header
 
@@ -202,7 +202,7 @@ def _batches_of(path: Path, transactions: TransactionIndexCheck) -> _Batches:
                 headers.append(header)
                 are_old.append(old)
         except Damage:
-            transactions.on_damage()  # `log verify` names it
+            transactions.on_damage()  # `log verify` reports it
     timestamps = [header.max_timestamp for header in headers]
     return _Batches(
         positions,

@@ -1,13 +1,13 @@
-"""`bradbury log quarantine`: takes what no consumer can read out of a stopped node's logs.
+"""The command `bradbury log quarantine`: takes unreadable batches out of a stopped node's logs.
 
-Two things are taken: batches whose CRC is right and whose records are nonsense (stored before
-brokers looked, or with bradbury.validate.records=none), and bytes that are no batch at all. What is
-taken is kept, in <data directory>/quarantine/<topic>-<partition>/, and an empty batch with the same
-offsets stands in its place, as compaction leaves them: every consumer goes on behind it, and no
+Two things are taken out: batches whose CRC is right and whose records cannot be decoded (stored
+before brokers checked records, or with bradbury.validate.records=none), and bytes that are not a
+batch. They are kept in <data directory>/quarantine/<topic>-<partition>/, and an empty batch with
+the same offsets takes their place, as compaction leaves it: consumers continue after it, and no
 offset changes.
 
-The node must be stopped: the lock of its data directory says so. With replicas do the same on each
-node, one after the other, or let a damaged one be healed by the others: it is, when it runs.
+The node must be stopped, which the lock of its data directory shows. With replicas, do the same on
+each node, one after the other, or let a running node repair damaged bytes from the other replicas.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 FOLDER = "quarantine"
 LONGEST = 2**31 - 1
-"""Offsets that one batch can stand for."""
+"""Maximum number of offsets in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Offsets [offset, next_offset) at a position of a segment. kept: where its bytes are now."""
+    """Bytes taken out of a segment, with offsets [offset, next_offset). kept: file they are in."""
 
     segment: str
     position: int
@@ -48,14 +48,14 @@ class Quarantined:
 def quarantine(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH", help="Directories of partitions of a stopped node."),
+        typer.Argument(metavar="PATH", help="Partition directories of a stopped node."),
     ],
-    dry_run: Annotated[bool, typer.Option(help="Say what would be taken, and change nothing.")] = (
+    dry_run: Annotated[bool, typer.Option(help="Show what would be taken out; change nothing.")] = (
         False
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Take batches that no consumer can read out of a stopped node's logs."""
+    """Take unreadable batches out of a stopped node's logs."""
     found: list[Quarantined] = []
     for segments in logs_of(paths):
         with _Stopped(segments[0].parent.parent):
@@ -66,7 +66,7 @@ def quarantine(
         print_json([asdict(one) for one in found])
         return
     if not found:
-        note("nothing to take: every batch can be read")
+        note("nothing to quarantine: every batch can be read")
         return
     print_table(
         ("segment", "position", "bytes", "offsets", "reason", "kept in"),
@@ -85,7 +85,7 @@ def quarantine(
 
 
 class _Stopped:
-    """The lock of a data directory, while its files are changed."""
+    """Lock of a data directory, held while its files are changed."""
 
     def __init__(self, directory: Path) -> None:
         from ...storage.disk.file_system import OsFileSystem
@@ -106,7 +106,7 @@ class _Stopped:
 
 
 def _clean(segment: Path, end_offset: int, *, dry_run: bool) -> list[Quarantined]:
-    """What was taken out of one segment; it is replaced if that is anything."""
+    """Clean one segment, which is replaced if there is anything to take out; return what was."""
     from ...storage.disk.file_system import OsFileSystem, sync_directory
     from ...storage.segments.closed_segments import CLOSED_SEGMENTS
     from ...storage.segments.segment_runs import SegmentReader, find_runs
@@ -195,7 +195,7 @@ def _unreadable(header: RecordBatchHeader, data: bytes) -> str | None:
 
 
 def _empty_like(header: RecordBatchHeader) -> bytes:
-    """A batch without records, from which a log learns the same: offsets, producer, epoch."""
+    """Build a batch without records, with the same offsets, producer and epochs."""
     from ...protocol.records.record_batch import CODEC_MASK, build_batch
 
     return bytes(

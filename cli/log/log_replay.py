@@ -1,7 +1,7 @@
-"""`bradbury log replay`: the records of a topic, produced again into another topic.
+"""The command `bradbury log replay`: copies the records of a topic into another topic.
 
-Keys, values, headers, timestamps and the order within a partition stay. Batches go as they are,
-still compressed, where they may. It ends where the source ended when it began, or at --to.
+Keys, values, headers, timestamps and the order within a partition stay. Batches are copied as they
+are, still compressed, where possible. It ends where the source ended at its start, or at --to.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
     from ...clients.wire.record_metadata import TopicPartition
 
-PLACE_HELP = "An offset, a time (ISO 8601, or @ and milliseconds), earliest or latest."
+PLACE_HELP = "Offset, time (ISO 8601, or @ and milliseconds), earliest or latest."
 
 
 def replay(
     source: Topic,
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="The other topic.", autocompletion=complete_topic),
+        typer.Argument(metavar="TARGET", help="Topic to copy to.", autocompletion=complete_topic),
     ],
     begin: Annotated[str, typer.Option("--from", metavar="PLACE", help=PLACE_HELP)] = "earliest",
     end: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help=PLACE_HELP + " Left out itself.")
+        str,
+        typer.Option("--to", metavar="PLACE", help=PLACE_HELP + " The record there is not copied."),
     ] = "latest",
     partition: Annotated[
         list[str],
@@ -42,25 +43,26 @@ def replay(
             "--partition",
             "-p",
             metavar="N[:M]",
-            help="Only this one, into its namesake or into M; repeatable.",
+            help="Copy only partition N, to partition N or M of the target; repeatable.",
         ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     by_key: Annotated[
-        bool, typer.Option("--by-key", help="Place every record again, by its key.")
+        bool,
+        typer.Option("--by-key", help="Choose the target partition of each record by its key."),
     ] = False,
     to_bootstrap: Annotated[
         str | None,
         typer.Option(
             "--to-bootstrap",
             metavar="HOST:PORT,...",
-            help="The target is in another cluster.",
+            help="Brokers of the target's cluster, if it is another one.",
             show_default=False,
         ),
     ] = None,
     compression: Annotated[
         Codec,
         typer.Option(
-            metavar="CODEC", help="Of what is encoded again: none, gzip, snappy, lz4, zstd."
+            metavar="CODEC", help="Codec of re-encoded batches: none, gzip, snappy, lz4 or zstd."
         ),
     ] = "none",
     as_json: AsJson = False,
@@ -74,7 +76,7 @@ def replay(
     servers = bootstrap_servers(bootstrap)
     target_servers = servers if to_bootstrap is None else bootstrap_servers(to_bootstrap)
     if source == target and to_bootstrap is None:
-        raise UsageError(f"{source!r} cannot be replayed into itself: it would never end")
+        raise UsageError(f"{source!r} cannot be replayed into itself: use another TARGET")
     count, target_count = require_topic(servers, source), require_topic(target_servers, target)
     mapping = parse_mapping(partition, count)
     if by_key and any(":" in one for one in partition):
@@ -114,15 +116,15 @@ def replay(
         note(
             f"{count_text(report.records, 'record')} ({size_text(report.bytes)}) from {source!r} "
             f"to {target!r} in {seconds:.2f} s; batches: {report.batches:,} as they are, "
-            f"{report.recoded:,} encoded again"
+            f"{report.recoded:,} re-encoded"
         )
 
 
 def parse_mapping(options: list[str], partition_count: int) -> dict[int, int]:
-    """["0", "1:5"] -> {0: 0, 1: 5}; every partition to its namesake for none.
+    """Parse options such as "0" and "1:5" to {0: 0, 1: 5}; without options {n: n} for all.
 
     Raises:
-        CommandFailed: not numbers, or no partition of the source; one twice.
+        CommandFailed: not a number, not a partition of the source, or one is given twice.
     """
     if not options:
         return {number: number for number in range(partition_count)}
@@ -133,7 +135,7 @@ def parse_mapping(options: list[str], partition_count: int) -> dict[int, int]:
             raise UsageError(f"--partition {option!r}: use 3, or 3:5 for partition 3 into 5")
         number = int(first)
         if number in mapping:
-            raise UsageError(f"--partition {number} is there twice")
+            raise UsageError(f"--partition {number} is given twice")
         if number >= partition_count:
             raise CommandFailed(
                 f"the source has partitions 0 to {partition_count - 1}, not {number}"
@@ -145,10 +147,10 @@ def parse_mapping(options: list[str], partition_count: int) -> dict[int, int]:
 def find_ranges(
     admin: Admin, topic: str, partitions: list[int], begin: str, end: str
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """[start, end) offsets of each partition, within what is there.
+    """Return the offsets [start, end) of each partition, within its log.
 
     Raises:
-        CommandFailed: a place that is none.
+        CommandFailed: `begin` or `end` is not an offset or time.
     """
     from ...clients.wire.record_metadata import TopicPartition
 
@@ -160,7 +162,7 @@ def find_ranges(
         if text.isdecimal():
             return dict.fromkeys(keys, int(text))
         found = admin.list_offsets(keys, _time_of(text, option))
-        # A time after every record: nothing there, which is at the end.
+        # A time after every record: the end of the log.
         return {
             key: at.offset if at.offset >= 0 else latest[key].offset for key, at in found.items()
         }

@@ -1,17 +1,17 @@
-"""`bradbury log verify`: whether every byte of whole logs is what a broker may have written.
+"""The command `bradbury log verify`: checks every batch and record of whole logs.
 
 Checked of each batch: length, magic, CRC, codec; offsets that rise from batch to batch and segment
 to segment, and stay within the segment's reach; leader epochs that never go back; as many records
 as the header says, their offsets rising within the batch; the latest timestamp. A message of magic
 0 or 1 is a batch by itself, or with those compressed in it; it has no leader epoch. Exit code 0:
-sound; 1: something is not, and was named with its place.
+sound; 1: there are problems, printed with their positions.
 
 After a wrong CRC or record the check goes on with the next batch; after a wrong length there is no
 next one, and the rest of that segment is not looked at.
 Source of the rules: LogSegment.recover and DefaultRecordBatch.ensureValid in apache/kafka.
 
-Of the indexes the one of aborted transactions is checked, too (transaction_index_check): the others
-save time, and a wrong one of these shows records that were aborted. Not here: the others
+The index of aborted transactions is checked, too (transaction_index_check): an error in it would
+show aborted records to consumers. Not here: the other indexes, which only save time
 (log_index_check).
 """
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes of records decoded in one call."""
 MAGIC = 2
-"""Magic of record batches. Messages of magic 0 and 1 count as their own batches."""
+"""Magic of record batches. Messages of magic 0 and 1 count as batches of their own."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SHOWN = 50
 
 
 @dataclass(slots=True)
 class SegmentSummary:
-    """first_offset, end_offset: of its records; equal in an empty segment."""
+    """Result for one segment. first_offset, end_offset: of its records; equal if it is empty."""
 
     file: str
     bytes: int
@@ -69,12 +69,12 @@ def verify(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A .log file, a partition's directory, or a directory of such.",
+            help="Path of a .log file, a partition's directory, or a directory of those.",
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check whole logs and what was aborted in them, Bradbury's or Kafka's, without a broker."""
+    """Check whole logs and their .txnindex, Bradbury's or Kafka's, without a broker."""
     logs = logs_of(paths)
     total = sum(path.stat().st_size for segments in logs for path in segments)
     summaries: list[SegmentSummary] = []
@@ -97,7 +97,7 @@ def check_log(segments: list[Path], advance: Advance) -> list[SegmentSummary]:
 
 
 class _LogCheck:
-    """One log: what the batches before say about the next one."""
+    """Check of one log: the state after the previous batches, for the next one."""
 
     def __init__(self, segments: list[Path], advance: Advance) -> None:
         self._advance = advance
@@ -129,7 +129,9 @@ class _LogCheck:
                     if reason is not None:
                         problem(position, header.base_offset, reason)
                         self._transactions.on_damage()
-                    elif header.magic >= MAGIC:  # the records of others were looked at
+                    elif (
+                        header.magic >= MAGIC
+                    ):  # records of messages of magic 0 and 1 are checked already
                         self._transactions.on_batch(header, data, position)
                         sound.append((position, header))
                     if sound and position + size - sound[0][0] >= CHUNK_BYTES:
@@ -153,7 +155,7 @@ class _LogCheck:
     def _batch(
         self, data: Content, position: int, size: int, segment_base: int
     ) -> tuple[RecordBatchHeader, str | None]:
-        """The header of a batch, and what is wrong with it as a whole."""
+        """Return the header of a batch, and its problem as a whole, if any."""
         from ...protocol.errors import KafkaError
         from ...protocol.records.old_batches import believed_header, is_old, read_old_batch
         from ...protocol.records.record_batch import check_batch, read_header
@@ -184,7 +186,7 @@ class _LogCheck:
 def wrong_records(
     data: Content, batches: list[tuple[int, RecordBatchHeader]]
 ) -> Iterator[tuple[int, int, str]]:
-    """(position, base offset, reason) of each batch whose records are not what its header says."""
+    """Yield (position, base offset, reason) of each batch whose records contradict its header."""
     if not batches:
         return
     if all(_records_are_sound(data, part) for part in _contiguous(batches)):
@@ -198,7 +200,7 @@ def wrong_records(
 def _contiguous(
     batches: list[tuple[int, RecordBatchHeader]],
 ) -> Iterator[list[tuple[int, RecordBatchHeader]]]:
-    """Runs of batches that lie side by side: those found wrong before are omitted."""
+    """Yield runs of adjacent batches; batches with known problems are left out of `batches`."""
     run = [batches[0]]
     for position, header in batches[1:]:
         if position != run[-1][0] + run[-1][1].size:
@@ -209,7 +211,7 @@ def _contiguous(
 
 
 def _records_are_sound(data: Content, batches: list[tuple[int, RecordBatchHeader]]) -> bool:
-    """Decode the run as columns, which is fast; a doubt is looked into batch by batch."""
+    """Decode the run as columns, which is fast; if False, check batch by batch."""
     import numpy as np
 
     from ...protocol.columns.columns import decode_batches
@@ -218,7 +220,7 @@ def _records_are_sound(data: Content, batches: list[tuple[int, RecordBatchHeader
     end = batches[-1][0] + batches[-1][1].size
     content = memoryview(data[batches[0][0] : end])
     if any(header.is_control for _, header in batches):
-        return False  # columns leave control batches out: looked at one by one
+        return False  # columns leave control batches out, so they are checked one by one
     offsets, timestamps = [], []
     while content:
         try:
@@ -261,7 +263,7 @@ def _wrong(batch: bytes, header: RecordBatchHeader) -> str | None:
 
 
 def _wrong_records(records: Iterable[Record], header: RecordBatchHeader) -> str | None:
-    """Raises KafkaError if `records` does."""
+    """Compare records with their header; return the problem, if any. Raises KafkaError."""
     before, latest = header.base_offset - 1, -1
     for record in records:
         if record.offset <= before:
@@ -269,7 +271,7 @@ def _wrong_records(records: Iterable[Record], header: RecordBatchHeader) -> str 
         before, latest = record.offset, max(latest, record.timestamp)
     if before > header.last_offset:
         return f"record {before} in a batch that ends at {header.last_offset}"
-    # Brokers of then took what producers wrote into a compressed message, and some wrote 0.
+    # Old brokers kept the timestamp that producers wrote into a compressed message; some wrote 0.
     has_max_timestamp = header.magic >= MAGIC and header.record_count and not header.is_control
     if has_max_timestamp and latest != header.max_timestamp:
         return f"latest timestamp {latest}, but the header says {header.max_timestamp}"
@@ -306,7 +308,7 @@ def _show(summaries: list[SegmentSummary], problems: list[Problem]) -> None:
 
 
 def show_problems(problems: list[Problem]) -> None:
-    """One line each on stderr, the first MAX_SHOWN of them."""
+    """Print the first MAX_SHOWN problems to stderr, a line each."""
     for one in problems[:MAX_SHOWN]:
         where = "" if one.offset is None else f" (offset {one.offset})"
         note(f"{one.file}: byte {one.position}{where}: {one.reason}")

@@ -1,18 +1,18 @@
-"""Whether each .txnindex says of its segment which transactions its control batches have aborted.
+"""Check of each .txnindex against the transactions that its segment's control batches aborted.
 
     on_batch for each batch of a log, in order; end_segment after each segment, with its problems
 
-Of each entry is checked: its marker is in the segment, ends that producer's transaction, and as an
-abort; the transaction began where the entry says; nothing below its last stable offset was open.
-And each marker that aborted records which are still in the log has its entry: without it a reader
-of committed records would be given them.
+Checked for each entry: its marker is in the segment and aborts that producer's transaction; the
+transaction began at the entry's first offset; no transaction was open below its last stable offset.
+And each marker that aborted records which are still in the log has its entry: without it a
+read_committed consumer would get them.
 
-What is not in the log any more cannot contradict an entry: compaction takes aborted records away,
-and retention the beginning of a log. So an entry may speak of an earlier offset than the log shows,
-if no batch is there. An entry whose marker is not below the recovery point need not be in the file
-yet: Bradbury writes it with the next flush, and a start makes it again.
+Records that are not in the log any more cannot contradict an entry: compaction removes aborted
+records, and retention the beginning of a log. So the first offset of an entry may be below that in
+the log, if no batch is there. An entry whose marker is not below the recovery point need not be in
+the file yet: Bradbury writes it with the next flush, and rebuilds it at a start.
 
-After damage in a log no further entry of it is judged: log_verify names that damage.
+After damage in a log its further entries are not checked: log_verify reports that damage.
 Source: CompletedTxn, ProducerStateManager.lastStableOffset, TransactionIndex in apache/kafka.
 
 Not here: the layout of the file (log_files.walk_transactions).
@@ -34,14 +34,15 @@ SUFFIX = ".txnindex"
 ENTRY_BYTES = 34
 REMEDY = (
     "stop the broker, delete {} and the .index next to it, and start it again: "
-    "both are made again from the log"
+    "both are rebuilt from the log"
 )
 
 
 class _Marker(NamedTuple):
-    """aborted: what the index has to say of it; None of a commit, and where no record is left.
+    """Marker of a transaction.
 
-    before: the offset of the same producer's marker before it.
+    aborted: entry that the index has to have; None for a commit, and if no record is left.
+    before: offset of the same producer's previous marker.
     """
 
     producer_id: int
@@ -51,33 +52,33 @@ class _Marker(NamedTuple):
 
 
 class TransactionIndexCheck:
-    """The transactions of one log, as its batches tell them. `segments`: oldest first."""
+    """Transactions of one log, from its batches. segments: those of the log, oldest first."""
 
     def __init__(self, segments: list[Path]) -> None:
         self._recovery_point = _recovery_point_of(segments)
         self._first_offset: int | None = None
         self._next_offset = 0
         self._holes: tuple[list[int], list[int]] = ([], [])
-        """Where each range without records begins and ends, in order."""
+        """Begins and ends of the offset ranges without records, in order."""
         self._open: dict[int, int] = {}
-        """By producer, the first offset of its open transaction that is in the log."""
+        """First offset of the open transaction that is in the log, by producer id."""
         self._ended: dict[int, int] = {}
-        """By producer, the offset of its last marker in the log."""
+        """Offset of the last marker in the log, by producer id."""
         self._markers: dict[int, _Marker] = {}
-        """Of this segment, by offset."""
+        """Markers of the current segment, by offset."""
         self._is_damaged = False
 
     def on_damage(self) -> None:
-        """What the log says from here on cannot be believed."""
+        """Stop the checks of this log: it is damaged from here on."""
         self._is_damaged = True
 
     def on_batch(self, header: RecordBatchHeader, data: Content, position: int) -> None:
-        """Of magic 2, at `position` of its segment's `data`; none of magic 0 or 1 matters here."""
+        """Take note of a batch of magic 2 at `position` of its segment's `data`."""
         if self._is_damaged:
             return
         if self._first_offset is None:
             self._first_offset = self._next_offset = header.base_offset
-        if not header.record_count:  # compaction keeps such a one for its sequence alone
+        if not header.record_count:  # compaction keeps an empty batch for its sequence alone
             return
         if header.base_offset > self._next_offset:
             begins, ends = self._holes
@@ -112,7 +113,7 @@ class TransactionIndexCheck:
         self._markers[offset] = _Marker(producer_id, marker.is_commit, aborted, before)
 
     def end_segment(self, path: Path) -> tuple[int | None, list[Problem]]:
-        """How many entries the index of segment `path` has, None without one, and its problems."""
+        """Return the number of index entries of segment `path` (None: no index) and problems."""
         index = path.with_suffix(SUFFIX)
         markers, self._markers = self._markers, {}
         entries: dict[int, int] = {}
@@ -175,7 +176,7 @@ class TransactionIndexCheck:
         return None
 
     def _is_gone(self, offset: int) -> bool:
-        """No batch has the offset: it was deleted, or compacted away."""
+        """Whether no batch has the offset: it was deleted, or compacted away."""
         if self._first_offset is None or offset < self._first_offset:
             return True
         begins, ends = self._holes
@@ -188,14 +189,15 @@ def is_of_transactions(problem: Problem) -> bool:
 
 
 def remedy_for(problems: list[Problem]) -> str | None:
-    """What to do about the first transaction index that has a problem; None: none has."""
+    """Remedy for the first transaction index that has a problem; None if none has."""
     named = next((one.file for one in problems if is_of_transactions(one)), None)
     return None if named is None else REMEDY.format(named)
 
 
 def _recovery_point_of(segments: list[Path]) -> int:
-    """All below it was flushed; of a copy without its directory's checkpoint the last segment was
-    not.
+    """Offset below which the log was flushed.
+
+    Without the directory's checkpoint (a copied log) it is the base offset of the last segment.
     """
     from ...storage.directories.directory_checkpoints import RECOVERY_POINTS
     from ...storage.disk.checkpoint_file import read_offsets

@@ -1,4 +1,4 @@
-"""`bradbury metadata`: the metadata log of a cluster that does not run.
+"""The command `bradbury metadata`: the metadata log of a cluster that does not run.
 
-metadata_command   `metadata recover`: a damaged or lost log made again, without a broker
+metadata_command   `metadata recover`: rebuilds a damaged or lost log, without a broker
 """

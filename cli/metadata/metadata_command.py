@@ -1,9 +1,9 @@
-"""`bradbury metadata recover`: a damaged or lost metadata log made again, without a broker.
+"""The command `bradbury metadata recover`: rebuilds a damaged or lost metadata log offline.
 
-What is printed is what was found and what is made of it; with --dry-run nothing is changed. Exit
-code 0: done, or there was nothing to do; 1: it cannot be done, and the line says why.
+It prints what was found and the metadata made of it; with --dry-run nothing is changed. Exit
+code 0: done, or there was nothing to do; 1: failed, and the error line has the reason.
 
-Not here: what is read and written (controller/voter_files/metadata_rebuild), what is made of it
+Not here: reading and writing files (controller/voter_files/metadata_rebuild), the recovery itself
 (cluster/metadata/metadata_recovery).
 """
 
@@ -22,12 +22,12 @@ from ..terminal.output import note, print_json, print_table
 if TYPE_CHECKING:
     from ...controller.voter_files.metadata_rebuild import RecoveryPlan
 
-metadata = App(help="The metadata log, without a broker.", no_args_is_help=True)
+metadata = App(help="Recover the metadata log, without a broker.", no_args_is_help=True)
 
 
 @metadata.callback()
 def _commands() -> None:
-    """It has a name although it is the only one."""
+    """Keep `recover` a subcommand although it is the only one."""
 
 
 @metadata.command()
@@ -36,25 +36,25 @@ def recover(
         list[str],
         typer.Argument(
             metavar="DATA_DIR",
-            help="A node's data directory, which has `metadata` and `partitions-0` in it; of "
-            "several nodes all that can be reached. The metadata comes into the first.",
+            help="Data directory of a node, which has `metadata` and `partitions-0` in it; give "
+            "those of all nodes that can be reached. The first gets the rebuilt metadata.",
         ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be made; change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be recovered; change nothing.")
     ] = False,
     other_voters_are_lost: Annotated[
         bool,
         typer.Option(
             "--other-voters-are-lost",
-            help="Voters that are in none of these directories are gone for good. Never say it of "
-            "one that may come back: there would be two clusters.",
+            help="Confirm that voters in none of these directories are lost forever. Do not use it "
+            "if one may come back: there would be two clusters.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a damaged or lost metadata log again: from what of it can be read, and from what the
-    partitions' directories say. Brokers must be stopped. The old log is kept next to it.
+    """Rebuild a damaged or lost metadata log from its readable part and the partitions'
+    directories. Brokers must be stopped. The old log is kept next to it.
     """
     import time
     import uuid
@@ -76,7 +76,7 @@ def recover(
                     "an earlier recovery was interrupted; without --dry-run it is finished"
                 )
             rebuild.finish()
-            note("an earlier recovery was interrupted, and is finished now")
+            note("an earlier recovery was interrupted; it is finished now")
         plan = rebuild.plan(others_are_lost=other_voters_are_lost)
         aside = [] if dry_run else rebuild.carry_out(plan)
     if as_json:
@@ -86,7 +86,7 @@ def recover(
 
 
 def _internal_configs(name: str) -> Mapping[str, str] | None:
-    """What a coordinator's topic was made with, as far as its records depend on it."""
+    """Configs of a coordinator's topic that its records depend on."""
     from ...handlers.topics.internal_topic import CONFIGS
     from ...protocol.internal_topics import INTERNAL_TOPICS
 
@@ -130,7 +130,7 @@ def _show(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> None:
         note(flaw)
     for path, identity in plan.identities.items():
         verb = "would be" if dry_run else "is"
-        typer.echo(f"{path}/meta.properties {verb} written again: node {identity.node_id}")
+        typer.echo(f"{path}/meta.properties {verb} rewritten: node {identity.node_id}")
     if plan.recovered is None and plan.unfit:
         typer.echo(
             f"nothing to do: a majority of the {len(plan.metadata.voting)} voters has the "
@@ -138,7 +138,7 @@ def _show(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> None:
         )
         return
     if plan.recovered is None:
-        typer.echo("the metadata log is whole, and the partitions are of its nodes: nothing to do")
+        typer.echo("nothing to do: the metadata log is complete and matches the partitions")
         return
     image = plan.recovered.image
     rows = [
@@ -154,8 +154,8 @@ def _show(plan: RecoveryPlan, *, dry_run: bool, aside: list[str]) -> None:
     for sentence in plan.recovered.notes:
         note(sentence)
     if dry_run:
-        typer.echo("nothing was changed; without --dry-run this becomes the metadata")
+        typer.echo("nothing was changed; run it without --dry-run to write this metadata")
         return
     kept = f"; the old one is {', '.join(aside)}" if aside else ""
-    typer.echo(f"the metadata of cluster {image.cluster_id} is made again{kept}")
-    typer.echo("its only voter is this node: `bradbury voters add` where there are more")
+    typer.echo(f"the metadata of cluster {image.cluster_id} is rebuilt{kept}")
+    typer.echo("its only voter is this node; use `bradbury voters add` for the others")

@@ -1,5 +1,5 @@
-"""`bradbury migrate`: from a Kafka cluster to here, and back.
+"""The command `bradbury migrate`: migration from a Kafka cluster to Bradbury, and back.
 
 migrate_command   copy and follow, status, verify, cut-over
-migrate_tables    what these print
+migrate_tables    their output
 """

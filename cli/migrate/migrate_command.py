@@ -1,12 +1,12 @@
-"""`bradbury migrate`: a cluster's topics, records and groups moved into this one, or back.
+"""The command `bradbury migrate`: moves topics, records and groups into this cluster, or back.
 
     bradbury migrate --from KAFKA           copies, and follows until the cut-over
-    bradbury migrate status --from KAFKA    how far it is, and what to do next
-    bradbury migrate verify --from KAFKA    compares both sides
-    bradbury migrate cut-over --from KAFKA  from now on this cluster counts
+    bradbury migrate status --from KAFKA    shows the progress and the next step
+    bradbury migrate verify --from KAFKA    compares both clusters
+    bradbury migrate cut-over --from KAFKA  makes this cluster the one that clients use
 
-Ctrl-C ends one that follows after the transaction that is under way, with exit code 0; run again,
-it goes on.
+Ctrl-C ends a migration that follows after the current transaction, with exit code 0; run again,
+it continues.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 SHOW_SECONDS = 1.0
 
 migrate = App(
-    help="Move a cluster's topics, records and groups into this one, or back.",
+    help="Move topics, records and groups of another cluster into this one, or back.",
     invoke_without_command=True,
     no_args_is_help=True,
 )
 
 Source = Annotated[
     str,
-    typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the cluster to leave."),
+    typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the cluster to migrate from."),
 ]
 
 
@@ -60,7 +60,7 @@ def follow(
         typer.Option(
             "--from",
             metavar="HOST:PORT,...",
-            help="Brokers of the cluster to leave.",
+            help="Brokers of the cluster to migrate from.",
             show_default=False,
         ),
     ] = None,
@@ -68,7 +68,7 @@ def follow(
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Names of topics. Several times, for several.",
+            help="Topics to copy, by name; repeatable.",
             show_default="all",
         ),
     ] = None,
@@ -76,7 +76,7 @@ def follow(
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Topics that do not go, besides internal ones. Several times, for several.",
+            help="Topics to leave out, besides internal ones; repeatable.",
             show_default="none",
         ),
     ] = None,
@@ -84,7 +84,7 @@ def follow(
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Consumer groups. Several times, for several.",
+            help="Consumer groups to copy; repeatable.",
             show_default="all",
         ),
     ] = None,
@@ -92,7 +92,7 @@ def follow(
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Groups that do not go, besides those of consoles. Several times, for several.",
+            help="Groups to leave out, besides those of consoles; repeatable.",
             show_default="none",
         ),
     ] = None,
@@ -102,30 +102,30 @@ def follow(
         typer.Option(
             "--without-config",
             metavar="NAME",
-            help="A topic's config that stays behind. Several times, for several.",
+            help="Topic config not to copy; repeatable.",
             show_default="none",
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there now is copied.")
+        bool, typer.Option("--once", help="End when all records that are there now are copied.")
     ] = False,
     allow_data_loss: AllowDataLoss = False,
     source_config: SourceConfig = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Copy, and follow until the cut-over."""
+    """Copy another cluster, and follow it until the cut-over."""
     if context.invoked_subcommand is not None:
         for parameter in context.command.params:
             name = parameter.name or ""
             if str(context.get_parameter_source(name)).endswith("COMMANDLINE"):
                 raise UsageError(
-                    f"{parameter.opts[0]} belongs behind {context.invoked_subcommand}, if it has "
+                    f"{parameter.opts[0]} comes after {context.invoked_subcommand}, if that has "
                     f"it: bradbury migrate {context.invoked_subcommand} --from ..."
                 )
         return
     if source is None:
-        raise UsageError("--from is missing: the brokers of the cluster to leave")
+        raise UsageError("--from is missing: give the brokers of the cluster to migrate from")
     from ...pipelines.migrations.migration import Migration
 
     try:
@@ -161,7 +161,7 @@ def status(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show how far it is, by topic and group, and what to do next."""
+    """Show the progress by topic and group, and the next step."""
     found = _migration(source, source_config, bootstrap).status()
     if as_json:
         print_json(status_json(found))
@@ -172,12 +172,14 @@ def status(
 @migrate.command()
 def verify(
     source: Source,
-    again: Annotated[bool, typer.Option("--again", help="What was compared before, too.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Compare what was compared before, too.")
+    ] = False,
     source_config: SourceConfig = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Compare both sides, by partition: counts and checksums. Exit code 1 if they differ."""
+    """Compare counts and checksums of both clusters, by partition. Exit code 1 if they differ."""
     move = _migration(source, source_config, bootstrap)
     with progress_bar("comparing", None, "records") as advance:
         checks = move.verify(again=again, on_records=advance)
@@ -195,27 +197,32 @@ def cut_over(
     source: Source,
     timeout: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="So long the source may take to rest."),
+        typer.Option(min=0.0, metavar="SECONDS", help="Seconds to wait for the source to be idle."),
     ] = 60.0,
     quiet: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="So long nothing may come to it."),
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Seconds without a new record until the source counts as idle.",
+        ),
     ] = 3.0,
     allow_live_groups: Annotated[
         bool,
         typer.Option(
             "--allow-live-groups",
-            help="Groups may have members in the source; what they read from now on comes again.",
+            help="Allow groups to have members in the source; records they read from now on are "
+            "read again here.",
         ),
     ] = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not compare both sides.")
+        bool, typer.Option("--no-verify", help="Do not compare the clusters first.")
     ] = False,
     source_config: SourceConfig = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Make this cluster the one that counts. Again: bring what came to the other one since."""
+    """Make this cluster the one that clients use. Run again: copy records that came late."""
     move = _migration(source, source_config, bootstrap)
     done = move.cut_over(
         quiet_s=quiet,
@@ -230,7 +237,7 @@ def cut_over(
         print_cut_over(done)
     if not done.is_done:
         raise CommandFailed(
-            "not cut over: the two sides differ. Nothing was changed; see which partitions: "
+            "not cut over: the clusters differ. Nothing was changed; to see which partitions: "
             f"bradbury migrate verify --from {source}"
         )
     if not as_json:
@@ -254,7 +261,7 @@ def _security(file: Path | None) -> SecurityOptions | None:
 
 
 class _Progress:
-    """At most one line a second; and one when all is here for the first time, and again."""
+    """Progress lines: at most one a second, and one each time that all records are copied."""
 
     def __init__(self) -> None:
         self._shown_at = -SHOW_SECONDS

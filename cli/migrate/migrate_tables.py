@@ -1,4 +1,4 @@
-"""What the commands of a migration print."""
+"""Output of the migration commands: tables and JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NAMES = 5
 
 
 def print_status(status: MigrationStatus) -> None:
-    """Two tables, and what to do next."""
+    """Print topics and groups as two tables, and the next step."""
     if status.topics:
         print_table(
             ("topic", "partitions", "behind", "late", "open transactions"),
@@ -39,7 +39,7 @@ def print_status(status: MigrationStatus) -> None:
     if status.left_out:
         more = len(status.left_out) - MOST_NAMES
         names = ", ".join(status.left_out[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-        note(f"topics that do not go: {names}")
+        note(f"topics left out: {names}")
     note(
         f"{status.state}: {count_text(status.behind, 'offset')} behind"
         + (f", {status.late:,} late" if status.late else "")
@@ -85,7 +85,7 @@ def status_json(status: MigrationStatus) -> dict[str, object]:
 
 def print_checks(checks: Sequence[PartitionCheck]) -> None:
     if not checks:
-        note("there is nothing to compare")
+        note("nothing to compare")
         return
     print_table(
         ("topic", "partition", "compared", "source", "target", "checksum", "remark"),

@@ -1,9 +1,9 @@
-"""What all commands share: help, options, tables, progress, one-line errors.
+"""Parts that all commands share: help, options, tables, progress, one-line errors.
 
-app                          the form of every command's help
-options, bootstrap_address   options that several commands share; where the brokers are
-moments                      places in a log and times, as users write them
-confirmation, secret_input   a question before something is lost; a secret that is needed
-output, progress             results to stdout, all else to stderr; progress bars
-failure, interrupt           one line, cause and remedy; Ctrl-C as a wish to end
+app                          format of every command's help
+options, bootstrap_address   options of several commands; the brokers' addresses
+moments                      log positions and times, as users write them
+confirmation, secret_input   questions before data is lost; input of secrets
+output, progress             results to stdout, everything else to stderr; progress bars
+failure, interrupt           one-line errors with cause and remedy; Ctrl-C as a request to end
 """

@@ -1,8 +1,8 @@
-"""The form of every command's help: `--detach`, and not `--detach <bool>`.
+"""Format of every command's help: `--detach`, and not `--detach <bool>`.
 
-A flag is shown without a type, and an argument with its name alone, for its name says what it is:
-TOPIC, FILE. What an option wants is its metavar (SECONDS, NAME=VALUE), or N, PATH or TEXT by its
-type: typer's own words for types change from version to version.
+A flag is shown without a type, and an argument as its name alone: TOPIC, FILE. An option's value is
+shown as its metavar (SECONDS, NAME=VALUE), or N, PATH or TEXT by its type: typer's own names of
+types change from version to version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class App(typer.Typer):
-    """A command with commands below it, whose help has the form above."""
+    """Typer application with subcommands, whose help has this format."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(
@@ -72,4 +72,4 @@ def _simplify(params: Iterable[Any]) -> None:
 
 
 def _nothing(ctx: Any) -> None:
-    """What is said of an argument's type."""
+    """Replacement for the function that describes an argument's type: it returns nothing."""

@@ -1,4 +1,4 @@
-"""Where a command finds the brokers: --bootstrap, or where clients find them."""
+"""Addresses of the brokers for a command: --bootstrap, or found as clients find them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import typer
 
 
 def bootstrap_servers(option: str | None) -> str:
-    """The addresses to ask first, "host:port,...".
+    """Bootstrap addresses, "host:port,...".
 
     Raises:
-        typer.BadParameter: what is given, or said by the environment, is not an address.
-        ConnectionFailed: nothing says where there is a cluster.
+        typer.BadParameter: the option, or the environment variable, is not an address.
+        ConnectionFailed: no option is given, and no cluster is found.
     """
     from ...clients.wire.bootstrap_servers import parse_servers
     from ...discovery.bootstrap import find_servers

@@ -1,4 +1,4 @@
-"""A question before something is lost."""
+"""Confirmation by the user before data is lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from .failure import CommandFailed
 
 
 def confirm(question: str) -> None:
-    """Raises CommandFailed: the answer was no. Ctrl-C ends the command, as anywhere."""
+    """Ask a yes/no question. Raises CommandFailed: the answer was no."""
     if not typer.confirm(question, err=True):
         raise CommandFailed("nothing was changed: the answer was no")

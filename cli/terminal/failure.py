@@ -1,7 +1,7 @@
-"""What a command says when it cannot do what it was asked: one line, the cause and the remedy.
+"""Error output of commands: one line, with cause and remedy.
 
-Our own exceptions are written for users and shown as they are. What the operating system refuses
-is shown with the file it is about. Anything else is a bug, and named as one.
+Bradbury's exceptions are written for users and shown as they are. Errors of the operating system
+are shown with their file name. Any other exception is a bug, and shown as unexpected.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ class CommandFailed(Exception):
 
 
 class UsageError(CommandFailed):
-    """The command line makes no sense, whatever the cluster is like: exit code 2."""
+    """Error in the command line, whatever the state of the cluster: exit code 2."""
 
 
 DONE_FAILED = 1
 USAGE = 2
 USAGE_CODES = ("INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION")
-"""Kafka's errors that no cluster would have answered otherwise: the words were wrong."""
+"""Names of Kafka's errors that are caused by the command line, not by the cluster's state."""
 
 
 def exit_code(error: BaseException) -> int:
-    """2 if the command line makes no sense, 1 if it could not be done."""
+    """Exit code for an error: 2 for a usage error, 1 for any other."""
     code = getattr(getattr(error, "code", None), "name", None)  # of a KafkaError
     return USAGE if isinstance(error, UsageError) or code in USAGE_CODES else DONE_FAILED
 
 
 def is_unexpected(error: BaseException) -> bool:
-    """It is neither ours nor the operating system's."""
+    """Whether the error is neither Bradbury's nor the operating system's."""
     return not _is_of(error, OWN_PACKAGES) and not isinstance(error, OSError)
 
 
 def explain(error: BaseException) -> str:
-    """One line for `error`, whatever it is."""
+    """Describe any error in one line."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception) and _is_of(error, ("ray.exceptions",)):
-        return explain(cause)  # an actor of ours raised it; Ray's text is a traceback
+        return explain(cause)  # raised in one of Bradbury's actors; Ray's own text is a traceback
     if _is_of(error, OWN_PACKAGES):
         return _one_line(str(error))
     if isinstance(error, OSError) and error.strerror:
@@ -50,7 +50,7 @@ def explain(error: BaseException) -> str:
 
 
 def _is_of(error: BaseException, packages: tuple[str, ...]) -> bool:
-    # By module, so that no floor (and with it Ray or pyarrow) is imported to ask.
+    # By module name, so that no other package (and with it Ray or pyarrow) is imported.
     return any(kind.__module__.startswith(packages) for kind in type(error).__mro__)
 
 

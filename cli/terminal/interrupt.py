@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish to end, for commands that would go on forever: what is under way is finished."""
+"""Ctrl-C as a request to end, for commands that run forever: they finish their current step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 
 def set_in_handler(event: threading.Event) -> None:
-    """Set an event from a handler of signals.
+    """Set an event from a signal handler.
 
-    In a thread of its own: the handler runs between two steps of the main thread, which may be in
+    It uses a thread of its own: the handler interrupts the main thread, which may be in
     `event.wait` and hold the lock that `set` needs. threading.Thread has such locks, too.
     """
     _thread.start_new_thread(event.set, ())
@@ -20,7 +20,7 @@ def set_in_handler(event: threading.Event) -> None:
 
 @contextmanager
 def stop_at_interrupt(*, active: bool = True) -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets while this lasts. Not `active`: Ctrl-C does what it always does."""
+    """Yield an event that Ctrl-C sets meanwhile. Not `active`: Ctrl-C works as usual."""
     stop = threading.Event()
     if not active:
         yield stop

@@ -1,6 +1,6 @@
-"""Places and times as users write them on a command line.
+"""Log positions and times, as users write them on a command line.
 
-earliest, latest, max-timestamp, earliest-local    Kafka's questions (ListOffsets)
+earliest, latest, max-timestamp, earliest-local    Kafka's special timestamps (ListOffsets)
 2026-03-01, 2026-03-01T12:30, ...T12:30:00.5Z      ISO 8601; without a zone, UTC
 1772366400000                                      milliseconds since 1970
 """
@@ -18,14 +18,14 @@ QUESTIONS = {
     "earliest-local": -4,
     "latest-tiered": -5,
 }
-"""As kafka-get-offsets names them -> what ListOffsets is asked."""
+"""Special timestamps of ListOffsets, by their name in kafka-get-offsets."""
 
 
 def parse_time(text: str, option: str) -> int:
-    """Milliseconds since 1970, or the number of a question.
+    """Parse a time to milliseconds since 1970, or to a special timestamp of ListOffsets.
 
     Raises:
-        CommandFailed: it is none of these.
+        CommandFailed: `text` is not a time.
     """
     if text in QUESTIONS:
         return QUESTIONS[text]
@@ -42,7 +42,7 @@ def parse_time(text: str, option: str) -> int:
 
 
 def parse_iso(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time; UTC if it names no zone. Raises ValueError."""
+    """Parse an ISO 8601 time, UTC if it has no zone, to ms since 1970. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -50,7 +50,7 @@ def parse_iso(text: str) -> int:
 
 
 def show_time(timestamp: int) -> str:
-    """Milliseconds since 1970 as ISO 8601, or as they are where no calendar has them."""
+    """Format milliseconds since 1970 as ISO 8601, or as a number if no date can represent them."""
     try:
         moment = datetime.fromtimestamp(timestamp / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -16,31 +16,34 @@ Bootstrap = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT,...",
-        help="The brokers; by default BRADBURY_BOOTSTRAP, or the cluster that is up here.",
+        help="Brokers; by default BRADBURY_BOOTSTRAP, or the cluster that is up here.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Compression = Annotated[
-    Codec, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    Codec, typer.Option(metavar="CODEC", help="Compression: none, gzip, snappy, lz4 or zstd.")
 ]
 Acks = Annotated[
     Literal["all", "-1", "1", "0"],
     typer.Option(
-        metavar="all|1|0", help="How many replicas have a record when it is acknowledged."
+        metavar="all|1|0", help="Replicas that must have a record before it is acknowledged."
     ),
 ]
 MadeReplicas = Annotated[
-    int, typer.Option(metavar="N", help="Of topics that are made.", show_default="the brokers'")
+    int,
+    typer.Option(
+        metavar="N", help="Replication factor of new topics.", show_default="the brokers'"
+    ),
 ]
 """--replication-factor of a command that copies topics."""
 AllowDataLoss = Annotated[
     bool,
     typer.Option(
         "--allow-data-loss",
-        help="Go on where retention has taken records before they were copied, and with a topic "
-        "that was made again.",
+        help="Continue if retention has deleted records before they were copied, or a topic was "
+        "deleted and created again.",
     ),
 ]
 SourceConfig = Annotated[
@@ -48,7 +51,7 @@ SourceConfig = Annotated[
     typer.Option(
         "--source-config",
         metavar="FILE",
-        help="Security settings of the cluster to read; see --client-config of bradbury.",
+        help="File of security settings for the source cluster, as in `bradbury --client-config`.",
         show_default=False,
     ),
 ]
@@ -58,7 +61,7 @@ IcebergCatalog = Annotated[
     typer.Option(
         "--catalog",
         metavar="NAME",
-        help="Of Iceberg: one of ~/.pyiceberg.yaml.",
+        help="Iceberg catalog, from ~/.pyiceberg.yaml.",
         show_default="PyIceberg's default",
     ),
 ]
@@ -67,13 +70,13 @@ IcebergProperties = Annotated[
     typer.Option(
         "--catalog-property",
         metavar="NAME=VALUE",
-        help="Of the catalog: type=sql, type=rest, uri=..., warehouse=... Several times.",
+        help="Property of the Iceberg catalog: type=sql, uri=..., warehouse=...; repeatable.",
     ),
 ]
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """["a=1", "b=2"] -> {"a": "1", "b": "2"}. Raises UsageError for what is not a pair."""
+    """Parse texts "name=value" to a dict. Raises UsageError: one is not a pair."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -84,12 +87,12 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def parse_names(words: str | None) -> list[str] | None:
-    """Names with commas between them; None: nothing was said."""
+    """Parse names that are separated by commas; None stays None."""
     return None if words is None else [name.strip() for name in words.split(",")]
 
 
 def complete_topic(incomplete: str) -> list[str]:
-    """Topic names for shell completion; none where no cluster answers at once."""
+    """Topic names for shell completion; empty if no cluster answers at once."""
     from ...clients.admin.admin import Admin
     from .bootstrap_address import bootstrap_servers
 
@@ -101,5 +104,5 @@ def complete_topic(incomplete: str) -> list[str]:
 
 
 Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
+    str, typer.Argument(metavar="TOPIC", help="Topic name.", autocompletion=complete_topic)
 ]

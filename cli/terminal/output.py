@@ -1,4 +1,4 @@
-"""What commands print: results to stdout, as tables or JSON; everything else to stderr."""
+"""Output of commands: results to stdout, as tables or JSON; everything else to stderr."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 UNLIMITED = 100_000
 PADDING = 2
 FOLDED = 24
-"""What a long cell is folded to at least; a shorter one is not folded at all."""
+"""Minimum width that a long cell is folded to; shorter cells are not folded."""
 PROSE = 120
 FOLDED_PROSE = 32
-"""A cell longer than PROSE is text, which is read in lines and not in a ribbon."""
+"""Minimum width that a cell longer than PROSE is folded to."""
 
 
 def print_json(value: object) -> None:
-    """`value` as JSON, indented; what is no JSON type as text."""
+    """Print `value` as indented JSON; values that are no JSON type are converted with str()."""
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def print_json_line(value: object) -> None:
-    """`value` as one line of JSON: for listings that have no end, or a long one."""
+    """Print `value` as one line of JSON, for long or endless listings."""
     typer.echo(json.dumps(value, default=str, ensure_ascii=False))
 
 
@@ -41,13 +41,13 @@ def print_table(
     title: str | None = None,
     optional: Sequence[str] = (),
 ) -> None:
-    """A table as wide as the terminal; where the output is none, a row is a line, however long.
+    """Print a table as wide as the terminal; elsewhere each row is a line of any length.
 
     Args:
         columns: the headings.
         rows: the cells; columns of numbers are aligned right.
         title: a line above it.
-        optional: columns that are omitted, the first first, where there is no room for all.
+        optional: columns to omit, in this order, if there is no room for all.
     """
     console, cells = _console(), _cells(rows)
     kept = _that_fit(console.width, columns, cells, optional)
@@ -71,7 +71,7 @@ def make_table(
     title: str | None = None,
     optional: Sequence[str] = (),
 ) -> RenderableType:
-    """The same table for `width` columns, for a caller that prints it itself."""
+    """Make the table of `print_table` for a terminal of `width` columns."""
     from rich.console import Group
 
     cells = _cells(rows)
@@ -86,7 +86,7 @@ def make_table(
 def _console() -> Console:
     from rich.console import Console
 
-    # COLUMNS counts for a pipe, too: rich reads it where no width is given.
+    # COLUMNS applies to a pipe, too: rich reads it if no width is given.
     unlimited = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
     return Console(width=UNLIMITED if unlimited else None, highlight=False)
 
@@ -101,7 +101,7 @@ def _that_fit(
     cells: Sequence[Sequence[object]],
     optional: Sequence[str],
 ) -> list[int] | None:
-    """The columns that can be read in `width`, with long ones folded; None if it is too narrow."""
+    """Numbers of the columns that fit into `width`, with long cells folded; None: too narrow."""
     from rich.cells import cell_len
 
     least = []
@@ -148,7 +148,7 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[object]]) -> Table:
 def _one_below_the_other(
     columns: Sequence[str], cells: Sequence[Sequence[object]], title: str | None
 ) -> Group:
-    """Each row as lines of a heading and a cell, where a table of them could not be read."""
+    """Format each row as lines of heading and cell, for a terminal too narrow for a table."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -165,17 +165,17 @@ def _one_below_the_other(
 
 
 def note(text: str) -> None:
-    """A remark, which is no part of the results."""
+    """Print a remark to stderr, apart from the results."""
     typer.echo(text, err=True)
 
 
 def count_text(number: int, noun: str) -> str:
-    """1 record, 2 records, 10,000 records."""
+    """Format a number with its noun: "1 record", "10,000 records"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def size_text(size_bytes: float) -> str:
-    """1536 -> "1.5 KiB"."""
+    """Format a number of bytes, such as "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < 1024:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"

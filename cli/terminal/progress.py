@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, on a terminal only, gone when the work is done."""
+"""Progress bars: on stderr, only on a terminal, and erased when the work is done."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Advance = Callable[[int], None]
 def progress_bar(
     label: str, total: int | None, unit: Literal["bytes", "records"] = "bytes"
 ) -> Iterator[Advance]:
-    """A function to be called with how much more is done. `total` None: the bar only moves.
+    """Yield a function to call with each increment. total: None if unknown, so the bar pulses.
 
-    Where stderr is not a terminal nothing is shown, and nothing is imported for it.
+    If stderr is not a terminal nothing is shown, and nothing is imported for it.
     """
     if not sys.stderr.isatty():
         yield lambda amount: None

@@ -1,4 +1,4 @@
-"""A secret that a command needs: never a word of the command line, which the whole machine sees."""
+"""Input of secrets: never on the command line, which every user of the machine can read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ STDIN = Path("-")
 
 
 def read_secret(noun: str, question: str, file: Path | None, *, twice: bool = False) -> str:
-    """The first line of `file`; of the input, where it is "-" or no terminal; else asked for.
+    """Read a secret: the first line of `file`, or of stdin, or the answer to a prompt.
 
     Args:
-        noun: what it is, for errors.
-        question: how a terminal is asked.
-        file: where it is.
-        twice: it is new, so it is asked for twice.
+        noun: name of the secret, for errors.
+        question: text of the prompt.
+        file: path of the file; "-" for stdin; None: prompt on a terminal, else stdin.
+        twice: prompt twice, for a new secret.
 
     Raises:
-        UsageError: that line is empty.
-        CommandFailed: it is no text.
-        OSError: there is no such file.
+        UsageError: the line is empty.
+        CommandFailed: the file is not UTF-8.
+        OSError: the file cannot be read.
     """
     if file is None and sys.stdin.isatty():
         answer: str = typer.prompt(question, hide_input=True, confirmation_prompt=twice, err=True)
@@ -40,5 +40,5 @@ def read_secret(noun: str, question: str, file: Path | None, *, twice: bool = Fa
             raise CommandFailed(f"{file}: a {noun} has to be UTF-8") from None
     secret = line.rstrip("\r\n")
     if not secret:
-        raise UsageError(f"{where}: its first line has to be the {noun}, and is empty")
+        raise UsageError(f"{where}: the first line, which has to be the {noun}, is empty")
     return secret

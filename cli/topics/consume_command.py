@@ -1,9 +1,9 @@
-"""`bradbury consume`: the records of a topic to stdout, as they come.
+"""The command `bradbury consume`: prints the records of a topic to stdout, as they arrive.
 
-Without --group every partition is read, or the one asked for; with it the partitions are shared
-with the other members, and what was printed is committed. It ends after --max records, at the
-records there were when it began (--until-end), when none has come for --timeout seconds, with
-Ctrl-C, or when its output is closed.
+Without --group every partition is read, or that of --partition; with it the partitions are shared
+with the other members, and offsets of printed records are committed. It ends after --max records,
+at the end that the topic had at its start (--until-end), after --timeout seconds without a record,
+with Ctrl-C, or when its output is closed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,21 @@ POLL_MS = 200
 def consume(
     topic: Topic,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Every record there is; else only new ones.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Read from the first record; by default only new records."
+        ),
     ] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, metavar="N", help="End after so many.")
+        int | None,
+        typer.Option("--max", "-n", min=1, metavar="N", help="Maximum number of records."),
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", "-e", help="End where the topic ends now.")
+        bool, typer.Option("--until-end", "-e", help="End at the topic's current end.")
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0, metavar="SECONDS", help="End when none has come for so long."),
+        typer.Option(min=0, metavar="SECONDS", help="Seconds without a record to end after."),
     ] = None,
     format_text: Annotated[
         str,
@@ -49,12 +53,13 @@ def consume(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="value, json, or a template: %t topic, %p partition, %o offset, %T timestamp, "
-            "%k key, %v value, %h headers.",
+            help="Format: value, json, or a template: %t topic, %p partition, %o offset, "
+            "%T timestamp, %k key, %v value, %h headers.",
         ),
     ] = "value",
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition."),
     ] = None,
     offset: Annotated[
         int | None,
@@ -62,18 +67,18 @@ def consume(
             "--offset",
             "-o",
             metavar="N",
-            help="With --partition: begin here; -10: ten before the end.",
+            help="With --partition: first offset to read; -10: ten before the end.",
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group."),
+        typer.Option("--group", "-g", metavar="GROUP", help="Read as a member of this group."),
     ] = None,
     isolation_level: Annotated[
         Literal["read_uncommitted", "read_committed"],
         typer.Option(
             metavar="LEVEL",
-            help="read_committed: omit what belongs to transactions that are open or aborted.",
+            help="read_committed: leave out records of open and aborted transactions.",
         ),
     ] = "read_uncommitted",
     bootstrap: Bootstrap = None,
@@ -86,7 +91,7 @@ def consume(
     if offset is not None and partition is None:
         raise UsageError("--offset needs --partition: every partition has its own offsets")
     if offset is not None and from_beginning:
-        raise UsageError("--from-beginning and --offset are two beginnings; use one of them")
+        raise UsageError("--from-beginning and --offset contradict each other; use one of them")
     if group is not None and partition is not None:
         raise UsageError("--group shares all partitions; omit --partition or --group")
     servers = bootstrap_servers(bootstrap)
@@ -126,7 +131,7 @@ def _print(
     timeout: float | None,
     ends: dict[TopicPartition, int],
 ) -> None:
-    """Until one of the ends is reached; `ends` is empty for none."""
+    """Print records until a limit is reached. ends: offsets to stop at; {} without --until-end."""
     output = sys.stdout.buffer
     left = max_records
     last = time.monotonic()
@@ -147,14 +152,14 @@ def _print(
 
 
 def _reader_is_gone() -> bool:
-    """Whether stdout is a pipe without a reader: `consume | head` when no record comes."""
+    """Whether stdout is a pipe without a reader, such as `consume | head` without new records."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     return bool(poll.poll(0))
 
 
 def _is_past(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether all that is assigned has been printed up to `ends`."""
+    """Whether all assigned partitions have been printed up to `ends`."""
     assigned = consumer.assignment()
     return bool(assigned) and all(
         consumer.position(partition) >= ends[partition] for partition in assigned

@@ -1,7 +1,7 @@
-"""`bradbury load`: what is new in topics, into a table: Parquet files, Delta or Iceberg.
+"""The command `bradbury load`: new records of topics into a table: Parquet files, Delta or Iceberg.
 
-Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous load
-after the commit that is under way, with exit code 0.
+Run again, it continues where the last run ended, for any reason. Ctrl-C ends a --continuous load
+after the current commit, with exit code 0.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 def load(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")],
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="PATH",
-            help="The table: a directory; with delta also s3://... and so on; with iceberg "
-            "namespace.table.",
+            help="Table to load into: a directory; for delta also a URL such as s3://...; for "
+            "iceberg namespace.table.",
         ),
     ],
     table_format: Annotated[
         Literal["parquet", "delta", "iceberg"],
-        typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg."),
+        typer.Option("--format", metavar="FORMAT", help="Table format: parquet, delta or iceberg."),
     ] = "parquet",
     catalog: IcebergCatalog = None,
     catalog_property: IcebergProperties = None,
@@ -51,7 +51,7 @@ def load(
         typer.Option(
             "--partition-by",
             metavar="day|hour",
-            help="A folder for each, by the records' timestamps (UTC).",
+            help="Partition the table by day or hour of the records' timestamps (UTC).",
             show_default=False,
         ),
     ] = None,
@@ -59,37 +59,43 @@ def load(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Of offset, key, value, topic, partition, timestamp, timestamp_type, headers.",
+            help="Columns to load: offset, key, value, topic, partition, timestamp, "
+            "timestamp_type, headers.",
             show_default="all",
         ),
     ] = None,
     value: Annotated[
-        Literal["raw", "utf8"], typer.Option(metavar="raw|utf8", help="Values as bytes or text.")
+        Literal["raw", "utf8"],
+        typer.Option(metavar="raw|utf8", help="Type of values: bytes or text."),
     ] = "raw",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on with what is produced, until Ctrl-C.")
+        bool, typer.Option("--continuous", help="Keep loading new records, until Ctrl-C.")
     ] = False,
     commit_interval: Annotated[
         float,
-        typer.Option(min=1, metavar="SECONDS", help="With --continuous: what is new, so often."),
+        typer.Option(min=1, metavar="SECONDS", help="Seconds between commits of --continuous."),
     ] = 60.0,
     commit_records: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most records of a commit, about.")
+        int, typer.Option(min=1, metavar="N", help="Maximum records of a commit, approximately.")
     ] = 5_000_000,
     allow_data_loss: AllowDataLoss = False,
     read_uncommitted: Annotated[
         bool,
-        typer.Option("--read-uncommitted", help="Load records of open and aborted transactions."),
+        typer.Option(
+            "--read-uncommitted", help="Also load records of open and aborted transactions."
+        ),
     ] = False,
     local_files: Annotated[
         bool,
-        typer.Option("--local-files", help="Read files of brokers on this machine, if allowed."),
+        typer.Option(
+            "--local-files", help="Read log files of brokers on this machine, if permitted."
+        ),
     ] = False,
     engine: Annotated[
         Literal["local", "spark", "ray"],
         typer.Option(
             metavar="ENGINE",
-            help="What reads and writes: this process (local), executors of Spark, tasks of Ray.",
+            help="Where to run: local (this process), spark (its executors) or ray (tasks).",
         ),
     ] = "local",
     tasks: Annotated[
@@ -97,7 +103,7 @@ def load(
         typer.Option(
             min=1,
             metavar="N",
-            help="Of Spark or Ray, for each commit.",
+            help="Number of Spark or Ray tasks per commit.",
             show_default="one for each core",
         ),
     ] = None,
@@ -106,14 +112,14 @@ def load(
         typer.Option(
             min=1,
             metavar="N",
-            help="Of Spark, started in the Ray cluster; without it Spark runs in this process.",
+            help="Number of Spark executors on Ray; by default Spark runs in this process.",
             show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Load what is new in topics into a table, each record once."""
+    """Load new records of topics into a table, each record exactly once."""
     from ...pipelines.loads.load import load as load_topics
 
     began = time.monotonic()

@@ -1,7 +1,7 @@
-"""`bradbury mirror`: topics of another cluster, Kafka's or ours, into this one.
+"""The command `bradbury mirror`: copies topics of another cluster, Kafka or Bradbury, to this one.
 
-Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous mirror
-after the transaction that is under way, with exit code 0.
+Run again, it continues where the last run ended, for any reason. Ctrl-C ends a --continuous mirror
+after the current transaction, with exit code 0.
 """
 
 from __future__ import annotations
@@ -26,27 +26,30 @@ SHOW_SECONDS = 1.0
 def mirror(
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC", help="Names or regular expressions that match names."),
+        typer.Argument(
+            metavar="TOPIC", help="Topic names, or regular expressions that match them."
+        ),
     ],
     source: Annotated[
         str,
-        typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the cluster to read."),
+        typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source cluster."),
     ],
     alias: Annotated[
-        str, typer.Option(metavar="NAME", help="A short name of that cluster, always the same.")
+        str,
+        typer.Option(metavar="NAME", help="Short name of the source cluster; keep it the same."),
     ],
     policy: Annotated[
         Literal["prefix", "identity"],
         typer.Option(
             metavar="prefix|identity",
-            help="Topics are named NAME.topic here, or as they are there.",
+            help="Names of topics here: prefix: NAME.topic; identity: unchanged.",
         ),
     ] = "prefix",
     exclude: Annotated[
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Topics that do not go. Several times, for several.",
+            help="Topics to leave out; repeatable.",
             show_default="internal ones",
         ),
     ] = None,
@@ -54,37 +57,41 @@ def mirror(
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Consumer groups whose offsets come, too. Several times, for several.",
+            help="Consumer groups whose committed offsets are copied, too; repeatable.",
             show_default="none",
         ),
     ] = None,
     sync_groups_interval: Annotated[
         float,
-        typer.Option(min=0.1, metavar="SECONDS", help="So often they do; and at the end."),
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="Seconds between syncs of group offsets; also at the end.",
+        ),
     ] = 60.0,
     latest: Annotated[
         bool,
-        typer.Option("--latest", help="Topics never mirrored before: only what comes from now on."),
+        typer.Option("--latest", help="Start topics that were never mirrored at their end."),
     ] = False,
     replication_factor: MadeReplicas = -1,
     at_least_once: Annotated[
         bool,
         typer.Option(
             "--at-least-once",
-            help="Without transactions: records come sooner, and the last ones again after a kill.",
+            help="Copy without transactions: faster, but a killed mirror may copy records twice.",
         ),
     ] = False,
     continuous: Annotated[
         bool,
         typer.Option(
-            "--continuous", help="Go on with new records, partitions and topics, until Ctrl-C."
+            "--continuous", help="Keep copying new records, partitions and topics, until Ctrl-C."
         ),
     ] = False,
     actors: Annotated[
         str,
         typer.Option(
             metavar="N|auto",
-            help="Ray actors that share the partitions; auto: by their number. 0: this process.",
+            help="Number of Ray actors; auto: by the number of partitions; 0: run in this process.",
         ),
     ] = "0",
     allow_data_loss: AllowDataLoss = False,
@@ -92,7 +99,7 @@ def mirror(
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Copy topics of another cluster into this one, each record once."""
+    """Copy topics of another cluster into this one, each record exactly once."""
     from ...clients.security.client_config_file import read_client_options
     from ...pipelines.mirrors.mirror import mirror as mirror_topics
     from ...pipelines.mirrors.mirrored_topics import EXCLUDE
@@ -149,7 +156,7 @@ def _actors(text: str) -> int | Literal["auto"]:
 
 
 class _Progress:
-    """At most one line a second: a continuous mirror commits several times in one."""
+    """Progress lines: at most one a second, as a continuous mirror commits more often."""
 
     def __init__(self) -> None:
         self._shown_at = -SHOW_SECONDS

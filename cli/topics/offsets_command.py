@@ -1,4 +1,4 @@
-"""`bradbury offsets`: the offsets of partitions at a time."""
+"""The command `bradbury offsets`: offsets of partitions by time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..terminal.options import AsJson, Bootstrap, Topic
 from ..terminal.output import print_json, print_table
 from .topic_commands import require_topic
 
-offsets = App(help="Ask for offsets.", no_args_is_help=True)
+offsets = App(help="Show offsets of partitions.", no_args_is_help=True)
 
 
 @offsets.callback()
@@ -31,21 +31,23 @@ def get(
             "--time",
             "-t",
             metavar="TIME",
-            help="earliest, latest, max-timestamp, earliest-local, ISO 8601, or milliseconds since "
-            "1970: the first record not before it.",
+            help="Time: earliest, latest, max-timestamp, earliest-local; or ISO 8601 or "
+            "milliseconds since 1970, for the first record from then on.",
         ),
     ] = "latest",
     partition: Annotated[
         list[int],
-        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; repeatable."),
+        typer.Option(
+            "--partition", "-p", min=0, metavar="N", help="Only this partition; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Only what no open transaction holds back.")
+        bool, typer.Option("--read-committed", help="Use the last stable offset as the latest.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show the offset of each partition at a time, as kafka-get-offsets does."""
+    """Show the offset of each partition for a time, as kafka-get-offsets does."""
     from ...clients.admin.admin import Admin
 
     at = parse_time(time, "--time")

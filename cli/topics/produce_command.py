@@ -1,8 +1,8 @@
-"""`bradbury produce`: lines from stdin or files become records.
+"""The command `bradbury produce`: sends lines from stdin or files as records.
 
-A line is a record without its newline. With --key-separator the part before the first separator is
-the key. Work is per chunk of lines: a chunk is what has arrived, so typed lines leave at once and a
-file leaves in batches of --batch lines.
+A line without its newline is a record. With --key-separator the part before the first separator is
+the key. Lines are sent in chunks of what has arrived, so typed lines are sent at once and a file in
+batches of --batch lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STDIN = Path("-")
 def produce(
     topic: Topic,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Lines; stdin if none, or for '-'.")
+        list[Path], typer.Argument(metavar="FILE", help="Files of lines; '-' or none: stdin.")
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     key_separator: Annotated[
         str | None,
@@ -46,7 +46,7 @@ def produce(
             "--key-separator",
             "-k",
             metavar="TEXT",
-            help=r"The text between key and value, e.g. ':' or '\t'. Without it no keys.",
+            help=r"Text between key and value, e.g. ':' or '\t'; by default lines have no keys.",
             show_default=False,
         ),
     ] = None,
@@ -57,12 +57,12 @@ def produce(
             "-p",
             min=0,
             metavar="N",
-            help="All into this one.",
+            help="Partition to send all records to.",
             show_default=False,
         ),
     ] = None,
     batch: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most lines sent in one call.")
+        int, typer.Option(min=1, metavar="N", help="Maximum lines per batch.")
     ] = 50_000,
     compression: Compression = "none",
     acks: Acks = "all",
@@ -76,7 +76,9 @@ def produce(
     for path in files:
         if path.is_dir():
             raise UsageError(f"{path} is a directory; name the files in it")
-        if path != STDIN and not path.exists():  # a pipe will do: `produce t <(seq 3)`
+        if (
+            path != STDIN and not path.exists()
+        ):  # not is_file(), as pipes are allowed: `produce t <(seq 3)`
             raise UsageError(f"{path}: there is no such file")
     servers = bootstrap_servers(bootstrap)
     require_partition(servers, topic, partition)
@@ -107,7 +109,7 @@ def produce(
 
 
 def parse_separator(text: str) -> bytes:
-    r"""The separator's bytes; `\t`, `\n`, `\0` and `\\` may be written so."""
+    r"""Encode the separator to bytes; `\t`, `\n`, `\0` and `\\` are escape sequences."""
     for written, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\0", "\0"), ("\\\\", "\\")):
         if text == written:
             text = meant
@@ -117,10 +119,12 @@ def parse_separator(text: str) -> bytes:
 
 
 def table_of(lines: list[bytes], separator: bytes | None, first_line: int = 0) -> pa.Table:
-    """The columns `value`, and with a separator `key`, of a chunk of lines.
+    """Make the columns `value`, and with a separator `key`, of a chunk of lines.
+
+    first_line: number of lines before the chunk, for the error.
 
     Raises:
-        CommandFailed: a line without the separator; `first_line` lines came before the chunk.
+        CommandFailed: a line without the separator.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -144,9 +148,9 @@ def table_of(lines: list[bytes], separator: bytes | None, first_line: int = 0) -
 
 
 def split_lines(blocks: Iterator[bytes], batch: int) -> Iterator[list[bytes]]:
-    """Lines without their newlines, at most `batch` together, as soon as a block has ended them.
+    """Yield lists of at most `batch` lines, without newlines, as soon as a block completes them.
 
-    What follows the last newline is a line too, if there is anything.
+    Text after the last newline is a line, too.
     """
     rest: list[bytes] = []
     for block in blocks:
@@ -173,7 +177,7 @@ def _chunks(files: list[Path], batch: int) -> Iterator[list[bytes]]:
 
 
 def _blocks(descriptor: int) -> Iterator[bytes]:
-    """What has arrived, at most MAX_CHUNK_BYTES of it; waits only when nothing has."""
+    """Yield the bytes that have arrived, at most MAX_CHUNK_BYTES; wait only if there are none."""
     parts: list[bytes] = []
     size = 0
     waiting = select.poll()  # not select(), which takes no descriptor above 1023
@@ -191,7 +195,7 @@ def _blocks(descriptor: int) -> Iterator[bytes]:
 
 @contextmanager
 def _progress_bar(files: list[Path]) -> Iterator[Callable[[int], None]]:
-    """Over the bytes of files, on a terminal."""
+    """Show a progress bar over the bytes of files, on a terminal."""
     if not files or STDIN in files or not sys.stderr.isatty():
         yield lambda size: None
         return
@@ -219,5 +223,5 @@ def _report(topic: str, count: int, size: int, seconds: float, *, as_json: bool)
         )
     else:
         said = count_text(count, "record")
-        speed = f" ({rate:,.0f}/s)" if rate >= 1 else ""  # typed by hand
+        speed = f" ({rate:,.0f}/s)" if rate >= 1 else ""  # else the lines were typed by hand
         note(f"{said} to {topic!r} in {seconds:.2f} s{speed}")

@@ -1,11 +1,11 @@
-r"""How `bradbury consume` prints records: whole tables to bytes.
+r"""Output formats of `bradbury consume`: whole tables to bytes.
 
     value                  the value and a newline
-    json                   one object per line; text that is not UTF-8 as base64, said by its name
+    json                   one object per line; bytes that are not UTF-8 as base64 (key_base64, ...)
     "%o %k: %v"            a template: %t topic  %p partition  %o offset  %T timestamp (ms)
                            %k key  %v value (or %s)  %h headers as JSON  %% a percent sign; \n \t
 
-The letters are kcat's, and %v besides. A missing key or value prints as nothing.
+The letters are kcat's, and %v. A missing key or value is printed as an empty string.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PART = re.compile(r"%(.)|(\\[nt\\])|([^%\\]+|.)", re.DOTALL)
 
 
 def formatter(text: str) -> Formatter:
-    """The formatter that `text` names or is. Raises CommandFailed for a letter that is none."""
+    """Formatter for a name or template. Raises CommandFailed: it has an unknown letter."""
     if text == "json":
         return format_json
     if text == "value":
@@ -49,7 +49,7 @@ def formatter(text: str) -> Formatter:
 
 
 def format_json(table: pa.Table) -> bytes:
-    """One JSON object per record and line."""
+    """Format records as JSON objects, one per line."""
     return b"".join(
         json.dumps(_json_of(record), ensure_ascii=False).encode() + b"\n" for record in _rows(table)
     )
@@ -78,7 +78,7 @@ def _template(text: str) -> Formatter:
 
 
 def _parse(text: str) -> list[bytes | tuple[str]]:
-    """Literal bytes, and the name of a column in a tuple."""
+    """Parse a template to literal bytes, and names of columns as 1-tuples."""
     parts: list[bytes | tuple[str]] = []
     for letter, escape, literal in _PART.findall(text):
         if escape:
@@ -91,12 +91,12 @@ def _parse(text: str) -> list[bytes | tuple[str]]:
             parts.append((COLUMNS[letter],))
         else:
             letters = " ".join(f"%{name}" for name in COLUMNS)
-            raise UsageError(f"--format has %{letter}, which is none of {letters} %%")
+            raise UsageError(f"--format has an unknown %{letter}; use {letters} %%")
     return parts
 
 
 def _text(table: pa.Table, name: str) -> Any:
-    """A column as the bytes that are printed."""
+    """Convert a column to the bytes that are printed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

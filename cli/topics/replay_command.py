@@ -1,7 +1,7 @@
-"""`bradbury replay`: rows of Parquet files, of a Delta or an Iceberg table, as records of a topic.
+"""The command `bradbury replay`: writes rows of Parquet, Delta or Iceberg tables to a topic.
 
-Run again, it goes on where the last one ended, whatever ended it. Ctrl-C ends a --continuous one
-after the commit that is under way, with exit code 0.
+Run again, it continues where the last run ended, for any reason. Ctrl-C ends a --continuous replay
+after the current commit, with exit code 0.
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ def replay(
         str,
         typer.Argument(
             metavar="TABLE",
-            help="A directory as `load` writes it, other Parquet files, or a Delta table; "
-            "also s3://... and so on; namespace.table for iceberg.",
+            help="Table: a directory of `load`, of other Parquet files or of a Delta table; a URL "
+            "such as s3://...; for iceberg namespace.table.",
         ),
     ],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="A topic that exists.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TOPIC", help="Topic to write to; it has to exist.")
+    ],
     table_format: Annotated[
         Literal["parquet", "delta", "iceberg"] | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="parquet, delta or iceberg.",
+            help="Table format: parquet, delta or iceberg.",
             show_default="delta where there is a _delta_log, else parquet",
         ),
     ] = None,
@@ -54,13 +56,13 @@ def replay(
     catalog_property: IcebergProperties = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The keys; '' for none.", show_default="key"),
+        typer.Option(metavar="COLUMN", help="Column of keys; '' for no keys.", show_default="key"),
     ] = None,
     value: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="The values: bytes or text as they are, others as JSON.",
+            help="Column of values: bytes and text as they are, other types as JSON.",
             show_default="value",
         ),
     ] = None,
@@ -68,29 +70,36 @@ def replay(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Values are JSON objects of these columns.",
+            help="Columns for values that are JSON objects.",
             show_default="all, if there is no column value",
         ),
     ] = None,
     timestamp: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="The times of records; '' for now.", show_default="timestamp"
+            metavar="COLUMN",
+            help="Column of timestamps; '' for the current time.",
+            show_default="timestamp",
         ),
     ] = None,
     headers: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Their headers; '' for none.", show_default="headers"),
+        typer.Option(
+            metavar="COLUMN", help="Column of headers; '' for none.", show_default="headers"
+        ),
     ] = None,
     keep_partitions: Annotated[
         bool,
-        typer.Option("--keep-partitions", help="The partition is that of the column `partition`."),
+        typer.Option(
+            "--keep-partitions",
+            help="Write each record to the partition in the column `partition`.",
+        ),
     ] = False,
     order_by: Annotated[
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Ascending.",
+            help="Columns to sort rows by, ascending.",
             show_default="offset, if there is such a column, else the order of the files",
         ),
     ] = None,
@@ -98,21 +107,22 @@ def replay(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of this replay. A table goes into a topic once under each name.",
+            help="Name of this replay. A table is written to a topic once under each name.",
             show_default="by table and topic",
         ),
     ] = None,
     commit_records: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most records of a transaction, about.")
+        int,
+        typer.Option(min=1, metavar="N", help="Maximum records of a transaction, approximately."),
     ] = 500_000,
     compression: Compression = "none",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on with what is added to it, until Ctrl-C.")
+        bool, typer.Option("--continuous", help="Keep writing rows that are added, until Ctrl-C.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Write the rows of a table as records of a topic, each once."""
+    """Write the rows of a table as records of a topic, each row exactly once."""
     from ...pipelines.replays.replay_table import default_name, replay as replay_table
 
     began = time.monotonic()
@@ -159,7 +169,7 @@ def replay(
 
 
 class _Shown:
-    """Commits move the bar; without a terminal they are lines."""
+    """Progress of commits: a bar on a terminal, else lines."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance

@@ -1,4 +1,4 @@
-"""`bradbury topics`: make, show, change and delete topics, and delete records."""
+"""The command `bradbury topics`: create, show, change and delete topics, and delete records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ topics = App(help="Create, list, describe, change and delete topics.", no_args_i
 
 @topics.command()
 def create(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")],
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -31,19 +31,28 @@ def create(
             "-p",
             min=1,
             metavar="N",
-            help="How many; else num.partitions.",
+            help="Number of partitions; by default num.partitions.",
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Copies of each; else default.replication.factor."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Replicas of each partition; by default default.replication.factor.",
+        ),
     ] = None,
     config: Annotated[
         list[str],
-        typer.Option("--config", "-c", metavar="NAME=VALUE", help="By Kafka's names; repeatable."),
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="NAME=VALUE",
+            help="Topic config, with Kafka's name; repeatable.",
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a topic that is there as it is.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists already.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -85,7 +94,7 @@ def create(
 
 @topics.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Bradbury's own, too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -97,7 +106,7 @@ def list_topics(
     if as_json:
         print_json(found)
     elif not found:
-        note("there are no topics yet; `bradbury topics create NAME` makes one")
+        note("there are no topics yet; `bradbury topics create NAME` creates one")
     else:
         print_table(
             ("topic", "partitions", "replicas", "leaderless"),
@@ -115,7 +124,7 @@ def list_topics(
 
 @topics.command()
 def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
-    """Show a topic's partitions, offsets, leaders and settings."""
+    """Show a topic's partitions, offsets, leaders and configs."""
     with _admin(bootstrap) as admin:
         described = _describe(admin, topic)
     if as_json:
@@ -146,11 +155,11 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
 @topics.command()
 def configs(
     topic: Topic,
-    everything: Annotated[bool, typer.Option("--all", help="Defaults, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include defaults.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show a topic's settings and where each value is from."""
+    """Show a topic's configs and the source of each value."""
     from ...protocol.errors import UnknownTopicOrPartition
 
     with _admin(bootstrap) as admin:
@@ -181,21 +190,26 @@ def configs(
 def alter(
     topic: Topic,
     config: Annotated[
-        list[str], typer.Option("--config", "-c", metavar="NAME=VALUE", help="To set; repeatable.")
+        list[str],
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="Config to set; repeatable."),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     unset: Annotated[
-        list[str], typer.Option("--unset", "-u", metavar="NAME", help="To unset; repeatable.")
+        list[str],
+        typer.Option(
+            "--unset", "-u", metavar="NAME", help="Config to reset to its default; repeatable."
+        ),
     ] = [],  # noqa: B006 -- as above
     append: Annotated[
-        list[str], typer.Option(metavar="NAME=WORD", help="To add to a list; repeatable.")
+        list[str], typer.Option(metavar="NAME=WORD", help="Value to add to a list; repeatable.")
     ] = [],  # noqa: B006 -- as above
     subtract: Annotated[
-        list[str], typer.Option(metavar="NAME=WORD", help="To take from a list; repeatable.")
+        list[str],
+        typer.Option(metavar="NAME=WORD", help="Value to remove from a list; repeatable."),
     ] = [],  # noqa: B006 -- as above
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Change a topic's settings: all that are named, or none."""
+    """Change configs of a topic: all that are named, or none."""
     from ...protocol.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 
     changes = parse_pairs(config, "--config")
@@ -221,11 +235,11 @@ def alter(
 @topics.command("add-partitions")
 def add_partitions(
     topic: Topic,
-    total: Annotated[int, typer.Argument(metavar="TOTAL", min=1, help="Partitions afterwards.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, change nothing.")] = False,
+    total: Annotated[int, typer.Argument(metavar="TOTAL", min=1, help="New number of partitions.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Give a topic more partitions, TOTAL in all. Keys may go elsewhere from then on."""
+    """Increase a topic's partitions to TOTAL. Keys may map to other partitions afterwards."""
     from ...protocol.errors import InvalidPartitions, UnknownTopicOrPartition
 
     with _admin(bootstrap) as admin:
@@ -242,11 +256,11 @@ def add_partitions(
 def delete(
     topic: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC", help="Names.", autocompletion=complete_topic),
+        typer.Argument(metavar="TOPIC", help="Topic names.", autocompletion=complete_topic),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Pass over topics that are not there.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -261,7 +275,7 @@ def delete(
                 admin.delete_topic(name)
             except UnknownTopicOrPartition:
                 if if_exists:
-                    note(f"there is no topic {name!r}")
+                    note(f"topic {name!r} does not exist")
                     continue
                 raise _unknown(name) from None
             note(f"deleted topic {name!r}")
@@ -271,16 +285,18 @@ def delete(
 def delete_records(
     topic: Topic,
     before: Annotated[
-        str, typer.Option(metavar="OFFSET", help="The first that stays; latest: none does.")
+        str,
+        typer.Option(metavar="OFFSET", help="First offset to keep; latest: delete all records."),
     ],
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Delete the records below an offset. They do not come back."""
+    """Delete the records below an offset. This cannot be undone."""
     from ...protocol.errors import OffsetOutOfRange, PolicyViolation
 
     if before != "latest" and not before.isdecimal():
@@ -289,13 +305,13 @@ def delete_records(
     count = require_partition(servers, topic, partition)
     if partition is None and before != "latest" and count > 1:
         raise UsageError(
-            f"topic {topic!r} has {count} partitions, and --before an offset is of one of them; "
+            f"topic {topic!r} has {count} partitions, and --before OFFSET needs one of them; "
             "add --partition N"
         )
     chosen = range(count) if partition is None else (partition,)
     if not yes and sys.stdin.isatty():
         where = topic if partition is None else f"{topic}-{partition}"
-        what = "all records" if before == "latest" else f"what is below offset {before}"
+        what = "all records" if before == "latest" else f"records below offset {before}"
         confirm(f"Delete {what} of {where}?")
     with _admin(servers) as admin:
         try:
@@ -305,12 +321,12 @@ def delete_records(
         except OffsetOutOfRange:
             (end,) = (each.offset for each in admin.list_offsets([(topic, chosen[0])]).values())
             raise CommandFailed(
-                f"{topic}-{chosen[0]} has nothing committed at offset {before}: it ends at {end}; "
+                f"{topic}-{chosen[0]}: offset {before} is above the high watermark {end}; "
                 f"use --before {end} or less, or latest"
             ) from None
         except PolicyViolation:
             raise CommandFailed(
-                f"topic {topic!r} is compacted, where records go by their key; to delete them by "
+                f"topic {topic!r} is compacted, which deletes records by key; to delete them by "
                 f"offset set cleanup.policy=compact,delete with `bradbury topics alter {topic}`"
             ) from None
     rows = [
@@ -324,10 +340,10 @@ def delete_records(
 
 
 def require_topic(servers: str, topic: str) -> int:
-    """How many partitions `topic` has.
+    """Return the number of partitions of `topic`.
 
-    A client would have the broker create a topic that is not there; a misspelt name on a command
-    line is better.
+    A client would have the broker create a topic that does not exist; for a misspelt name on a
+    command line an error is better.
 
     Raises:
         CommandFailed: there is no such topic.
@@ -340,7 +356,7 @@ def require_topic(servers: str, topic: str) -> int:
 
 
 def require_partition(servers: str, topic: str, partition: int | None) -> int:
-    """The same, and CommandFailed if `partition` is given and none of them."""
+    """Return the number of partitions. Raises CommandFailed: no such topic or `partition`."""
     count = require_topic(servers, topic)
     if partition is not None and partition >= count:
         raise CommandFailed(
@@ -359,12 +375,12 @@ def _admin(bootstrap: str | None) -> Admin:
 def _unknown(topic: str) -> CommandFailed:
     return CommandFailed(
         f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
-        f"`bradbury topics create {topic}` makes it"
+        f"`bradbury topics create {topic}` creates it"
     )
 
 
 def _is_ours(topic: TopicDescription) -> bool:
-    """To brokers the topics that our sinks in Spark and Ray Data make are ordinary ones."""
+    """Whether a topic is internal; to brokers those of Bradbury's sinks are ordinary topics."""
     return topic.is_internal or topic.name.startswith("__bradbury_")
 
 
@@ -386,7 +402,7 @@ SOURCES = {
     4: "broker",
     5: "default",
 }
-"""DescribeConfigs' config_source (KIP-226)."""
+"""Names of DescribeConfigs' config_source (KIP-226)."""
 
 
 def _describe(admin: Admin, topic: str) -> dict[str, Any]:

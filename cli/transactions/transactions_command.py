@@ -1,6 +1,6 @@
-"""`bradbury transactions`: who writes in transactions, which of them hang, and their end.
+"""The command `bradbury transactions`: list, describe and find hanging transactions; end them.
 
-As kafka-transactions.sh, against any Kafka cluster (KIP-664).
+It does what kafka-transactions.sh does, with any Kafka cluster (KIP-664).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...clients.wire.record_metadata import TopicPartition
 
 transactions = App(
-    help="See transactions and their producers; find and end those that hang.",
+    help="Show transactions and their producers; find and end hanging ones.",
     no_args_is_help=True,
 )
 
@@ -46,24 +46,33 @@ PRODUCER_COLUMNS = (
     "open from",
 )
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.")]
-Partition = Annotated[int, typer.Option("--partition", "-p", min=0, metavar="N", help="Which.")]
+Partition = Annotated[
+    int, typer.Option("--partition", "-p", min=0, metavar="N", help="Partition number.")
+]
 
 
 @transactions.command("list")
 def list_transactions(
     state: Annotated[
         list[str],
-        typer.Option(metavar="STATE", help=f"Only of this state: {', '.join(STATES)}; repeatable."),
+        typer.Option(
+            metavar="STATE", help=f"Only ids in this state: {', '.join(STATES)}; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     producer_id: Annotated[
-        list[int], typer.Option(metavar="N", help="Only of this producer id; repeatable.")
+        list[int], typer.Option(metavar="N", help="Only ids of this producer id; repeatable.")
     ] = [],  # noqa: B006 -- as above
     running_longer_than: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Only those open for so long.")
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Only transactions open for at least this time."
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only ids that match as a whole; Kafka 4.1 and later."),
+        typer.Option(
+            metavar="REGEX", help="Only ids that match this as a whole; for Kafka 4.1 and later."
+        ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
@@ -86,7 +95,7 @@ def list_transactions(
     if as_json:
         print_json([one._asdict() for one in found])
     elif not found:
-        note("there are no such transactions")
+        note("no transaction matches")
     else:
         print_table(
             ("transactional id", "coordinator", "producer", "state"),
@@ -140,12 +149,13 @@ def producers(
     topic: Topic,
     partition: Partition,
     broker: Annotated[
-        int | None, typer.Option(metavar="NODE", help="Ask this replica, not the leader.")
+        int | None,
+        typer.Option(metavar="NODE", help="Node id of the replica to ask; by default the leader."),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show the producers that a partition remembers, and their open transactions."""
+    """Show the producers that are active in a partition, and their open transactions."""
     from ...clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -153,7 +163,7 @@ def producers(
     if as_json:
         print_json([_producer_json(one) for one in found])
     elif not found:
-        note(f"{topic}-{partition} remembers no producers")
+        note(f"{topic}-{partition} has no active producers")
     else:
         print_table(PRODUCER_COLUMNS, [_producer_row(one) for one in found])
 
@@ -163,31 +173,32 @@ def find_hanging(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="TOPIC", help="Only of this topic; else of all.", autocompletion=complete_topic
+            metavar="TOPIC", help="Topic name; by default all.", autocompletion=complete_topic
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition."),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(metavar="NODE", help="Only replicas on this node.")
+        int | None, typer.Option(metavar="NODE", help="Only replicas on this node id.")
     ] = None,
     older_than: Annotated[
         float,
         typer.Option(
             min=0,
             metavar="MINUTES",
-            help="Without a record for so long; what one may last.",
+            help="Minutes without a record; use at least the maximum transaction timeout.",
         ),
     ] = 15,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Find open transactions that no coordinator will end: they hold up readers forever."""
+    """Find open transactions that no coordinator will end: they block read_committed consumers."""
     from ...clients.admin.admin import Admin
 
     if partition is not None and topic is None:
-        raise UsageError("--partition needs a topic: name it")
+        raise UsageError("--partition needs a TOPIC; add it")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         found = admin.find_hanging_transactions(
             _partitions(admin, topic, partition, broker),
@@ -197,7 +208,7 @@ def find_hanging(
     if as_json:
         print_json([{**one.partition._asdict(), **_producer_json(one.producer)} for one in found])
     elif not found:
-        note("no transaction hangs")
+        note("there are no hanging transactions")
     else:
         print_table(
             ("topic", "partition", *PRODUCER_COLUMNS),
@@ -212,16 +223,25 @@ def abort(
     partition: Partition,
     start_offset: Annotated[
         int | None,
-        typer.Option(min=0, metavar="OFFSET", help="Of the transaction, as find-hanging shows it."),
+        typer.Option(
+            min=0, metavar="OFFSET", help="Start offset of the transaction, from find-hanging."
+        ),
     ] = None,
-    producer_id: Annotated[int | None, typer.Option(metavar="N", help="Or: its producer.")] = None,
-    producer_epoch: Annotated[int | None, typer.Option(metavar="N", help="And its epoch.")] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(metavar="N", help="Producer id, instead of --start-offset.")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option(metavar="N", help="Producer epoch, with --producer-id.")
+    ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option(metavar="N", help="And its coordinator's; -1 if it has none.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Coordinator epoch, with --producer-id; -1 if there is none."
+        ),
     ] = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """End a transaction that hangs in a partition; of one that goes on, the rest would stay."""
+    """Abort a hanging transaction in one partition. Do not use it for a live transaction."""
     from ...clients.admin.admin import Admin
 
     by_producer = producer_id is not None and producer_epoch is not None
@@ -248,7 +268,7 @@ def abort(
 
 @transactions.command()
 def fence(ids: Ids, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
-    """End the producers that have these ids, and abort what they have open."""
+    """Fence the producers of transactional ids, and abort their open transactions."""
     from ...clients.admin.admin import Admin
 
     with Admin(bootstrap_servers(bootstrap)) as admin:
@@ -276,7 +296,7 @@ def _open_at(admin: Admin, topic: str, partition: int, start_offset: int) -> Act
 def _partitions(
     admin: Admin, topic: str | None, partition: int | None, broker: int | None
 ) -> list[TopicPartition]:
-    """Where to look; of the topics that are described, those with a replica on `broker`."""
+    """Return the partitions to search; with `broker` only those with a replica on that node."""
     from ...clients.wire.record_metadata import TopicPartition
 
     if topic is not None and partition is not None:

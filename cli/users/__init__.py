@@ -1,5 +1,5 @@
 """Commands about users: users, delegation-tokens.
 
-users_command               who may log in with SCRAM
-delegation_tokens_command   secrets to log in with for a time
+users_command               SCRAM users
+delegation_tokens_command   delegation tokens: temporary credentials
 """

@@ -1,7 +1,7 @@
-"""`bradbury delegation-tokens`: secrets to log in with for a time, as kafka-delegation-tokens.sh.
+"""The command `bradbury delegation-tokens`, with the functions of kafka-delegation-tokens.sh.
 
-Whoever has a token's HMAC can log in, so it is the first line of a file or of the input, and shown
-where it is made, or asked for.
+Anyone who has a token's HMAC can log in. So it is read from a file, stdin or a prompt, and only
+shown when the token is created, or on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...clients.admin.access.tokens_admin import DelegationToken
 
 delegation_tokens = App(
-    help="Secrets to log in with for a time: create, renew, expire, describe.",
+    help="Create, renew, expire and describe delegation tokens (temporary credentials).",
     no_args_is_help=True,
 )
 
@@ -36,7 +36,7 @@ HmacFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Its first line is the token's HMAC; `-`: the input's. By default it is asked for.",
+        help="File whose first line is the token's HMAC; `-`: stdin. By default a prompt.",
         show_default=False,
     ),
 ]
@@ -46,12 +46,14 @@ HmacFile = Annotated[
 def create(
     renewer_principal: Annotated[
         list[str],
-        typer.Option(metavar="User:NAME", help="Who may renew and end it, too; repeatable."),
+        typer.Option(
+            metavar="User:NAME", help="Principal that may renew and expire it, too; repeatable."
+        ),
     ] = [],  # noqa: B006 -- typer reads the default and never changes it
     owner_principal: Annotated[
         str | None,
         typer.Option(
-            metavar="User:NAME", help="Whose it is; by default yours.", show_default=False
+            metavar="User:NAME", help="Owner of the token; by default you.", show_default=False
         ),
     ] = None,
     max_life_time_period: Annotated[
@@ -59,13 +61,13 @@ def create(
         typer.Option(
             min=-1,
             metavar="MS",
-            help="How long it can be renewed for; -1: as brokers say.",
+            help="Maximum lifetime in ms; -1: delegation.token.max.lifetime.ms of the brokers.",
         ),
     ] = -1,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Have a token made, and show its HMAC, which is the password."""
+    """Create a token, and show its HMAC, which is the password."""
     from ...clients.admin.admin import Admin
 
     for each in (*renewer_principal, *filter(None, [owner_principal])):
@@ -95,30 +97,30 @@ def renew(
         typer.Option(
             min=-1,
             metavar="MS",
-            help="How long it is good from now on; -1: as brokers say.",
+            help="Time in ms until it expires; -1: delegation.token.expiry.time.ms of the brokers.",
         ),
     ] = -1,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Let a token be good for longer, but not beyond its end."""
+    """Extend the expiry time of a token, up to its maximum lifetime."""
     from ...clients.admin.admin import Admin
 
     servers, hmac = bootstrap_servers(bootstrap), _hmac(hmac_file)
     with Admin(servers) as admin:
         expiry = admin.renew_delegation_token(hmac, renew_time_period_ms=renew_time_period)
-    note(f"the token is good until {show_time(expiry)}")
+    note(f"the token is valid until {show_time(expiry)}")
 
 
 @delegation_tokens.command()
 def expire(
     hmac_file: HmacFile = None,
     expiry_time_period: Annotated[
-        int, typer.Option(min=-1, metavar="MS", help="How long it is good from now; -1: no more.")
+        int, typer.Option(min=-1, metavar="MS", help="Time in ms until it expires; -1: at once.")
     ] = -1,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """End a token, at once or in a while. Who is connected by it stays so, while its session
-    lasts.
+    """Expire a token, at once or later. Its connections last until their sessions end
+    (`connections.max.reauth.ms`).
     """
     from ...clients.admin.admin import Admin
 
@@ -126,21 +128,21 @@ def expire(
     with Admin(servers) as admin:
         expiry = admin.expire_delegation_token(hmac, expiry_time_period_ms=expiry_time_period)
     if expiry_time_period < 0:
-        note("nobody logs in with the token any more")
+        note("the token is expired")
     else:
-        note(f"the token is good until {show_time(expiry)}")
+        note(f"the token is valid until {show_time(expiry)}")
 
 
 @delegation_tokens.command()
 def describe(
     owner_principal: Annotated[
-        list[str], typer.Option(metavar="User:NAME", help="Only theirs; repeatable.")
+        list[str], typer.Option(metavar="User:NAME", help="Only tokens of this owner; repeatable.")
     ] = [],  # noqa: B006 -- as above
-    show_hmac: Annotated[bool, typer.Option("--show-hmac", help="Their HMACs, too.")] = False,
+    show_hmac: Annotated[bool, typer.Option("--show-hmac", help="Show HMACs, too.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Show the tokens that you may see."""
+    """Show the tokens that you may describe."""
     from ...clients.admin.admin import Admin
 
     for each in owner_principal:
@@ -150,7 +152,7 @@ def describe(
     if as_json:
         print_json([_as_json(each, with_hmac=show_hmac) for each in found])
     elif not found:
-        note("there are no tokens; `bradbury delegation-tokens create` makes one")
+        note("there are no tokens; `bradbury delegation-tokens create` creates one")
     else:
         _print(found)
         for token in found if show_hmac else ():
@@ -192,7 +194,7 @@ def _as_json(token: DelegationToken, *, with_hmac: bool) -> dict[str, object]:
 def _check_principal(text: str) -> None:
     kind, _, name = text.partition(":")
     if not kind or not name:
-        raise UsageError(f"{text!r} is no principal; use User:{text}")
+        raise UsageError(f"{text!r} is not a principal; use User:{text}")
 
 
 def _hmac(file: Path | None) -> bytes:

@@ -1,7 +1,7 @@
-"""`bradbury users`: who may log in with SCRAM. As kafka-configs.sh, against any Kafka cluster.
+"""The command `bradbury users`: SCRAM users, as in kafka-configs.sh, of any Kafka cluster.
 
-A password is never on the command line, where every user of the machine could read it: it is asked
-for, or the first line of a file or of the input. It does not leave this process, either (KIP-554).
+A password is never on the command line, where every user of the machine could read it: it is read
+from a prompt, a file or stdin. It does not leave this process, either (KIP-554).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
     from ...clients.admin.users_admin import UserScramCredentialsDescription
 
-users = App(help="Who may log in with SCRAM: list, add, remove.", no_args_is_help=True)
+users = App(help="List, add and remove SCRAM users.", no_args_is_help=True)
 
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS = "SCRAM-SHA-256 or SCRAM-SHA-512"
 LEAST, MOST = 4096, 16384
-User = Annotated[str, typer.Argument(metavar="USER", help="Its name.")]
-Users = Annotated[list[str], typer.Argument(metavar="USER", help="Their names.")]
+User = Annotated[str, typer.Argument(metavar="USER", help="User name.")]
+Users = Annotated[list[str], typer.Argument(metavar="USER", help="User names.")]
 
 
 @users.command("list")
 def list_users(as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
-    """List all users and what each can log in with."""
+    """List all users and their SCRAM mechanisms."""
     _describe((), bootstrap, as_json=as_json)
 
 
 @users.command()
 def describe(user: Users, as_json: AsJson = False, bootstrap: Bootstrap = None) -> None:
-    """Show what users can log in with."""
+    """Show the SCRAM mechanisms of users."""
     _describe(user, bootstrap, as_json=as_json)
 
 
@@ -49,7 +49,7 @@ def describe(user: Users, as_json: AsJson = False, bootstrap: Bootstrap = None) 
 def add(
     user: User,
     mechanism: Annotated[
-        Mechanism, typer.Option(metavar="MECHANISM", help=f"{MECHANISMS}.")
+        Mechanism, typer.Option(metavar="MECHANISM", help=f"SCRAM mechanism: {MECHANISMS}.")
     ] = "SCRAM-SHA-512",
     iterations: Annotated[
         int,
@@ -57,25 +57,25 @@ def add(
             min=LEAST,
             max=MOST,
             metavar="N",
-            help="How much work it is to try one password, and to log in.",
+            help="Number of hash iterations: more make guessing and logging in slower.",
         ),
     ] = 8192,
     password_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Its first line is the password; `-`: the input's. By default it is asked for.",
+            help="File whose first line is the password; `-`: stdin. By default a prompt.",
             show_default=False,
         ),
     ] = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Add a user, or give one another password. Another mechanism of the same user stays."""
+    """Add a user, or change a password. The user's other mechanism stays as it is."""
     from ...clients.admin.admin import Admin
     from ...clients.admin.users_admin import UserScramCredentialUpsertion
 
     if not user or not user.isascii():
-        raise UsageError(f"{user!r}: names of users of SCRAM are ASCII; Kafka reads no others")
+        raise UsageError(f"{user!r}: names of SCRAM users have to be ASCII, as in Kafka")
     servers = bootstrap_servers(bootstrap)
     password = read_secret("password", f"Password of {user}", password_file, twice=True)
     change = UserScramCredentialUpsertion(user, password, mechanism, iterations)
@@ -89,13 +89,15 @@ def remove(
     user: User,
     mechanism: Annotated[
         Mechanism | None,
-        typer.Option(metavar="MECHANISM", help=f"{MECHANISMS}; by default both."),
+        typer.Option(
+            metavar="MECHANISM", help=f"SCRAM mechanism to remove: {MECHANISMS}; by default both."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Remove a user, or what it has for one mechanism. Who is connected stays so until its session
-    ends (`connections.max.reauth.ms`).
+    """Remove a user, or its credential of one mechanism. Its connections last until their
+    sessions end (`connections.max.reauth.ms`).
     """
     from ...clients.admin.admin import Admin
     from ...clients.admin.users_admin import UserScramCredentialDeletion
@@ -107,7 +109,7 @@ def remove(
         if not mechanisms:
             [described] = admin.describe_user_scram_credentials([user])
             mechanisms = [info.mechanism for info in described.credential_infos]
-        for each in mechanisms:  # one change of a user in a request
+        for each in mechanisms:  # a request may change a user only once
             admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, each)])
     note(f"{user} cannot log in with {' and '.join(mechanisms)} any more")
 

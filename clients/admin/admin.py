@@ -1,12 +1,11 @@
-"""Topics, configs, offsets and groups of a cluster, asked and changed from outside.
+"""The Admin client: describes and changes topics, configs, offsets and groups of a cluster.
 
 What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
 Not here: ACLs, quotas, delegation tokens, transactions and users (acls_calls, quotas_calls,
-tokens_calls, transactions_calls, users_calls); how each thing is asked for (its own module where it
-is long).
+tokens_calls, transactions_calls, users_calls); long sequences of requests (modules of their own).
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ from .users_calls import UsersCalls
 T = TypeVar("T")
 
 NEW_TOPIC_GRACE_MS: Final = 2_000
-"""How long a topic that one node just made may be unknown to another."""
+"""Milliseconds for which a topic that was just created may be unknown to some nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class ClusterDescription:
 
 
 class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
-    """Usable from any thread. Each call waits for its answer, at most `timeout_ms`.
+    """Admin client, usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not
     accept this client, RequestTimedOut after `timeout_ms`. `security`: see SecurityOptions.
@@ -121,7 +120,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses this client was given or found, "host:port,..."."""
+        """Bootstrap addresses that this client was given or found, "host:port,..."."""
         return format_servers(self._client.bootstrap)
 
     def create_topic(
@@ -143,7 +142,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         return self.create_topics([NewTopic(name, partitions, replication_factor, configs)])[0]
 
     def create_topics(self, topics: Iterable[NewTopic | str]) -> list[TopicDescription]:
-        """Create topics; described in the order given. The first refusal is raised, after all."""
+        """Create topics; return descriptions in order. The first refusal is raised at the end."""
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
         self._run(create_topics(self._client, wanted, timeout_ms=self._timeout_ms))
         return self.describe_topics([topic.name for topic in wanted])
@@ -157,11 +156,11 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         self.delete_topics([name])
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics. The first refusal is raised, after all."""
+        """Delete topics. The first refusal is raised at the end."""
         self._run(delete_topics(self._client, list(names), timeout_ms=self._timeout_ms))
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Names in order."""
+        """Topic names, sorted."""
         view = self._view(None)
         return sorted(
             topic.name
@@ -173,7 +172,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         """Descriptions in the order of `names`; of all topics, in order of name, for None.
 
         Raises:
-            UnknownTopicOrPartition: one is not there, for some seconds.
+            UnknownTopicOrPartition: a topic does not exist, after some seconds of retries.
         """
         if names is None:
             view = self._view(None)
@@ -238,7 +237,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         broker: int | str | None = None,
         documentation: bool = False,
     ) -> dict[str, ConfigEntry]:
-        """The settings of a topic, or of a broker by node id; "all": set for all at run time.
+        """Configs of a topic, or of a broker by node id; "all": those set for all brokers.
 
         Raises:
             ValueError: not exactly one of the two is given.
@@ -261,10 +260,10 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         """Change settings of a topic or broker while it runs: all that are named, or none.
 
         Args:
-            topic, broker: as in describe_configs.
-            changes: what to set.
-            unset: names that go back to their default.
-            append, subtract: words of settings that are lists: {"cleanup.policy": "compact"}.
+            topic, broker: exactly one, as in describe_configs.
+            changes: values by config name.
+            unset: names of configs to reset to their defaults.
+            append, subtract: values of list configs to add and remove, by name.
             validate_only: check, change nothing.
 
         Raises:
@@ -327,10 +326,10 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         return self._run(describe_log_dirs(self._client, topics))
 
     def alter_replica_log_dirs(self, targets: Mapping[tuple[str, int, int], str]) -> None:
-        """Move replicas to other directories of their brokers, while they serve.
+        """Move replicas to other log directories of their brokers, while they serve.
 
-        Returns when the moves are begun; describe_log_dirs shows them (`is_future`) until they are
-        done. All are asked for; then the first refusal is raised.
+        Returns when the moves have started; describe_log_dirs shows them (`is_future`) until they
+        are done. All are requested; then the first refusal is raised.
 
         Args:
             targets: the directory's path for each (topic, partition, broker's node id).
@@ -344,15 +343,15 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     def elect_leaders(
         self, partitions: Iterable[TopicPartitionLike] | None = None, *, election: str = "preferred"
     ) -> list[TopicPartition]:
-        """Give partitions back to their first replica; those that have a new leader now.
+        """Elect leaders of partitions; return the partitions that have a new leader.
 
         Args:
-            partitions: which; None for all.
-            election: "preferred", or "unclean": for those without a leader, any replica that
-                lives. Records that only others have are lost then.
+            partitions: None for all.
+            election: "preferred": the first replica; "unclean": any live replica of partitions
+                without a leader. Records that only other replicas have are lost then.
 
         Raises:
-            PreferredLeaderNotAvailable, EligibleLeadersNotAvailable: who should lead is not there.
+            PreferredLeaderNotAvailable, EligibleLeadersNotAvailable: no such replica is live.
             UnknownTopicOrPartition: there is no such partition; the others are done.
         """
         if election not in ELECTION_TYPES:
@@ -364,17 +363,17 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartitionLike, Iterable[int] | None]
     ) -> None:
-        """Give partitions other replicas, more, or fewer; None stops what goes on.
+        """Reassign partitions to other, more, or fewer replicas; None cancels a reassignment.
 
-        Returns when the moves are begun; list_partition_reassignments shows them until they are
-        done. Clients go on all the while. All are asked for; then the first refusal is raised.
+        Returns when the moves have started; list_partition_reassignments shows them until they are
+        done. Clients keep working. All are requested; then the first refusal is raised.
 
         Args:
             targets: the node ids for each partition, the preferred leader first.
 
         Raises:
             InvalidReplicaAssignment: unknown nodes, or one twice.
-            NoReassignmentInProgress: there is nothing to stop.
+            NoReassignmentInProgress: there is nothing to cancel.
             UnknownTopicOrPartition: there is no such partition.
         """
         wanted = {
@@ -386,19 +385,19 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartitionLike] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """The reassignments in progress, in order; of some partitions, or of all."""
+        """Reassignments in progress, sorted; of some partitions, or of all."""
         asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
         timeout_ms = self._timeout_ms
         return self._run(list_partition_reassignments(self._client, asked, timeout_ms=timeout_ms))
 
     def describe_metadata_quorum(self) -> QuorumDescription:
-        """The controllers' log: who writes it, who votes, how far each of them is."""
+        """Metadata quorum: its leader, voters and observers, and the log end offset of each."""
         return self._run(describe_metadata_quorum(self._client))
 
     def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all coordinators, in order of id; of some states and types, or all.
+        """Groups of all coordinators, sorted by id; of some states and types, or all.
 
         Args:
             states: "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead".
@@ -418,7 +417,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         return self._run(describe_groups(self._client, group_ids, timeout_ms=self._timeout_ms))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups and what they committed. The first refusal is raised, after all.
+        """Delete groups and their committed offsets. The first refusal is raised at the end.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -427,17 +426,17 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         self._run(delete_groups(self._client, list(group_ids), timeout_ms=self._timeout_ms))
 
     def group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All that a group has committed, in order; {} for an unknown one."""
+        """Committed offsets of a group, sorted by partition; {} for an unknown group."""
         steps = group_offsets(self._client, [group_id], timeout_ms=self._timeout_ms)
         return self._run(steps)[group_id]
 
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartitionLike, int | CommittedOffset]
     ) -> None:
-        """Set where a group goes on. A group that is not there is made.
+        """Set committed offsets of a group, which is created if it does not exist.
 
         Raises:
-            NonEmptyGroup: it has members, who would commit over it.
+            NonEmptyGroup: it has members, which would overwrite the offsets.
             UnknownTopicOrPartition: there is no such partition; the others are set.
             ValueError: an offset below 0.
         """
@@ -452,7 +451,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         self._run(alter_group_offsets(self._client, group_id, wanted, timeout_ms=timeout_ms))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartitionLike]) -> None:
-        """Forget where a group was in these partitions.
+        """Delete committed offsets of a group in these partitions.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -469,14 +468,14 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         member_ids: Iterable[str] = (),
         reason: str | None = None,
     ) -> list[str]:
-        """Send members away, those named or all; returns their instance ids, else member ids.
+        """Remove members, those named or all; return their instance ids, else member ids.
 
-        For static members that will not come back: their partitions go to others at once. A member
-        that still runs joins again.
+        For static members that will not rejoin: their partitions go to others at once. A member
+        that still runs rejoins.
 
         Raises:
             GroupIdNotFound: there is no such group.
-            UnknownMemberId: there is no such member; the others that were named are gone.
+            UnknownMemberId: there is no such member; the others that were named are removed.
         """
         return self._run(
             remove_members(
@@ -490,11 +489,11 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         )
 
     def lag(self, group_id: str, *, times: bool = True) -> GroupLag:
-        """How far a group is behind: `.records` and `.seconds` in all, and for every partition.
+        """Lag of a group: `.records` and `.seconds` in all, and for every partition.
 
         Args:
-            group_id: its name.
-            times: also when the first unread record was written, for a fetch per leader.
+            group_id: id of the group.
+            times: also find the time of the first unread record, with a fetch per leader.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -503,11 +502,11 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         return GroupLag(group_id, tuple(self._run(steps)[group_id]))
 
     def group_lag(self, group_id: str, *, times: bool = True) -> list[PartitionLag]:
-        """The partitions of `lag`, as a list: its former name."""
+        """Partitions of `lag`, as a list; kept for older programs."""
         return list(self.lag(group_id, times=times))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connections. Idempotent."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -533,7 +532,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
         return ClusterView().updated(response, asked=names)
 
     def _see_partitions(self, topic: str, total: int) -> Steps[None]:
-        """What was just added may take a moment to be known to every node."""
+        """Wait until the nodes know the added partitions, for a moment at most."""
         waited_ms = 0
         self._client.want([topic])
         while waited_ms < NEW_TOPIC_GRACE_MS:
@@ -544,9 +543,9 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
             yield self._client.config.retry_backoff_ms / 1000
 
     def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
-        """Asked again: others change topics, and brokers who leads them.
+        """Describe topics with fresh metadata, as their leaders and partitions may have changed.
 
-        A topic that was just created may take a moment to be known to every node.
+        It retries for a moment, as a topic that was just created may be unknown to some nodes.
         """
         self._client.want(names)
         yield from wait(self._client.refresh())

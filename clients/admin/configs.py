@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: with their sources, changed one by one (KIP-226, 339)."""
+"""Configs of topics and brokers: described with sources, changed incrementally (KIP-226, 339)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 class ConfigSynonym(NamedTuple):
-    """What one layer says of a setting; sources as in ConfigEntry."""
+    """Value of a config at one source; sources as in ConfigEntry."""
 
     name: str
     value: str | None
@@ -38,10 +38,10 @@ class ConfigSynonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting.
+    """A config.
 
-    source: 1 the topic's own, 2 set for the broker and 3 for all brokers at run time, 4 given to
-    the brokers at their start, 5 the default. synonyms: every layer's word, what counts first.
+    source: 1 set on the topic, 2 set for the broker and 3 for all brokers at run time, 4 given to
+    the brokers at their start, 5 the default. synonyms: values of all sources, in precedence order.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ConfigEntry:
 
 
 class Resource(NamedTuple):
-    """Whose settings. node: the broker that has to be asked; None: any."""
+    """Resource that configs belong to. node: broker that has to be asked; None: any."""
 
     kind: int
     name: str
@@ -62,7 +62,7 @@ class Resource(NamedTuple):
 
 
 def resource(topic: str | None, broker: int | str | None) -> Resource:
-    """Raises ValueError unless exactly one of the two is given."""
+    """Make the resource of a topic or a broker. Raises ValueError: not exactly one is given."""
     if (topic is None) == (broker is None):
         raise ValueError('use a topic, or broker=node_id, or broker="all"')
     if topic is not None:
@@ -79,7 +79,7 @@ def resource(topic: str | None, broker: int | str | None) -> Resource:
 def describe_configs(
     client: ClusterClient, of: Resource, *, documentation: bool = False
 ) -> Steps[dict[str, ConfigEntry]]:
-    """The settings by name. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+    """Describe configs, by name. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -117,7 +117,7 @@ def alter_configs(
     subtract: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> Steps[None]:
-    """Change settings of one resource: all of them, or none.
+    """Change configs of one resource: all of them, or none.
 
     Raises:
         InvalidConfig: an unknown name, or a value that is not allowed.

@@ -1,4 +1,4 @@
-"""One question to the coordinators of every node: a list that has no holes."""
+"""One request to the coordinators of every node, for complete lists."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def ask_every_coordinator(
     timeout_ms: int,
     min_version: int = 0,
 ) -> Steps[dict[int, Any]]:
-    """The answer of each node, by its id. `response` has an error_code for the whole.
+    """Ask every node; return the answers by node id. `response` has a top-level error_code.
 
     Waits for coordinators that are loading, and for partitions without a leader of `topic`, where
-    they keep what they know: what is coordinated there would seem to be gone.
+    they store their state: the answers would not be complete.
 
     Raises:
-        RequestTimedOut: a coordinator was not ready in time; `what` is not there.
-        UnsupportedVersion: a node does not speak `min_version`.
+        RequestTimedOut: a coordinator was not ready in time; `what` names the result for the text.
+        UnsupportedVersion: a node does not support `min_version`.
         KafkaError: a broker refuses.
     """
     answers: dict[int, Any] = {}
@@ -59,7 +59,7 @@ def ask_every_coordinator(
                     raise
                 reason = error
                 continue
-            if reason is None:  # a partition without a leader may turn up at any of them
+            if reason is None:  # a partition without a leader may get any of them as its leader
                 answered.add(node_id)
             answers[node_id] = answer
         if reason is None:

@@ -1,14 +1,14 @@
-"""Groups asked and changed from outside, at whichever node coordinates them.
+"""Groups, described and changed from outside at their coordinators, as steps for Admin.
 
 What always holds:
-    A request goes to a group's coordinator, and again to the coordinator of that time while that
-    one moves or loads.
-    What must not be done twice (deleting a group, sending members away) is not repeated once it
-    may have been done.
+    A request goes to a group's coordinator, and is retried at the current one while the
+    coordinator moves or loads.
+    Changes that must not be done twice (deleting a group, removing members) are not retried once
+    they may have been done.
 
 Source: AdminApiDriver and the handlers next to it in apache/kafka clients/.../admin/internals.
 
-Not here: being a member (coordinator), how far behind a group is (group_lag).
+Not here: members (group_member), the lag of a group (group_lag).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ GROUPS_PER_REQUEST: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """state and type: "" where the broker is too old to report it."""
+    """Group in a list. state, type: "" if the broker is too old to report it."""
 
     group_id: str
     protocol_type: str
@@ -72,9 +72,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """topics and assignment are empty while the group rebalances, and for groups of no consumers.
+    """Member of a group.
 
-    instance_id: of a static member (KIP-345). host: where the coordinator saw it come from.
+    topics, assignment: empty while the group rebalances, and for groups of other protocols.
+    instance_id: of a static member (KIP-345). host: address that the coordinator sees.
     """
 
     member_id: str
@@ -87,7 +88,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """protocol: the assignor that the members chose, "" while there is none."""
+    """Description of a group. protocol: the assignor that the members chose, or ""."""
 
     group_id: str
     state: str
@@ -98,9 +99,9 @@ class GroupDescription:
 
 
 Ask = Callable[[Address, list[str]], Steps[Mapping[str, Exception]]]
-"""ask(coordinator, groups) keeps the answers; returns the groups to be asked again, and why.
+"""Function ask(coordinator, groups) that stores answers, and returns errors of groups to retry.
 
-What it raises is final, unless it is that no answer came.
+Exceptions that it raises are final, except those for a lost connection or a timeout.
 """
 
 
@@ -113,12 +114,12 @@ def at_coordinators(
     repeatable: bool = True,
     key_type: int = GROUP_KEY,
 ) -> Steps[None]:
-    """`ask` each group's coordinator until every group has an answer; or each transactional id's.
+    """`ask` the coordinator of each group, or transactional id, until all have an answer.
 
     Raises:
-        RequestTimedOut: a group still had none after `timeout_ms`.
-        ConnectionFailed: an answer was lost to a question that must not be put twice.
-        KafkaError: `ask` or the look-up is refused.
+        RequestTimedOut: a group had no answer after `timeout_ms`.
+        ConnectionFailed: the answer to a request that must not be repeated was lost.
+        KafkaError: `ask` or the lookup is refused.
     """
     left = list(dict.fromkeys(group_ids))
     waited_ms = 0
@@ -137,7 +138,7 @@ def at_coordinators(
                     failed = yield from ask(address, part)
                 except (RequestTimedOut, ConnectionFailed) as error:
                     if not repeatable and connection.is_ready:
-                        text = f"{error}; it may have been done; look, then retry"
+                        text = f"{error}; the change may have been made; check before you retry"
                         raise ConnectionFailed(text) from None
                     failed = dict.fromkeys(part, error)
                 again += failed
@@ -156,7 +157,7 @@ def at_coordinators(
 def _find(
     client: ClusterClient, group_ids: list[str], key_type: int
 ) -> Steps[tuple[dict[Address, list[str]], dict[str, KafkaError]]]:
-    """(groups by coordinator, groups that have none now). A broker before 2.8 answers for one."""
+    """Find (groups by coordinator, errors of groups without one). Before 2.8 one per request."""
     request = FindCoordinatorRequest(
         key=group_ids[0], key_type=key_type, coordinator_keys=group_ids
     )
@@ -196,7 +197,7 @@ def list_groups(
     types: Iterable[str] = (),
     timeout_ms: int,
 ) -> Steps[list[GroupListing]]:
-    """The groups of every coordinator, in order; of these states and types (any case), or all.
+    """Groups of every coordinator, sorted; of these states and types (any case), or all.
 
     It waits for coordinators that are loading.
 
@@ -232,7 +233,7 @@ def list_groups(
 def describe_groups(
     client: ClusterClient, group_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[list[GroupDescription]]:
-    """State and members of each, in the order of `group_ids`.
+    """Descriptions of groups, in the order of `group_ids`.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -275,7 +276,7 @@ def _described(group: DescribedGroup, coordinator: Address) -> GroupDescription:
 
 
 def _member(member: DescribedGroupMember, *, is_consumer: bool) -> GroupMember:
-    """What a member sends is its own affair: bytes that are no subscription show nothing."""
+    """Decode a member; bytes that are not a subscription or assignment are shown as empty."""
     topics: tuple[str, ...] = ()
     assignment: list[TopicPartition] = []
     if is_consumer:
@@ -301,7 +302,7 @@ def _member(member: DescribedGroupMember, *, is_consumer: bool) -> GroupMember:
 def delete_groups(
     client: ClusterClient, group_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[None]:
-    """Delete groups with their offsets. The first refusal is raised, after all were tried.
+    """Delete groups with their offsets. All are tried; then the first refusal is raised.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -337,13 +338,13 @@ def remove_members(
     reason: str | None = None,
     timeout_ms: int,
 ) -> Steps[list[str]]:
-    """Send members away: those that are named, or all. Returns their instance or member ids.
+    """Remove members: those that are named, or all. Returns their instance or member ids.
 
-    A member that still runs joins again; a static one that is down frees its partitions now.
+    A member that still runs rejoins; a static one that is down frees its partitions now.
 
     Raises:
         GroupIdNotFound: there is no such group.
-        UnknownMemberId: there is no such member. Others that were named are gone.
+        UnknownMemberId: there is no such member. Others that were named are removed.
         ConnectionFailed: the answer was lost.
     """
     leaving = [MemberIdentity(group_instance_id=one, reason=reason) for one in instance_ids]
@@ -390,7 +391,7 @@ def remove_members(
 
 
 def _retriable(code: int, group_id: str) -> KafkaError:
-    """The error to try again after; raises any other."""
+    """Return a retriable error; raise any other."""
     error = _refused(code, group_id)
     if not error.retriable:
         raise error

@@ -1,13 +1,13 @@
-"""How far a group is behind: in records, and in time.
+"""Lag of a group: in records, and in time.
 
     lag                     high watermark - committed offset, as Kafka's tools count it
-    first_unread_timestamp  of the record at the committed offset, which is the next to be read;
+    first_unread_timestamp  timestamp of the record at the committed offset, the next to be read;
                             its age is the lag in time
 
-What always holds: committed offsets are read before the ends of the partitions, so a group that
-keeps up never seems to be ahead.
+What always holds: committed offsets are read before the ends of the partitions, so a lag is never
+negative.
 
-Not here: members' own positions, which only they know.
+Not here: positions of members, which only they know.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .record_times import record_times
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition that a group has committed or has assigned.
+    """Lag in one partition that a group has committed or has assigned.
 
-    committed: None if nothing is; then so is lag, for where it will start is the members' own rule.
+    committed: None if nothing is; then lag is None, too, as the start depends on the members.
     log_start_offset, log_end_offset: None if the partition is gone.
-    lag: records; deleted and compacted ones count, as in Kafka's tools.
-    first_unread_timestamp: ms since 1970; None if there is nothing to read, or it was not asked.
-    member: who reads it now.
-    looked_at_ms: when this was so, by the clock of this machine.
+    lag: offsets, including deleted and compacted records, as in Kafka's tools.
+    first_unread_timestamp: ms since 1970; None if nothing is unread, or times were not requested.
+    member: member that has the partition now.
+    looked_at_ms: time of the request, by the clock of this machine.
     """
 
     topic: str
@@ -54,38 +54,38 @@ class PartitionLag:
         return max(0, self.log_end_offset - self.committed.offset)
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long the first unread record has been waiting; 0 if there is none."""
+        """Age of the first unread record at `now_ms`, in ms; 0: there is none, None: not known."""
         if self.first_unread_timestamp is not None:
             return max(0, now_ms - self.first_unread_timestamp)
         return 0 if self.lag == 0 else None
 
     @property
     def lag_s(self) -> float | None:
-        """How long the first unread record had been waiting, in seconds; 0 if there was none."""
+        """Age of the first unread record at the request, in seconds; 0 if there is none."""
         age_ms = self.age_ms(self.looked_at_ms)
         return None if age_ms is None else age_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind: in all, and in each partition, over which it iterates."""
+    """Lag of a group, in all and by partition; iterates over PartitionLag."""
 
     group_id: str
     partitions: tuple[PartitionLag, ...]
 
     @property
     def records(self) -> int:
-        """The sum over all partitions with a committed offset."""
+        """Lag in records: the sum over all partitions with a committed offset."""
         return sum(one.lag or 0 for one in self.partitions)
 
     @property
     def seconds(self) -> float | None:
-        """How long the oldest unread record had been waiting; None if that is not known."""
+        """Age of the oldest unread record at the request, in seconds; None if it is not known."""
         age_ms = self.age_ms(max((one.looked_at_ms for one in self.partitions), default=0))
         return None if age_ms is None else age_ms / 1000
 
     def age_ms(self, now_ms: int) -> int | None:
-        """The same at another time; the greatest that is known, if it is not of some partitions."""
+        """Age of the oldest unread record at `now_ms`, in ms, if known."""
         ages = [one.age_ms(now_ms) for one in self.partitions]
         oldest = max((age for age in ages if age is not None), default=None)
         is_open = any(
@@ -106,9 +106,9 @@ class GroupLag:
 def group_lag(
     client: ClusterClient, group_ids: Iterable[str], *, times: bool, timeout_ms: int
 ) -> Steps[dict[str, list[PartitionLag]]]:
-    """The lag of every partition that a group committed or has assigned, in order.
+    """Lag of every partition that each group committed or has assigned, sorted.
 
-    Costs one look-up per coordinator and two per leader, with `times` a fetch more.
+    Costs one request per coordinator and two per leader, with `times` a fetch more.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -122,7 +122,7 @@ def group_lag(
 def lag_of(
     client: ClusterClient, described: list[GroupDescription], *, times: bool, timeout_ms: int
 ) -> Steps[dict[str, list[PartitionLag]]]:
-    """The same, of groups that were described a moment ago."""
+    """Lag of groups that were described a moment ago."""
     names = [group.group_id for group in described]
     committed = yield from group_offsets(client, names, timeout_ms=timeout_ms)
     owners = {
@@ -159,12 +159,12 @@ def lag_of(
                 for name in names:
                     found[name] = yield from _with_times(client, found[name], timeout_ms=timeout_ms)
         except UnknownTopicOrPartition:
-            continue  # a topic was deleted between two questions; the next look knows
+            continue  # a topic was deleted between two requests; retry with new metadata
         return found
 
 
 def _existing(client: ClusterClient, keys: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
-    """A committed offset may outlive its topic, and so may what this client knows of it."""
+    """Return the partitions that exist; a committed offset may be of a deleted topic."""
     client.want({key.topic for key in keys})
     view = yield from wait(client.refresh())
     there = [key for key in keys if key.partition < view.partition_count(key.topic)]

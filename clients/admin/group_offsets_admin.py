@@ -1,7 +1,7 @@
-"""The committed offsets of a group, read and changed by someone who is no member.
+"""Committed offsets of a group, read and changed from outside, as steps for Admin.
 
-What always holds: a group with members is left alone; its members would go on from where they are,
-and commit over what was set.
+What always holds: offsets of a group with members are not changed; the members would continue at
+their positions, and overwrite the offsets.
 
 Source: AlterConsumerGroupOffsetsHandler and its neighbours in apache/kafka clients/.../internals.
 
@@ -41,12 +41,12 @@ from ..wire.record_metadata import TopicPartition
 from .group_admin import at_coordinators, describe_groups, has_members
 
 MAX_VERSION: Final = 9
-"""The highest version that names topics; from 10 on they are given by id."""
+"""Highest version that has topic names; from 10 on requests have topic ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on. leader_epoch: -1 if none was said. metadata: the committer's note."""
+    """Committed offset. leader_epoch: -1 if none was committed. metadata: text of the committer."""
 
     offset: int
     leader_epoch: int = -1
@@ -56,7 +56,7 @@ class CommittedOffset:
 def group_offsets(
     client: ClusterClient, group_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[dict[str, dict[TopicPartition, CommittedOffset]]]:
-    """All that each group has committed, in order; {} for an unknown group.
+    """Committed offsets of each group, sorted; {} for an unknown group.
 
     Raises:
         KafkaError: a coordinator refuses.
@@ -104,7 +104,7 @@ def alter_group_offsets(
     *,
     timeout_ms: int,
 ) -> Steps[None]:
-    """Set where a group goes on; a group that is not there is made. Repeating changes nothing.
+    """Set committed offsets of a group, which is created if it does not exist. Idempotent.
 
     Raises:
         NonEmptyGroup: it has members.
@@ -151,12 +151,12 @@ def delete_group_offsets(
     *,
     timeout_ms: int,
 ) -> Steps[None]:
-    """Forget where a group was in these partitions. Repeating changes nothing.
+    """Delete committed offsets of a group in these partitions. Idempotent.
 
     Raises:
         GroupIdNotFound: there is no such group.
         GroupSubscribedToTopic: a live member reads the topic; nothing of that topic is deleted.
-        NonEmptyGroup: it has members, of a kind whose topics are not known.
+        NonEmptyGroup: it has members of another protocol, whose topics are not known.
     """
     numbers: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
@@ -195,7 +195,7 @@ def delete_group_offsets(
 
 
 def _judge(group_id: str, answers: Iterable[tuple[str, int, int]]) -> dict[str, Exception]:
-    """{} if all is done; {group: why} if it must be asked again. Raises what is final."""
+    """Return {} if all is done, {group: error} if it must be retried. Raises final errors."""
     again: dict[str, Exception] = {}
     for topic, partition, code in answers:
         if not code:
@@ -220,7 +220,7 @@ _OF_MEMBERS: Final = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
-"""What a coordinator says to a commit of a stranger while the group has members."""
+"""Error codes for a commit from outside while the group has members."""
 
 
 def _error(code: int, group_id: str) -> KafkaError | None:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs of every broker: which disks hold which partitions, and how full they are."""
+"""DescribeLogDirs of every broker: log directories, their partitions and disk space."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from ..wire.cluster_client import ClusterClient
 
 @dataclass(frozen=True, slots=True)
 class LogDirPartition:
-    """size: bytes of its segments. offset_lag: how far it is behind; 0 for a leader.
+    """Replica in a log directory.
 
-    is_future: it is being moved here from another directory of the same broker.
+    size: bytes of its segments. offset_lag: offsets it is behind; 0 for a leader.
+    is_future: whether it is being moved here from another directory of the same broker.
     """
 
     topic: str
@@ -31,10 +32,10 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One directory of one broker.
+    """Log directory of a broker.
 
-    error_code: 0, or why it is offline (KAFKA_STORAGE_ERROR); then nothing else is known.
-    total_bytes, usable_bytes: of the disk it is on; -1 where the broker reports none.
+    error_code: 0, or KAFKA_STORAGE_ERROR if it is offline; then nothing else is known.
+    total_bytes, usable_bytes: size and free space of its disk; -1 if the broker reports none.
     """
 
     broker: int
@@ -48,10 +49,10 @@ class LogDir:
 def describe_log_dirs(
     client: ClusterClient, topics: Iterable[str] | None = None
 ) -> Steps[list[LogDir]]:
-    """The log directories of every live broker, in order; the partitions of `topics`, or all.
+    """Log directories of every live broker, sorted, with the partitions of `topics`, or all.
 
     Raises:
-        UnsupportedVersion: a broker does not speak it.
+        UnsupportedVersion: a broker does not support DescribeLogDirs.
         KafkaError: a broker refuses.
     """
     wanted = None
@@ -59,7 +60,7 @@ def describe_log_dirs(
         wanted = []
         names = list(topics)
         client.want(names)
-        yield from wait(client.refresh())  # they may have got partitions since
+        yield from wait(client.refresh())  # brokers may have got partitions since
         for name in names:
             view = yield from client.topic(name)
             numbers = [one.partition for one in view.partitions]

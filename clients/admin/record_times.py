@@ -1,9 +1,9 @@
-"""When was the record at an offset written? Asked by a fetch, for any number of partitions.
+"""Timestamps of records by offset, found by a fetch for any number of partitions.
 
 ListOffsets finds an offset by a time, and no API does the reverse. So the batch at the offset is
-fetched and looked into.
+fetched and decoded.
 
-Not here: reading on (fetcher).
+Not here: continuous fetches (fetcher).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LANE: Final = "record-times"
 def record_times(
     client: ClusterClient, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> Steps[dict[TopicPartition, int]]:
-    """The timestamp (ms since 1970) of the first record at or after each offset.
+    """Timestamp (ms since 1970) of the first record at or after each offset.
 
     Left out: partitions without such a record, those whose offset is not in the log, and those
     whose records cannot be read (a format before 0.11's).
 
-    Costs one fetch per leader, of a batch per partition; a batch over 32 KiB may take another.
+    Costs one fetch per leader, of a batch per partition; a batch over 32 KiB may need another.
 
     Raises:
         RequestTimedOut: a leader did not answer in time.
@@ -106,9 +106,9 @@ def _take(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, int],
 ) -> tuple[bool, KafkaError | None]:
-    """(whether anything was learnt, the last error to try again after).
+    """Store a response's timestamps; return (whether there was progress, last retriable error).
 
-    Something is learnt from every answer: the first partition in it has a whole batch.
+    Every response without errors makes progress: its first partition has a whole batch.
     """
     went_on = False
     reason = None
@@ -132,7 +132,7 @@ def _look(
     left: dict[TopicPartition, int],
     found: dict[TopicPartition, int],
 ) -> bool:
-    """Whether this partition is done. Otherwise left[key] may have moved past control batches."""
+    """Find a partition's timestamp; if False, left[key] may have moved past control batches."""
     records = answer.records
     if not records or answer.error_code or left[key] >= answer.high_watermark:
         is_cut_off = answer.high_watermark > left[key] and not answer.error_code

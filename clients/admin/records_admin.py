@@ -24,9 +24,9 @@ HIGH_WATERMARK: Final = -1
 def delete_records(
     client: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> Steps[dict[TopicPartition, int]]:
-    """Delete what is below an offset (HIGH_WATERMARK: all that is committed).
+    """Delete the records below an offset (HIGH_WATERMARK: all committed records). Idempotent.
 
-    Returns the first offset that is left, for each partition. Repeating it changes nothing.
+    Returns the log start offset after that, for each partition.
 
     Raises:
         UnknownTopicOrPartition: there is no such partition.
@@ -81,7 +81,7 @@ def _request(before: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRec
 
 
 def _take(response: DeleteRecordsResponse, low: dict[TopicPartition, int]) -> KafkaError | None:
-    """Keep the answers; the last retriable error, if any."""
+    """Store the answers; return the last retriable error, if any."""
     reason = None
     for topic in response.topics:
         for answer in topic.partitions:

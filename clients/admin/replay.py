@@ -1,16 +1,16 @@
-"""A topic's records into another topic: keys, values, headers, timestamps and order are kept.
+"""Copy of a topic's records into another topic: keys, values, headers, timestamps, order are kept.
 
 What always holds:
-    A batch goes as it is, undecoded and still compressed, where that is allowed: it lies whole in
-    the range, has no gaps, and is an ordinary one. The others (at the ends of the range, of
+    A batch is copied as it is, still compressed, where that is possible: it is wholly within the
+    range, has no gaps, and is not transactional. The others (at the ends of the range, of
     transactions, compacted, stamped by the broker) are decoded to columns and encoded again, as are
-    all when records are to be placed by their keys.
-    Records of aborted transactions and control batches do not go.
-    The target's producer is idempotent: a batch that is sent again is there once.
+    all when partitions are chosen by key.
+    Records of aborted transactions and control batches are not copied.
+    The target's producer is idempotent: a batch that is sent twice is written once.
 
-Offsets are new, and so are timestamps if the target says LogAppendTime.
+Offsets are new, and so are timestamps if the target has LogAppendTime.
 
-Not here: which offsets and partitions (the caller).
+Not here: the choice of offsets and partitions (the caller's).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_OPEN_SENDS: Final = 64
 
 
 class PlacedRecords(NamedTuple):
-    """Where those of a source partition are in the target: in [start, end), maybe among others."""
+    """Target offsets [start, end) of a source partition's records, possibly among others."""
 
     start: int
     end: int
@@ -46,9 +46,9 @@ class PlacedRecords(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """batches: those that went as they are; recoded: those that were decoded first.
+    """Result of a copy. batches: number copied as they are; recoded: number decoded first.
 
-    placed: by source partition, where each has its own in the target.
+    placed: target offsets by source partition, if each has its own target partition.
     """
 
     records: int = 0
@@ -77,20 +77,20 @@ def replay(
     client: ClusterClient | None = None,
     on_progress: Callable[[int], None] = lambda offsets: None,
 ) -> ReplayReport:
-    """Copy `ranges` to the topic `target` and return when all is acknowledged.
+    """Copy `ranges` to the topic `target`; return when all records are acknowledged.
 
     Args:
-        ranges: [start, end) by source partition.
-        partitions: source partition -> target partition; None: `producer` places each record again.
-        poll_timeout_ms: without a batch for so long it fails.
-        security: of the source's brokers; None for what is found for them.
-        client: of the source, in the place of one that is made for this call.
+        ranges: offsets [start, end) by source partition.
+        partitions: target partition by source partition; None: `producer` partitions each record.
+        poll_timeout_ms: milliseconds without a batch after which it fails.
+        security: settings for the source's brokers; None: the settings found for them.
+        client: client of the source, instead of one created for this call.
         on_progress: called with the number of offsets that were copied since the last call.
 
     Raises:
         RequestTimedOut: the source did not answer for `poll_timeout_ms`.
         OffsetOutOfRange: a range is not, or no longer, in the source.
-        KafkaError: a broker refuses. What was acknowledged before stays.
+        KafkaError: a broker refuses. Records that were acknowledged before stay.
     """
     report = ReplayReport()
     sent: deque[tuple[TopicPartition, Future[BatchMetadata]]] = deque()
@@ -130,9 +130,9 @@ def replay(
 def replay_fetched(
     fetched: Sequence[FetchedRecords], targets: Mapping[str, str], producer: Producer
 ) -> ReplayReport:
-    """Copy what a BatchReader has returned, each partition to its own; returns as `replay` does.
+    """Copy records of a BatchReader, each partition to the same number; return when acknowledged.
 
-    targets: by the source's topic its name in the target.
+    targets: target topic by source topic.
     """
     report = ReplayReport()
     sent: list[tuple[TopicPartition, Future[BatchMetadata]]] = []
@@ -155,7 +155,7 @@ def _send(
     partitions: Mapping[int, int] | None,
     report: ReplayReport,
 ) -> list[Future[BatchMetadata]]:
-    """Send what was fetched, runs of batches that may go as they are together."""
+    """Send fetched batches; adjacent batches that need no decoding are sent together."""
     source = fetched.state.topic_partition
     partition = None if partitions is None else partitions[source.partition]
     sent: list[Future[BatchMetadata]] = []

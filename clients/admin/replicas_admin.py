@@ -1,4 +1,4 @@
-"""Where replicas lie and who leads, as steps for Admin.
+"""Replicas and leaders of partitions, as steps for Admin.
 
 Elections, reassignments (KIP-455), moves between log directories (KIP-113), the voters of the
 metadata log (KIP-595).
@@ -53,7 +53,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """One that goes on. replicas: all nodes that hold the partition now, old and new ones."""
+    """Reassignment in progress. replicas: all nodes that hold the partition now, old and new."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -62,7 +62,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or observer of the metadata log. The times are ms since 1970; -1: not known."""
+    """Voter or observer of the metadata log. Times are ms since 1970; -1: not known."""
 
     node: int
     directory_id: UUID
@@ -241,7 +241,7 @@ def describe_metadata_quorum(client: ClusterClient) -> Steps[QuorumDescription]:
 
 
 class _Refusals:
-    """What the cluster would not do; raised when all answers are read, the first with its words."""
+    """Refusals of a request; the first is raised, with its message, after all answers are read."""
 
     def __init__(self) -> None:
         self._first: KafkaError | None = None

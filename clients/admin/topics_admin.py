@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions, as steps for Admin.
 
-A broker that may have made a change whose answer was lost is not asked again: it is an error.
+A request whose answer was lost is not retried, as the change may have been made: it is an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EXISTS_REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. partitions, replication_factor: -1 for the broker's default."""
+    """Topic to create. partitions, replication_factor: -1 for the broker's default."""
 
     name: str
     partitions: int = -1
@@ -55,7 +55,7 @@ class NewTopic:
 def create_topics(
     client: ClusterClient, topics: Sequence[NewTopic], *, timeout_ms: int
 ) -> Steps[None]:
-    """Raises the first refusal; the other topics are made."""
+    """Create topics. The first refusal is raised; the other topics are created."""
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -80,14 +80,14 @@ def create_topics(
 
 
 def ensure_topic(client: ClusterClient, topic: NewTopic, *, timeout_ms: int) -> Steps[None]:
-    """Create `topic` unless it is there.
+    """Create `topic` unless it exists.
 
-    Whether it is there is asked once: to wait for a topic that nobody has created yet would cost
-    its first user those seconds (UNKNOWN_TOPIC_GRACE_MS). A broker that does not know it yet is
-    answered by the controller, which knows.
+    Its metadata is requested once: retrying for a topic that does not exist would take
+    UNKNOWN_TOPIC_GRACE_MS. If a broker does not know the topic yet, the controller refuses to
+    create it again.
 
     Raises:
-        KafkaError: it is not there and cannot be created, or may not be described.
+        KafkaError: it does not exist and cannot be created, or may not be described.
     """
     try:
         yield from client.topic(topic.name, grace_ms=0)
@@ -100,13 +100,13 @@ def ensure_topic(client: ClusterClient, topic: NewTopic, *, timeout_ms: int) -> 
         pass
     except (TopicAuthorizationFailed, ClusterAuthorizationFailed) as refused:
         try:
-            yield from client.topic(topic.name)  # somebody else may have just created it
+            yield from client.topic(topic.name)  # another client may have just created it
         except UnknownTopicOrPartition:
             raise refused from None
 
 
 def delete_topics(client: ClusterClient, names: Sequence[str], *, timeout_ms: int) -> Steps[None]:
-    """Raises the first refusal; the other topics are gone."""
+    """Delete topics. The first refusal is raised; the other topics are deleted."""
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
         topic_names=list(names),
@@ -143,5 +143,5 @@ def create_partitions(
 
 
 def _text(name: str, message: str | None) -> str | None:
-    """What the broker says, and of which topic: once, where its message names the topic already."""
+    """Prefix a broker's message with the topic, unless the message names it already."""
     return f"topic {name!r}: {message}" if message and repr(name) not in message else message

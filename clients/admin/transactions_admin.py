@@ -1,8 +1,8 @@
-"""Transactions of the cluster, seen and ended from outside, as steps for Admin.
+"""Transactions of the cluster, described and ended from outside, as steps for Admin.
 
 Coordinators know the transactions of their ids; leaders know which producers have one open in a
-partition. A transaction that a leader has and no coordinator knows hangs: nothing ends it but a
-marker that an administrator has written (KIP-664).
+partition. A transaction that a leader has and no coordinator knows is hanging: only an abort marker
+requested by an administrator ends it (KIP-664).
 
 Source: ListTransactionsHandler, DescribeTransactionsHandler, DescribeProducersHandler,
 AbortTransactionHandler, FenceProducersHandler in apache/kafka clients/.../admin/internals.
@@ -57,9 +57,9 @@ _MAX_INIT_VERSION: Final = 5
 
 
 class TransactionListing(NamedTuple):
-    """One transactional id. state: Empty, Ongoing, PrepareCommit, CompleteCommit, ...
+    """Transactional id in a list. state: Empty, Ongoing, PrepareCommit, CompleteCommit, ...
 
-    coordinator: its node id.
+    coordinator: node id of its coordinator.
     """
 
     transactional_id: str
@@ -70,9 +70,9 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """start_time_ms: since 1970; None where no transaction is open.
+    """Description of a transactional id. start_time_ms: ms since 1970; None: no open transaction.
 
-    partitions: those it has written to and, once it is decided, those still without a marker.
+    partitions: those it has written to; after the decision, those still without a marker.
     """
 
     transactional_id: str
@@ -87,10 +87,10 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """One producer as the leader of a partition remembers it. last_timestamp: ms since 1970.
+    """Active producer of a partition, in its leader's state. last_timestamp: ms since 1970.
 
-    coordinator_epoch: of its last marker, -1 before the first. transaction_start_offset: None where
-    it has no transaction open here.
+    coordinator_epoch: of its last marker, -1 before the first. transaction_start_offset: None if
+    it has no open transaction in the partition.
     """
 
     producer_id: int
@@ -102,14 +102,14 @@ class ActiveProducer:
 
 
 class FencedProducer(NamedTuple):
-    """The id and epoch that the next producer of a transactional id follows."""
+    """Producer id and epoch of a transactional id after fencing."""
 
     producer_id: int
     producer_epoch: int
 
 
 class HangingTransaction(NamedTuple):
-    """An open transaction of a partition that no coordinator will end."""
+    """Open transaction in a partition that no coordinator will end."""
 
     partition: TopicPartition
     producer: ActiveProducer
@@ -117,7 +117,7 @@ class HangingTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFilter:
-    """Which transactions to list. pattern: a regular expression of the whole id (RE2)."""
+    """Filter of transactions to list. pattern: regular expression for the whole id (RE2)."""
 
     states: tuple[str, ...] = ()
     producer_ids: tuple[int, ...] = ()
@@ -126,7 +126,7 @@ class TransactionFilter:
 
     @property
     def min_version(self) -> int:
-        """Below it a broker would not understand the filter, and list everything."""
+        """Lowest API version that has the filter's fields; brokers below it would ignore them."""
         if self.pattern is not None:
             return 2
         return 0 if self.running_longer_than_ms is None else 1
@@ -135,7 +135,7 @@ class TransactionFilter:
 def list_transactions(
     client: ClusterClient, wanted: TransactionFilter, *, timeout_ms: int
 ) -> Steps[list[TransactionListing]]:
-    """What every coordinator knows, in order of id. It waits for those that are loading.
+    """Transactional ids of every coordinator, sorted. Waits for coordinators that are loading.
 
     Raises:
         RequestTimedOut: a coordinator was not ready in time.
@@ -174,7 +174,7 @@ def list_transactions(
 def describe_transactions(
     client: ClusterClient, transactional_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[dict[str, TransactionDescription]]:
-    """State, producer and partitions of each id that a coordinator knows; others are omitted.
+    """Descriptions of the ids that a coordinator knows; others are left out.
 
     Raises:
         KafkaError: its coordinator refuses.
@@ -219,7 +219,7 @@ def describe_transactions(
 def fence_producers(
     client: ClusterClient, transactional_ids: Iterable[str], *, timeout_ms: int
 ) -> Steps[dict[str, FencedProducer]]:
-    """Fence the producers with these ids, and abort what they left open.
+    """Fence the producers with these ids, and abort their open transactions.
 
     Raises:
         KafkaError: a coordinator refuses.
@@ -256,7 +256,7 @@ def describe_producers(
     broker: int | None = None,
     timeout_ms: int,
 ) -> Steps[dict[TopicPartition, list[ActiveProducer]]]:
-    """The producers that leaders remember of each partition; or those that replicas of `broker` do.
+    """Active producers of each partition, from its leader or from the replica on `broker`.
 
     Raises:
         UnknownTopicOrPartition: there is no such topic.
@@ -309,11 +309,11 @@ def abort_transaction(
     coordinator_epoch: int,
     timeout_ms: int,
 ) -> Steps[None]:
-    """Have an abort marker written to a partition, whatever its coordinator thinks.
+    """Have an abort marker written to a partition, without its coordinator.
 
     Raises:
-        InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has
-            gone on since.
+        InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has a
+            newer epoch.
         UnknownTopicOrPartition: there is no such partition.
         KafkaError: the leader refuses.
     """
@@ -355,14 +355,14 @@ def find_hanging_transactions(
     now_ms: int,
     timeout_ms: int,
 ) -> Steps[list[HangingTransaction]]:
-    """Open transactions that no coordinator knows of, or that it has ended elsewhere (KIP-664).
+    """Find open transactions that no coordinator knows, or that it has ended already (KIP-664).
 
     Args:
-        partitions: where to look.
-        broker: look at its replicas instead of the leaders.
-        older_than_ms: without a record for so long; at least what transactions may last.
-        now_ms: since 1970.
-        timeout_ms: for all of it.
+        partitions: partitions to search.
+        broker: node id of replicas to ask instead of the leaders.
+        older_than_ms: time since the last record; use at least the maximum transaction timeout.
+        now_ms: current time, ms since 1970.
+        timeout_ms: time for all requests.
 
     Raises:
         As describe_producers, list_transactions, describe_transactions.
@@ -390,7 +390,7 @@ def find_hanging_transactions(
     described = yield from describe_transactions(
         client, [one.transactional_id for one in listings], timeout_ms=timeout_ms
     )
-    # What an open transaction has written to, or still has to mark, its coordinator will end.
+    # The coordinator will end transactions in partitions that it still lists.
     ended_by_coordinator = {
         (one.producer_id, partition) for one in described.values() for partition in one.partitions
     }
@@ -441,7 +441,7 @@ def _at_leaders(
 
 
 def _retriable(code: int, transactional_id: str) -> KafkaError:
-    """The error to try again after; raises any other."""
+    """Return a retriable error; raise any other."""
     error = error_for(code, f"transactional id {transactional_id!r}: {error_for(code)}")
     if not error.retriable:
         raise error

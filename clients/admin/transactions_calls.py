@@ -1,4 +1,4 @@
-"""What Admin has of transactions."""
+"""Methods of Admin for transactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class TransactionsCalls:
-    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
 
     _client: ClusterClient
     _timeout_ms: int
@@ -42,13 +42,13 @@ class TransactionsCalls:
         running_longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids of all coordinators, in order; all, or those that fit each filter.
+        """Transactional ids of all coordinators, sorted; all, or those that match every filter.
 
         Args:
             states: "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
                 "CompleteAbort", "Dead", "PrepareEpochFence".
-            producer_ids: of the producers that have them.
-            running_longer_than_ms: transactions that are open for so long (KIP-994).
+            producer_ids: ids of their producers.
+            running_longer_than_ms: minimum time that a transaction is open (KIP-994).
             pattern: a regular expression that the whole id matches (KIP-1152).
 
         Raises:
@@ -66,10 +66,10 @@ class TransactionsCalls:
     def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> list[TransactionDescription]:
-        """State, producer, coordinator and partitions of each, in the order given.
+        """Descriptions of transactional ids, in the order given.
 
         Raises:
-            TransactionalIdNotFound: no coordinator knows it: it never was, or has expired.
+            TransactionalIdNotFound: no coordinator knows it: it never existed, or has expired.
         """
         ids = list(transactional_ids)
         found = self._steps(describe_transactions(self._client, ids, timeout_ms=self._timeout_ms))
@@ -81,7 +81,7 @@ class TransactionsCalls:
     def describe_producers(
         self, partitions: Iterable[TopicPartitionLike], *, broker: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """The producers that each partition's leader remembers, or the replica on node `broker`.
+        """Active producers of each partition, from its leader or from the replica on node `broker`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -100,13 +100,13 @@ class TransactionsCalls:
         producer_epoch: int,
         coordinator_epoch: int = -1,
     ) -> None:
-        """End a transaction that hangs in a partition: an abort marker is written.
+        """Abort a hanging transaction in one partition, by an abort marker. Idempotent.
 
-        Only for what find_hanging_transactions finds: of a transaction that goes on, the rest would
-        be committed without what is aborted here. Repeating changes nothing.
+        Use it only for results of find_hanging_transactions: of a live transaction the rest would
+        be committed without the records that are aborted here.
 
         Raises:
-            InvalidProducerEpoch: the producer has gone on since.
+            InvalidProducerEpoch: the producer has a newer epoch.
             UnknownTopicOrPartition: there is no such partition.
         """
         self._steps(
@@ -121,9 +121,9 @@ class TransactionsCalls:
         )
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
-        """End the producers that have these ids, and abort what they have open.
+        """Fence the producers that have these ids, and abort their open transactions.
 
-        They raise ProducerFenced. A new producer with the id goes on.
+        They raise ProducerFenced. A new producer can use the id.
         """
         ids = list(transactional_ids)
         return self._steps(fence_producers(self._client, ids, timeout_ms=self._timeout_ms))
@@ -135,13 +135,13 @@ class TransactionsCalls:
         broker: int | None = None,
         older_than_ms: int = 15 * 60_000,
     ) -> list[HangingTransaction]:
-        """Open transactions of these partitions that no coordinator will end (KIP-664).
+        """Find open transactions in these partitions that no coordinator will end (KIP-664).
 
         Args:
-            partitions: where to look.
-            broker: look at the replicas on this node instead of the leaders.
-            older_than_ms: without a record for so long. Less than the brokers'
-                transaction.max.timeout.ms may show what is about to be ended.
+            partitions: partitions to search.
+            broker: node id of replicas to ask instead of the leaders.
+            older_than_ms: time since the last record. Less than the brokers'
+                transaction.max.timeout.ms may show transactions that are about to end.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.

@@ -1,6 +1,6 @@
 """Users' SCRAM credentials (KIP-554), as steps for Admin.
 
-A password never leaves this process: what is sent is made of it, with a salt of its own.
+A password never leaves this process: only its salted hash is sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS: Final = {mechanism: number for number, mechanism in MECHANISM_TYPES.it
 
 
 class ScramCredentialInfo(NamedTuple):
-    """mechanism: SCRAM-SHA-256 or SCRAM-SHA-512; UNKNOWN: one that came after this client."""
+    """SCRAM credential. mechanism: SCRAM-SHA-256, SCRAM-SHA-512, or UNKNOWN to this client."""
 
     mechanism: str
     iterations: int
@@ -47,7 +47,7 @@ class UserScramCredentialsDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UserScramCredentialUpsertion:
-    """Add the user's credential for the mechanism, or replace it. The salt is random by default."""
+    """Credential to add to a user, or to replace. The salt is random by default."""
 
     user: str
     password: str = field(repr=False)
@@ -57,8 +57,8 @@ class UserScramCredentialUpsertion:
 
     def __post_init__(self) -> None:
         _check(self.mechanism)
-        if self.iterations < 1:  # the broker has more to say, but none can be computed
-            raise ValueError("iterations: 4096 to 16384")
+        if self.iterations < 1:  # the broker checks the bounds; fewer than 1 cannot be computed
+            raise ValueError(f"iterations={self.iterations}: use 4096 to 16384")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Admin has of users."""
+"""Methods of Admin for SCRAM users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class UsersCalls:
-    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
 
     _client: ClusterClient
     _timeout_ms: int
@@ -26,10 +26,10 @@ class UsersCalls:
     def describe_user_scram_credentials(
         self, users: Iterable[str] = ()
     ) -> list[UserScramCredentialsDescription]:
-        """Which credentials for SCRAM users have, in order of name; of all, if none is named.
+        """SCRAM credentials of users, sorted by name; of all, if none is named.
 
         Raises:
-            ResourceNotFound: one has none.
+            ResourceNotFound: a user has none.
             DuplicateResource: one is named twice.
         """
         return self._ask(describe_user_scram_credentials(self._client, list(users)))
@@ -37,13 +37,13 @@ class UsersCalls:
     def alter_user_scram_credentials(
         self, alterations: Iterable[UserScramCredentialAlteration]
     ) -> None:
-        """Add, replace and remove credentials, one of a user at a time (KIP-554).
+        """Add, replace and remove credentials, at most one per user and call (KIP-554).
 
-        The first refusal is raised, after all. Passwords stay here.
+        The first refusal is raised at the end. Passwords are not sent.
 
         Raises:
-            ResourceNotFound: what is to be removed is not there.
-            UnacceptableCredential: no name, or fewer than 4096 or more than 16384 iterations.
+            ResourceNotFound: a credential to remove does not exist.
+            UnacceptableCredential: an empty name, or not 4096 to 16384 iterations.
             DuplicateResource: a user is named twice.
         """
         self._ask(alter_user_scram_credentials(self._client, list(alterations)))

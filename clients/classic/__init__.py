@@ -5,8 +5,8 @@ consumer/   SimpleConsumer: one broker, offsets in the caller's hands;
 producer/   Producer: synchronous or through a queue; encoder, partitioner, handlers
 message/    messages, serializers, settings, exceptions
 
-They are thin: requests, batches, groups and compression are those of bradbury.Consumer, Producer
-and the modules under them. So a connector shares a group with members of every other client.
+They are thin layers over bradbury.Consumer and Producer, which do requests, batches, groups and
+compression. So a connector can share a group with members of any other client.
 """
 
 from .consumer.consumer_config import ConsumerConfig

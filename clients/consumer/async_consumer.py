@@ -1,4 +1,4 @@
-"""The consumer for coroutines: the same steps and threads, and nothing that blocks the loop.
+"""The consumer for coroutines: the same steps and threads, without blocking the event loop.
 
     async with bradbury.AsyncConsumer("flights", group="delays") as consumer:
         table = await consumer.poll()
@@ -6,10 +6,10 @@
             await work(record)
 
 What always holds:
-    The Consumer is used by one thread of this client's, which decodes and does what else a poll
-    does; a poll that waits, waits on the loop and leaves that thread to other calls.
-    What the thread has taken counts as consumed when a poll returns it, and not before: records of
-    a poll that is cancelled come with the next one, and are not committed before.
+    One thread of this client uses the Consumer: it decodes and does the other steps of a poll; a
+    poll that waits does so on the loop, and leaves the thread to other calls.
+    Records that the thread has taken count as consumed when a poll returns them, not before:
+    records of a cancelled poll are returned by the next one, and not committed before.
     Polls take turns. All other calls may be made while one waits.
 
 A listener's methods, which may be coroutines, are called on the loop; they may call the consumer,
@@ -50,17 +50,17 @@ from .poll_steps import PollSteps
 T = TypeVar("T")
 
 ITERATED_RECORDS: Final = 1_000
-"""Handed out by iteration without a pause, in about a millisecond: so long others have to wait."""
+"""Records that iteration returns without yielding to the event loop: about a millisecond."""
 
 
 class AsyncConsumer:
-    """Reads topics. Arguments are those of Consumer; `start` it, or use `async with`.
+    """Consumer for asyncio. Arguments are those of Consumer; `start` it, or use `async with`.
 
     Args:
         listener: a RebalanceListener, whose methods may be coroutines.
 
     Raises:
-        TypeError: there is no such argument. What `start` raises is what Consumer raises.
+        TypeError: there is no such argument. `start` raises the exceptions of Consumer.
     """
 
     def __init__(self, *topics: str, listener: Any = None, **options: Any) -> None:
@@ -73,17 +73,17 @@ class AsyncConsumer:
         self._consumer: Consumer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
-        self._taken: list[Chunk] = []  # by the thread, and not returned by a poll yet
-        self._iterated: list[Chunk] = []  # returned to iteration, which hands them out
+        self._taken: list[Chunk] = []  # taken by the thread, and not returned by a poll yet
+        self._iterated: list[Chunk] = []  # returned to iteration, which yields their records
         self._records: Iterator[ConsumerRecord] = iter(())
         self._closing = False
         self._finalizer = weakref.finalize(self, self._calls.stop)
 
     async def start(self) -> Self:
-        """Find the cluster and the topics. Repeated it does nothing.
+        """Find the cluster and the topics. Idempotent.
 
         Raises:
-            InvalidConfig, InvalidGroupId, ConnectionFailed, UnknownTopicOrPartition: as Consumer.
+            InvalidConfig, InvalidGroupId, ConnectionFailed, UnknownTopicOrPartition: see Consumer.
         """
         if self._consumer is None:
             self._loop = asyncio.get_running_loop()
@@ -149,9 +149,9 @@ class AsyncConsumer:
     async def poll(
         self, timeout_ms: int | None = None, *, max_records: int | None = None
     ) -> pa.Table:
-        """As Consumer.poll: without `timeout_ms` it waits until there is a record.
+        """Async version of Consumer.poll: without `timeout_ms` it waits until there is a record.
 
-        It can be cancelled at any time: its records come with the next poll.
+        It can be cancelled at any time: the next poll returns its records.
         """
         chunks, table = await self._take(timeout_ms, max_records, PollSteps.table_of)
         for chunk in chunks:
@@ -159,14 +159,14 @@ class AsyncConsumer:
         return table
 
     def batches(self, *, max_records: int | None = None) -> AsyncIterator[pa.Table]:
-        """`async for table in consumer.batches()`: poll after poll until the consumer is closed."""
+        """Yield a table for each poll, until the consumer is closed."""
         return self._batches(max_records)
 
     def __aiter__(self) -> Self:
-        """Every record there is and will be, until the consumer is closed.
+        """Iterate over records, now and in the future, until the consumer is closed.
 
-        The position moves with each record. A loop that is left early leaves the others to the
-        next poll or loop.
+        The position moves with each record. If a loop is left early, the next poll or loop gets
+        the remaining records.
         """
         return self
 
@@ -185,7 +185,7 @@ class AsyncConsumer:
             self._records = chain.from_iterable(map(records_of, shown))
 
     def metrics(self) -> Metrics:
-        """As Consumer.metrics."""
+        """Metrics of the consumer; see Consumer.metrics."""
         return self._started().metrics()
 
     # --- positions ---------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class AsyncConsumer:
     # --- committed offsets -------------------------------------------------------------------
 
     async def commit(self, offsets: GivenOffsets | None = None) -> None:
-        """As Consumer.commit. One that is cancelled may have been stored."""
+        """Async version of Consumer.commit. A cancelled commit may have been stored."""
         consumer = self._started()
         await self._calls.run(lambda: consumer.commit(offsets))
 
@@ -247,7 +247,7 @@ class AsyncConsumer:
     # --- the end -----------------------------------------------------------------------------
 
     async def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
-        """As Consumer.close. Polls that wait end with KafkaError, loops just end. Idempotent.
+        """Async version of Consumer.close. Waiting polls raise KafkaError, loops end. Idempotent.
 
         A listener is called, and may commit.
         """
@@ -278,10 +278,10 @@ class AsyncConsumer:
         max_records: int | None,
         show: Callable[[PollSteps, list[Chunk]], T],
     ) -> tuple[list[Chunk], T]:
-        """What is to be handed out now, before anything else is awaited; empty after the time.
+        """Take records to return, before anything else is awaited; [] after `timeout_ms`.
 
         Args:
-            show: called on the thread, makes of it what the application is to get.
+            show: called on the thread, converts them to what the application gets.
         """
         steps = self._started()._steps
         self._check_open()
@@ -291,13 +291,13 @@ class AsyncConsumer:
         if not await self._has_turn(deadline):
             return [], show(steps, [])
         steps.metrics.on_poll()
-        self._records = iter(())  # what a loop has left is taken first
+        self._records = iter(())  # records that a loop has left are taken first
         try:
             while True:
                 self._check_open()
                 shown = await self._calls.run(lambda: self._step(steps, max_records, show))
                 left_s = steps.longest_wait_s(deadline)
-                # A concurrent call may have sought, paused or given up what was taken.
+                # A concurrent call may have sought, paused or unassigned partitions of them.
                 if all(chunk.is_current and not chunk.state.paused for chunk in self._taken):
                     if self._taken or left_s == 0:
                         chunks, self._taken = self._taken, []
@@ -323,7 +323,7 @@ class AsyncConsumer:
     def _step(
         self, steps: PollSteps, max_records: int | None, show: Callable[[PollSteps, list[Chunk]], T]
     ) -> T:
-        """One step of a poll, on the thread: what no poll has returned yet comes first."""
+        """One step of a poll, on the thread: records that no poll has returned yet come first."""
         steps.put_back([*self._iterated, *self._taken])
         self._iterated, self._taken = [], []
         self._taken = steps.take(max_records)
@@ -342,7 +342,9 @@ class AsyncConsumer:
         if self._consumer is None:
             raise KafkaError("the consumer is not started: await start(), or use `async with`")
         if asyncio.get_running_loop() is not self._loop:
-            raise KafkaError("an AsyncConsumer is for the event loop that it was started in")
+            raise KafkaError(
+                "the AsyncConsumer was started in another event loop: use it in that one"
+            )
         return self._consumer
 
     def _on_loop(self, listener: Any) -> RebalanceListener:
@@ -350,7 +352,7 @@ class AsyncConsumer:
 
 
 class _LoopListener(RebalanceListener):
-    """Called on the consumer's thread; has the application's called on the loop, and waits."""
+    """Listener on the consumer's thread that calls the application's on the loop, and waits."""
 
     def __init__(self, listener: Any, calls: CallThread, loop: asyncio.AbstractEventLoop) -> None:
         self._listener = listener

@@ -5,14 +5,14 @@
     consumer.commit()
 
 What always holds:
-    A position is the offset of the next record that poll or iteration hands out; what was handed
-    out is consumed. A commit stores positions, so after a crash nothing is skipped: what was
-    handed out since the last commit comes again (at least once).
-    Records of one partition come in order, each once between two seeks.
+    A position is the offset of the next record that poll or iteration returns; returned records are
+    consumed. A commit stores positions, so after a crash nothing is skipped: records returned
+    since the last commit are returned again (at least once).
+    Records of one partition are returned in order, each once between two seeks.
 
-One thread uses a consumer; fetching and heartbeats go on in the background between its calls.
+One thread uses a consumer; fetching and heartbeats continue in the background between its calls.
 
-Not here: rebalances (group_member), what a poll does (poll_steps), positions and lag
+Not here: rebalances (group_member), steps of a poll (poll_steps), positions and lag
 (consumer_positions), waiting (thread_waiter), transactions of a producer.
 """
 
@@ -54,7 +54,7 @@ __all__ = ["SCHEMA", "Consumer", "Partition", "Wakeup"]
 
 
 class Consumer:
-    """Reads topics. Not for several threads at once; closes with `close` or `with`.
+    """Consumer of topics. Not for several threads at once; closes with `close` or `with`.
 
     Args:
         topics: with a group, the subscription; without, every partition of them is read, and those
@@ -65,37 +65,38 @@ class Consumer:
             this process has joined, or the cluster `namespace` that is up on this machine.
         group: the consumer group whose members share the partitions and the committed offsets.
         group_instance_id: makes a static member, which keeps its partitions when it restarts.
-        partition_assignment_strategy: how the group shares: names (range, roundrobin, sticky,
-            cooperative-sticky) or Assignors, the best first. If all are cooperative, only what
-            moves is given up in a rebalance.
-        auto_offset_reset: where to read where nothing is committed, or what is committed is gone:
-            "earliest", "latest", "by_duration:PT1H" (what came since an hour ago), or "none" to
-            raise OffsetOutOfRange in poll.
-        isolation_level: "read_uncommitted", or "read_committed" to omit what is not decided or
-            aborted.
-        enable_auto_commit: commit what was handed out: in poll every `auto_commit_interval_ms`,
-            before partitions are given up, and at close. Only with a group.
-        max_poll_records: most records a poll returns; None for all that have been fetched.
-        fetch_min_bytes, fetch_max_wait_ms: a broker answers when it has so much, or after so long.
-        fetch_max_bytes: most bytes of one answer, and about of what is fetched ahead.
-        max_partition_fetch_bytes: most bytes of one partition in one answer; a larger batch comes
-            nevertheless.
-        session_timeout_ms, heartbeat_interval_ms: the group removes this member when no heartbeat
-            has come for so long; they are sent in the background.
-        max_poll_interval_ms: the member leaves when there was no poll for so long, and joins again
-            with the next poll. Also how long a rebalance waits for its members.
+        partition_assignment_strategy: assignors in order of preference: names (range, roundrobin,
+            sticky, cooperative-sticky) or Assignors. If all are cooperative, a rebalance revokes
+            only partitions that move.
+        auto_offset_reset: start if no valid offset is committed: "earliest", "latest",
+            "by_duration:PT1H" (records of the last hour), or "none" to raise OffsetOutOfRange in
+            poll.
+        isolation_level: "read_uncommitted", or "read_committed" to leave out records of open and
+            aborted transactions.
+        enable_auto_commit: commit positions in poll every `auto_commit_interval_ms`, before
+            partitions are revoked, and at close. Only with a group.
+        max_poll_records: maximum records a poll returns; None for all that have been fetched.
+        fetch_min_bytes, fetch_max_wait_ms: a broker answers a fetch with this size, or after this
+            time.
+        fetch_max_bytes: maximum bytes of a response, and approximately of prefetched records.
+        max_partition_fetch_bytes: maximum bytes of a partition in a response; a larger first batch
+            is returned, too.
+        session_timeout_ms, heartbeat_interval_ms: the group removes this member after this time
+            without a heartbeat; heartbeats are sent in the background.
+        max_poll_interval_ms: the member leaves after this time without a poll, and rejoins with
+            the next poll. Also the time that a rebalance waits for its members.
         client_rack: sent to the leader of the group, whose strategy may use it, and to the
-            brokers: with Kafka's rack-aware replica.selector.class they send it to a replica there.
-        allow_auto_create_topics: whether asking for a topic by name may create it, where the broker
-            does that (auto.create.topics.enable). A pattern creates none.
-        interceptors: called with what poll returns, and with commits; see ConsumerInterceptor.
+            brokers: with Kafka's rack-aware replica.selector.class it fetches from a replica there.
+        allow_auto_create_topics: whether a topic given by name may be created, if the broker
+            allows it (auto.create.topics.enable). A pattern creates none.
+        interceptors: called with polled records, and with commits; see ConsumerInterceptor.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
         InvalidConfig: settings that contradict one another.
         InvalidGroupId: the group's name is empty.
-        ConnectionFailed: no cluster is named anywhere, or none answers.
-        AuthenticationFailed: a broker does not accept this client, or this client not it.
+        ConnectionFailed: no cluster is given or found, or none answers.
+        AuthenticationFailed: broker and client could not authenticate each other.
         UnknownTopicOrPartition: there is no such topic.
     """
 
@@ -164,7 +165,7 @@ class Consumer:
                 security=given_security(security),
             ),
         )
-        # A dropped consumer, or the end of the interpreter, ends the thread; only `close` commits.
+        # Garbage collection, or the end of the interpreter, ends the thread; only `close` commits.
         self._finalizer = weakref.finalize(self, client.drop)
         finder = PositionFinder(client, reset=config.reset, isolation_level=self._isolation)
         self._fetcher = Fetcher(
@@ -230,11 +231,11 @@ class Consumer:
     ) -> None:
         """Share the partitions of `topics` with the other members of the group.
 
-        Replaces the subscription, listener or assignment before. Partitions come, and go, in poll.
+        Replaces a previous subscription, listener or assignment. Partitions are assigned in poll.
 
         Args:
             topics: names, or a compiled pattern.
-            pattern: every topic whose whole name it matches, now and later.
+            pattern: regular expression for whole names of topics, now and later.
 
         Raises:
             InvalidGroupId: the consumer has no group.
@@ -255,7 +256,7 @@ class Consumer:
         member.subscribe(wanted, listener)
 
     def unsubscribe(self) -> None:
-        """Leave the group, or give up what was assigned; committed first, with auto-commit."""
+        """Leave the group, or drop the assignment; with auto-commit, commit first."""
         self._waiter.check_open()
         if self._member is not None and self._member.is_subscribed:
             self._member.leave(
@@ -268,7 +269,7 @@ class Consumer:
             self._fetcher.assign([], StartAt.COMMITTED)
 
     def subscription(self) -> list[str]:
-        """The topics of the group that this consumer asks for; of a pattern, those it matches."""
+        """Topics that this consumer subscribes to; for a pattern, those it matches."""
         if self._member is None:
             return []
         return list(self._member.coordinator.subscription.topics_in(self._client.view))
@@ -276,7 +277,7 @@ class Consumer:
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Read exactly these partitions, each from its committed offset or `auto_offset_reset`.
 
-        Those read already keep their position. It has nothing to do with other members.
+        Partitions that are assigned already keep their position. There is no group membership.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic or partition.
@@ -296,11 +297,11 @@ class Consumer:
         self._fetcher.assign(wanted, StartAt.COMMITTED)
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read now, in order."""
+        """Partitions that are assigned now, sorted."""
         return self._positions.assignment()
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has.
+        """Number of partitions of `topic`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -308,7 +309,7 @@ class Consumer:
         return self._positions.partitions_for(topic)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Let the next poll begin a rebalance, which a strategy may use to share again."""
+        """Let the next poll start a rebalance, for example for a new assignment by a strategy."""
         self._group("a rebalance needs Consumer(group=...)").coordinator.request_rejoin(reason)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -322,20 +323,20 @@ class Consumer:
     # --- records -----------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> pa.Table:
-        """The records that have been fetched, whole batches; SCHEMA.
+        """Return fetched records, whole batches, as a table of SCHEMA.
 
-        Polls of a group member also join the group and go through rebalances, within the same time:
-        a listener is called, and positions are committed, here.
+        Polls of a group member also join the group and take part in rebalances, within the same
+        time: listeners are called, and positions committed, here.
 
         Args:
-            timeout_ms: the longest wait for a record; then the table is empty. None: it waits until
-                there is one, through joining the group too; `wakeup` and Ctrl-C end it.
-            max_records: most records to return; `max_poll_records` if None. The rest comes next.
+            timeout_ms: maximum wait for a record; then the table is empty. None: it waits until
+                there is one, also while joining the group; `wakeup` and Ctrl-C end it.
+            max_records: maximum records to return; None: `max_poll_records`.
 
         Raises:
             ValueError: it would wait forever, as nothing is subscribed or assigned.
             OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
-            CorruptMessage: a batch is damaged; seek past it to go on.
+            CorruptMessage: a batch is damaged; seek past it to continue.
             FencedInstanceId: another consumer has taken this one's group_instance_id.
             Wakeup: `wakeup` was called.
             KafkaError: the broker, or the group, refuses.
@@ -347,9 +348,9 @@ class Consumer:
         return self._steps.table_of(chunks)
 
     def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
-        """One record after another, until none comes for `timeout_ms`; None: it never ends.
+        """Yield records, until there is none for `timeout_ms`; None: it never ends.
 
-        The position moves with each record, so a commit between two covers what was handed out.
+        The position moves with each record, so a commit between two covers the returned ones.
         """
         while True:
             chunks = self._waiter.take(self._steps, timeout_ms, None)
@@ -359,14 +360,14 @@ class Consumer:
                 for chunk in chunks:
                     yield from records_of(self._steps.as_shown(chunk))
             finally:
-                self._steps.put_back(chunks)  # of which, if the caller left early, some is left
+                self._steps.put_back(chunks)  # some records are left if the caller left early
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Every record there is and will be; it never ends by itself."""
+        """Iterate over all records, now and in the future; it never ends by itself."""
         return self.records()
 
     def metrics(self) -> Metrics:
-        """What was read, how and how fast: Kafka's figures, under its names, by group.
+        """Metrics of the consumer, by Kafka's names and groups.
 
         `metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]`; rates and averages are of
         the last half to whole minute, times in milliseconds; -1 and NaN where there is nothing yet.
@@ -390,7 +391,7 @@ class Consumer:
     # --- positions ---------------------------------------------------------------------------
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at `offset`, which may lie outside the log: then poll resets or raises.
+        """Continue at `offset`; if that is outside of the log, poll resets the position or raises.
 
         Raises:
             ValueError: not assigned, or a negative offset.
@@ -398,34 +399,34 @@ class Consumer:
         self._positions.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Go on at the first record there is, in these partitions or in all."""
+        """Continue at the first record, in these partitions or all assigned."""
         self._positions.seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Go on after the last record there is, in these partitions or in all."""
+        """Continue after the last record, in these partitions or all assigned."""
         self._positions.seek_to_end(*partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
-        """Go on at the first record not before a time, or at the end, in these partitions or all.
+        """Continue at the first record from a time on, or at the end, in these partitions or all.
 
         Args:
-            timestamp_ms: since 1970.
+            timestamp_ms: milliseconds since 1970.
         """
         self._positions.seek_to_time(timestamp_ms, *partitions)
 
     def pause(self, *partitions: Partition) -> None:
-        """Hand out nothing of these partitions until `resume`; what was fetched is kept."""
+        """Return no records of these partitions until `resume`; fetched records are kept."""
         self._positions.pause(*partitions)
 
     def resume(self, *partitions: Partition) -> None:
         self._positions.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions, in order. One that is revoked is not paused when it comes back."""
+        """Paused partitions, sorted. A partition that is revoked is no longer paused."""
         return self._positions.paused()
 
     def position(self, partition: Partition) -> int:
-        """The offset of the next record to be handed out. It waits until that is known.
+        """Offset of the next record to return. Waits until it is known.
 
         Raises:
             ValueError: not assigned.
@@ -436,32 +437,32 @@ class Consumer:
         return self._positions.position(partition)
 
     def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The first offset there is, of these partitions or all assigned."""
+        """Log start offset, of these partitions or all assigned."""
         return self._positions.beginning_offsets(*partitions)
 
     def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """One past the last record that may be read, of these partitions or all assigned."""
+        """Offset after the last readable record, of these partitions or all assigned."""
         return self._positions.end_offsets(*partitions)
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[Partition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record not before a time, by partition; None where there is none.
+        """Offset of the first record from a time on, by partition; None if there is none.
 
         Args:
-            timestamps_ms: since 1970, by partition; they need not be assigned.
+            timestamps_ms: ms since 1970, by partition; partitions need not be assigned.
         """
         return self._positions.offsets_for_times(timestamps_ms)
 
     def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """Records between the position and the end, of these assigned partitions or all.
+        """Offsets between the position and the end, of these assigned partitions or all.
 
         Cost: a request to each leader; see `current_lag`.
         """
         return self._positions.lag(*partitions)
 
     def current_lag(self, partition: Partition) -> int | None:
-        """As `lag`, but as the last fetch saw the end: nothing is asked. None if none has yet.
+        """Lag by the end offset of the last fetch, without a request; None before the first fetch.
 
         Raises:
             ValueError: not assigned.
@@ -471,19 +472,19 @@ class Consumer:
     # --- committed offsets -------------------------------------------------------------------
 
     def commit(self, offsets: GivenOffsets | None = None) -> None:
-        """Store positions in the group: those given, or those of everything handed out.
+        """Commit offsets in the group: those given, or all positions.
 
-        It waits, and asks again at whichever coordinator, for up to `request_timeout_ms`.
+        It waits, with retries at the current coordinator, for up to `request_timeout_ms`.
 
         Args:
-            offsets: by partition, the offset of the next record to be read, with text if you like.
+            offsets: offset of the next record to read by partition, optionally with a text.
 
         Raises:
             InvalidGroupId: the consumer has no group.
-            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
-                member; what it read since the last commit is read again by another.
-            RebalanceInProgress: a poll has joined a rebalance; poll on until that is over, then
-                commit what is left.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: this member was removed from the
+                group; another one reads its records since the last commit again.
+            RebalanceInProgress: a poll has joined a rebalance; poll until it is over, then
+                commit the remaining offsets.
         """
         member = self._group("committed offsets need Consumer(group=...)")
         stored = member.positions() if offsets is None else _with_metadata(offsets)
@@ -501,14 +502,14 @@ class Consumer:
         offsets: GivenOffsets | None = None,
         callback: CommitCallback | None = None,
     ) -> AwaitableFuture[None]:
-        """As `commit`, but without waiting, and sent once: a later commit covers a lost one.
+        """Commit without waiting and without retries, as a later commit covers a lost one.
 
         Args:
             callback: called with (offsets, error or None) by a later poll, commit or close. Without
                 one a failure is logged.
 
         Returns:
-            A future of the commit. It fails with what `commit` would raise.
+            A future of the commit, with the exceptions of `commit`.
 
         Raises:
             InvalidGroupId: the consumer has no group.
@@ -518,14 +519,14 @@ class Consumer:
         return member.commit_async(stored, callback)
 
     def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
-        """What the group has stored for these partitions, or all assigned; None for nothing."""
+        """Committed offsets of these partitions, or all assigned; None if there is none."""
         found = self.committed_metadata(*partitions)
         return {key: None if stored is None else stored.offset for key, stored in found.items()}
 
     def committed_metadata(
         self, *partitions: Partition
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """As `committed`, with the text that was stored with the offset."""
+        """Committed offsets with their texts, of these partitions or all assigned."""
         member = self._group("committed offsets need Consumer(group=...)")
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
         began_at = time.monotonic()
@@ -542,13 +543,13 @@ class Consumer:
         self._waiter.wakeup()
 
     def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:
-        """Commit (with enable_auto_commit), leave the group, end. Idempotent.
+        """Commit (with enable_auto_commit), leave the group, and close. Idempotent.
 
         Args:
             leave: whether to send LeaveGroup. None: unless this is a static member, which is
-                expected back within `session_timeout_ms`. False suits a planned restart, True a
-                static member that does not come back.
-            timeout_ms: longest wait for the coordinator.
+                expected to rejoin within `session_timeout_ms`. False suits a planned restart, True
+                a static member that does not rejoin.
+            timeout_ms: maximum wait for the coordinator.
         """
         if self._client.closed:
             return

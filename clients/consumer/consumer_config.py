@@ -1,4 +1,4 @@
-"""A consumer's settings, checked: Kafka's names with underscores, and its defaults."""
+"""Settings of a consumer, checked: Kafka's names with underscores, and its defaults."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .positions import parse_reset
 _ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
-"""As Kafka's: eager by range, and ready to change over to cooperative-sticky alone (KIP-726)."""
+"""Kafka's default: range, and able to switch to cooperative-sticky alone (KIP-726)."""
 
 
 def isolation_level(name: str) -> int:
-    """Raises InvalidConfig: no such level."""
+    """Parse an isolation level to Kafka's number. Raises InvalidConfig: unknown level."""
     if name not in _ISOLATION:
         raise InvalidConfig(f"isolation_level={name!r}: use one of {[*_ISOLATION]}")
     return _ISOLATION[name]
@@ -28,7 +28,7 @@ def isolation_level(name: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What Consumer's arguments come to, checked as a whole."""
+    """Settings from Consumer's arguments, checked as a whole."""
 
     reset: StartPoint | None
     isolation_level: int
@@ -52,7 +52,7 @@ class ConsumerConfig:
         max_poll_records: int | None,
         client_rack: str | None,
     ) -> ConsumerConfig:
-        """The settings as a whole.
+        """Check and convert the arguments.
 
         Raises:
             InvalidConfig: they contradict one another.
@@ -62,7 +62,7 @@ class ConsumerConfig:
         level = isolation_level(isolation_level_name)
         if max_poll_records is not None and max_poll_records < 1:
             raise InvalidConfig(
-                f"max_poll_records={max_poll_records}: use at least 1, or None for all there is"
+                f"max_poll_records={max_poll_records}: use at least 1, or None for no limit"
             )
         if heartbeat_interval_ms >= session_timeout_ms:
             raise InvalidConfig(
@@ -78,7 +78,7 @@ class ConsumerConfig:
                 raise InvalidConfig(f"{name}={value}: use milliseconds, at least {least}")
         if group is not None and not group.strip():
             raise InvalidGroupId(
-                f"group={group!r} has no name; use a name, or group=None to read without a group"
+                f"group={group!r} is empty; use a name, or group=None to read without a group"
             )
         if group is None and group_instance_id is not None:
             raise InvalidConfig(

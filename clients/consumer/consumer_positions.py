@@ -1,6 +1,6 @@
-"""Where a consumer reads: seek, pause, positions, offsets by place and time, lag.
+"""Positions of a consumer: seek, pause, positions, offsets by time, lag.
 
-Not here: groups and their committed offsets (group_member); which position a partition begins at
+Not here: groups and their committed offsets (group_member); the start position of a partition
 (positions).
 """
 
@@ -20,9 +20,9 @@ Partition = TopicPartitionLike
 
 
 class ConsumerPositions:
-    """The positions of one consumer's partitions. isolation: 0, or 1 for read_committed.
+    """Positions of one consumer's partitions. isolation: 0, or 1 for read_committed.
 
-    The positions themselves are in the fetcher's states, which poll moves on.
+    They are stored in the fetcher's states, which poll advances.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ConsumerPositions:
     def seek(self, partition: Partition, offset: int) -> None:
         """See Consumer.seek."""
         if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}; see seek_to_beginning")
+            raise ValueError(f"offset {offset} is negative; use 0 or more, or seek_to_beginning")
         self._fetcher.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
@@ -59,7 +59,7 @@ class ConsumerPositions:
     def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
         """See Consumer.seek_to_time."""
         if timestamp_ms < 0:
-            raise ValueError(f"a time is milliseconds since 1970, not {timestamp_ms}")
+            raise ValueError(f"timestamp_ms={timestamp_ms}: use milliseconds since 1970")
         self._restart(partitions, StartAtTime(timestamp_ms))
 
     def pause(self, *partitions: Partition) -> None:
@@ -107,7 +107,7 @@ class ConsumerPositions:
         self._waiter.check_open()
         wanted = {TopicPartition(*key): timestamp for key, timestamp in timestamps_ms.items()}
         if any(timestamp < 0 for timestamp in wanted.values()):
-            raise ValueError("a time is milliseconds since 1970, and not negative")
+            raise ValueError("timestamps_ms has a negative time; use milliseconds since 1970")
         found = self._waiter.run(
             list_offsets(self._client, wanted, isolation_level=self._isolation)
         )

@@ -1,12 +1,11 @@
-"""What a poll does between two waits: the group's work, and taking what has been fetched.
+"""Steps of a poll between two waits: group membership, and taking fetched records.
 
 What always holds:
-    A step never waits for a broker. Only a listener of the application's, which it calls, may.
-    What is taken is not handed out yet: positions stay until a chunk's `hand_out`, and what
-    nobody handed out can be put back.
+    A step never waits for a broker. Only a listener of the application, which it calls, may.
+    Taken records are not consumed yet: positions stay until a chunk's `hand_out`, and other
+    records can be put back.
 
-Not here: the waiting, which a thread does in one way (consumer) and a coroutine in another
-(async_consumer).
+Not here: waiting, which is different for a thread (consumer) and a coroutine (async_consumer).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offs
 
 
 class PollSteps:
-    """Used by the consumer's thread only. member: None without a group."""
+    """Steps of polls, used by the consumer's thread only. member: None without a group."""
 
     def __init__(
         self,
@@ -59,19 +58,19 @@ class PollSteps:
     def read_all_of(self, topics: Iterable[str]) -> None:
         """Read all partitions of `topics`, also those added later, without a group; () ends that.
 
-        One that comes later is read from its beginning: none of it is older than this consumer.
+        A partition added later is read from its beginning, as it is newer than this consumer.
         """
         self._whole_topics = tuple(topics)
         if self._whole_topics and self._fetcher.notify not in self._client.on_view:
             self._client.on_view.append(self._fetcher.notify)
 
     def take(self, max_records: int | None) -> list[Chunk]:
-        """What can be handed out now, at most so many records, or `max_poll_records` of them.
+        """Take fetched records, at most `max_records`; None: `max_poll_records`.
 
         Raises:
-            KafkaError: the group does not take this member, or a broker refuses, or what was read
-                is damaged or gone.
-            Exception: whatever a listener, a commit's callback or an own assignor raises.
+            KafkaError: the group refuses this member, or a broker a request, or records are damaged
+                or deleted.
+            Exception: one raised by a listener, a commit callback or a custom assignor.
         """
         member = self._member
         if member is not None:
@@ -88,7 +87,7 @@ class PollSteps:
         return chunks
 
     def put_back(self, chunks: list[Chunk]) -> None:
-        """What of them is not handed out yet is taken again first."""
+        """Put back the records that are not handed out; the next `take` returns them first."""
         self._stream.put_back(chunks)
 
     def may_go_on(self) -> bool:
@@ -104,7 +103,7 @@ class PollSteps:
         return self._fetcher.is_ready() or self._stream.is_ready()
 
     def longest_wait_s(self, deadline: float | None) -> float | None:
-        """How long a poll may wait for `may_go_on`; 0 after `deadline`, None forever."""
+        """Maximum seconds that a poll waits for `may_go_on`; 0 after `deadline`, None forever."""
         longest = None if self._member is None else self._member.longest_wait_s()
         if deadline is None:
             return longest
@@ -112,18 +111,18 @@ class PollSteps:
         return left if longest is None else min(left, longest)
 
     def check_reads_something(self) -> None:
-        """Raises ValueError: no record can ever come, as nothing is subscribed or assigned."""
+        """Raise ValueError if nothing is subscribed or assigned, as poll would wait forever."""
         subscribed = self._member is not None and self._member.is_subscribed
         if not subscribed and not self._fetcher.states():
             raise ValueError(
-                "nothing is subscribed or assigned, so no record will ever come; use topics, "
+                "nothing is subscribed or assigned, so poll would wait forever; use topics, "
                 "subscribe or assign first"
             )
 
     # --- handing out -------------------------------------------------------------------------
 
     def table_of(self, chunks: list[Chunk]) -> pa.Table:
-        """All of them, as interceptors leave it."""
+        """Make one table of the chunks, passed through interceptors."""
         if not chunks:
             return SCHEMA.empty_table()
         return self._shown(pa.concat_tables([chunk.table for chunk in chunks]))
@@ -132,7 +131,7 @@ class PollSteps:
         return [self.as_shown(chunk) for chunk in chunks]
 
     def as_shown(self, chunk: Chunk) -> Chunk:
-        """The chunk as interceptors leave it, for records_of; put back, it is as it was."""
+        """Chunk passed through interceptors, for records_of; `put_back` restores the original."""
         return chunk._replace(table=self._shown(chunk.table))
 
     def _shown(self, table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Where partitions without a position are read from: what the group committed, an end, or a time.
+"""Start positions of partitions: the committed offset, or the reset policy (end or time).
 
 Source: OffsetFetcher.resetPositionsIfNeeded, AutoOffsetResetStrategy (KIP-1106).
 """
@@ -24,10 +24,10 @@ _UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
 def parse_reset(text: str) -> StartPoint | None:
-    """The point that auto_offset_reset names; None for "none".
+    """Parse auto_offset_reset to a start point; None for "none".
 
     Raises:
-        InvalidConfig: earliest, latest, none and by_duration:PnDTnHnMn.nS are what there is.
+        InvalidConfig: not earliest, latest, none or by_duration:PnDTnHnMn.nS.
     """
     match text.partition(":"):
         case ("earliest", "", ""):
@@ -46,7 +46,7 @@ def parse_reset(text: str) -> StartPoint | None:
 
 
 class PositionFinder:
-    """offsets: of the group, if there is one. reset: None leaves a missing position missing."""
+    """Finds positions. offsets: those of the group, if any. reset: None: no reset policy."""
 
     def __init__(
         self, client: ClusterClient, *, reset: StartPoint | None, isolation_level: int
@@ -57,7 +57,7 @@ class PositionFinder:
         self._isolation_level = isolation_level
 
     def find(self, states: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
-        """A position for each; none where nothing is committed and there is no reset policy.
+        """Find positions; partitions without committed offset and reset policy are left out.
 
         Raises:
             KafkaError, ConnectionFailed: a broker refuses, or none answers.
@@ -79,7 +79,9 @@ class PositionFinder:
                 asked[state.topic_partition] = _timestamp(start_at)
         found.update((yield from self._listed(asked)))
         late = dict.fromkeys((key for key, one in found.items() if one.offset < 0), LATEST)
-        found.update((yield from self._listed(late)))  # nothing is so young: go on at the end
+        found.update(
+            (yield from self._listed(late))
+        )  # no record is from that time on: start at the end
         return found
 
     def _listed(self, asked: dict[TopicPartition, int]) -> Steps[dict[TopicPartition, Position]]:

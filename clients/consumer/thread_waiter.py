@@ -1,4 +1,4 @@
-"""How a call of a consumer waits on its thread: for an answer, for a time, or until `wakeup`.
+"""Waiting in a consumer's calls: for an answer, for a time, or until `wakeup`.
 
 A coroutine waits in another way (threads/loop_waiter).
 """
@@ -24,7 +24,7 @@ class Wakeup(Exception):
 
 
 class ThreadWaiter:
-    """Used by the consumer's thread; `wakeup` from anywhere."""
+    """Waiter for the consumer's thread; `wakeup` is callable from any thread."""
 
     def __init__(self, client: ClusterClient, fetcher: Fetcher) -> None:
         self.request_timeout_ms = client.config.request_timeout_ms
@@ -35,32 +35,34 @@ class ThreadWaiter:
     def wakeup(self) -> None:
         """See Consumer.wakeup."""
         self._woken = True
-        self._client.io.call_soon(self._fetcher.notify)  # takes no lock here: signal handlers may
+        self._client.io.call_soon(
+            self._fetcher.notify
+        )  # without a lock, as signal handlers may call it
 
     def forget_wakeup(self) -> None:
-        """Drop a `wakeup` that no call has met yet."""
+        """Drop a pending `wakeup`."""
         self._woken = False
 
     def raise_if_woken(self) -> None:
-        """Raises Wakeup once for each `wakeup`."""
+        """Raise Wakeup, once for each `wakeup`."""
         if self._woken:
             self._woken = False
             raise Wakeup("wakeup() was called")
 
     def check_open(self) -> None:
-        """Raises KafkaError after `close`."""
+        """Raise KafkaError after `close`."""
         if self._client.closed:
             raise KafkaError("the consumer is closed")
 
     def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Until `predicate` holds, `wakeup` is called, or the time of a request is over."""
+        """Wait until `predicate` holds, `wakeup` is called, or request_timeout_ms is over."""
         with self._fetcher.condition:
             self._fetcher.condition.wait_for(
                 lambda: predicate() or self._woken, self.request_timeout_ms / 1000
             )
 
     def run(self, steps: Steps[T]) -> T:
-        """The result of `steps`, which go on in the background.
+        """Run `steps` in the background; wait for their result.
 
         Raises:
             Wakeup: `wakeup` was called.
@@ -78,7 +80,7 @@ class ThreadWaiter:
     def take(
         self, steps: PollSteps, timeout_ms: int | None, max_records: int | None
     ) -> list[Chunk]:
-        """What a poll can hand out, waited for; empty after `timeout_ms`."""
+        """Wait for records that a poll can return; [] after `timeout_ms`."""
         self.check_open()
         if timeout_ms is None:
             steps.check_reads_something()

@@ -3,9 +3,9 @@
 group, members, group_arguments     the handle; its member actors, watched; its arguments
 member                              one member: polls, has batches processed, commits
 processing/                         its batches between poll and commit, and its workers
-results                             what the group's function returned, from all members
-group_output, output_committer      where results are written; in transactions, with the offsets
-autoscaler, lag_scaling, backlogs   how many members there are, by the lag
-worker_actors                       clients as actors, whose handle any task can hold
-status                              members, partitions and lag, as a table, too
+results                             results of the group's function, from all members
+group_output, output_committer      output of functions, written with the offsets in transactions
+autoscaler, lag_scaling, backlogs   number of members, chosen by the lag
+worker_actors                       clients as actors, with handles that any task can hold
+status                              members, partitions and lag; also as a table
 """

@@ -1,10 +1,10 @@
-"""The thread that looks how far a group is behind, and resizes it.
+"""The thread that checks the lag of a group, and resizes the group.
 
 What always holds:
-    A failure to look changes nothing; it is logged, and looked again.
-    While members that are too many finish their batches, nothing else is decided.
+    A failed check changes nothing; it is logged and retried.
+    While surplus members finish their batches, nothing else is decided.
 
-Not here: how many there should be (lag_scaling), how a group is resized (group).
+Not here: the number of members (lag_scaling), the resize itself (group).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_EVENTS: Final = 1_000
 
 
 class ScaledGroup(Protocol):
-    """What is scaled."""
+    """Group to scale."""
 
     group: str
 
@@ -40,7 +40,7 @@ class ScaledGroup(Protocol):
 
 
 class Autoscaler:
-    """`alive` returns the group, or None when it was dropped."""
+    """Autoscaler of a group. alive: returns the group, or None after it was garbage-collected."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Autoscaler:
         self._thread.start()
 
     def stop(self, timeout_s: float | None) -> None:
-        """A resize that is under way goes on to its end; wait for that at most so long."""
+        """Stop, and wait at most `timeout_s` for a resize in progress, which is completed."""
         self._stopping.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)

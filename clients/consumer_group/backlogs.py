@@ -1,4 +1,4 @@
-"""What is unread in each partition of the topics of a group: what its size is decided by."""
+"""Backlogs (unread records) of a group by partition, which decide its size."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def read_backlogs(
     with_times: bool,
     starts_at_end: bool,
 ) -> list[Backlog]:
-    """Of all `keys`, those too that nobody has while the group rebalances.
+    """Backlogs of all `keys`, also those that no member has during a rebalance.
 
     Args:
-        with_times: how old the first unread records are, too, for a fetch per leader.
-        starts_at_end: where nothing is committed, nothing is unread.
+        with_times: also find the age of the first unread records, with a fetch per leader.
+        starts_at_end: partitions without a committed offset have no backlog.
     """
     try:
         found: Iterable[PartitionLag] = admin.lag(group, times=with_times)
     except GroupIdNotFound:
-        found = ()  # nobody has joined yet
+        found = ()  # no member has joined yet
     known = {
         TopicPartition(one.topic, one.partition): Backlog(one.lag, one.lag_s)
         for one in found

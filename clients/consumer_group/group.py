@@ -5,11 +5,11 @@
             store(result)
 
 What always holds:
-    The actors start with the first `map`, `for_each` or `poll`, and do one thing: that.
-    Members belong to the process that made the group: they end with it. `stop`, or the end of
-    `with`, lets them finish, commit and leave.
+    The actors start with the first `map`, `for_each` or `poll`, and run only that.
+    Members end with the process that created the group. `stop`, or the end of `with`, lets them
+    finish, commit and leave.
 
-Not here: members (member), watching them (members), results (results).
+Not here: members (member), supervision of them (members), results (results).
 """
 
 from __future__ import annotations
@@ -58,39 +58,39 @@ class ConsumerGroup:
     Args:
         topics: a name, names, or a compiled pattern that whole names match.
         group: the consumer group; members of other kinds may be in it, too.
-        actors: members, which share the partitions; to begin with, where there is a `max_actors`.
+        actors: number of members, which share the partitions; the initial one with `max_actors`.
         min_actors, max_actors: with a maximum the group grows and shrinks with its lag, between
-            them, and never beyond the partitions that lag.
-        target_lag: records for each member; target_lag_s: how old the oldest one may be. One of
-            them, or both: then the greater number counts.
-        upscale_delay_s, downscale_delay_s: for how long that has to be so.
-        workers: actors that only process, shared among the members: as many as you like, more than
-            partitions too. 0: each member processes by itself, in its own thread.
-        guarantee: "at_least_once" commits what is finished; "at_most_once" commits before a batch
+            them, and never beyond the number of partitions that lag.
+        target_lag: records per member; target_lag_s: maximum age of the oldest unread record, in
+            seconds. With both the greater number of members is used.
+        upscale_delay_s, downscale_delay_s: time for which another size must be wanted.
+        workers: number of actors that only process, shared among the members; it may exceed the
+            number of partitions. 0: each member processes by itself, in its own thread.
+        guarantee: "at_least_once" commits finished batches; "at_most_once" commits before a batch
             is processed.
-        exactly_once: what the function of `for_each` returns for other topics is written in one
+        exactly_once: output of the `for_each` function for other topics is written in one
             transaction with the offsets it came from; only committed records are read. It returns
             {topic: table or list}, as Producer.send_batch takes it, ProducerRecords, or None.
-        order: "key" or "partition": records with the same one are processed one after another, as
-            they are in the log. None: several workers share what comes as they can. Without
-            workers it is always by partition.
-        batch_records: most records of a batch; there are fewer if fewer have come.
-        max_in_flight: batches for each worker at a time, the one it works on included, until their
-            results are dealt with; beyond that nothing is read (back-pressure).
-        max_attempts: how many workers may die of a batch before it fails; and, with
-            retry_exceptions, how many times the function may raise.
-        revoke_timeout_ms: how long a rebalance waits for batches that are being processed. Those
-            that take longer are done again by the partition's next owner, if that is another.
-        restart_grace_ms: how long the partitions of a member that died wait for its restart.
+        order: "key" or "partition": records with the same one are processed one after another, in
+            the order of the log. None: any worker processes any batch. Without workers the order
+            is always by partition.
+        batch_records: maximum records of a batch.
+        max_in_flight: maximum batches per worker, including the one it processes, until their
+            results are handled; beyond that nothing is read (back-pressure).
+        max_attempts: number of workers that may die of a batch before it fails; and, with
+            retry_exceptions, number of times the function may raise.
+        revoke_timeout_ms: time that a rebalance waits for batches in progress. Those that take
+            longer are processed again by the partition's next owner, if that is another.
+        restart_grace_ms: time that the partitions of a member that died wait for its restart.
         instance_prefix: members are static ones named `<prefix>-0`, ...; by default the group's
-            name. Two ConsumerGroups in one group need their own prefixes.
+            name. Two ConsumerGroups in one group need different prefixes.
         actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
         producer_options: with exactly_once, Producer's: compression_type, partitioner, ...
         consumer_options: Consumer's: bootstrap, auto_offset_reset, session_timeout_ms, ...; and
             security_protocol, ssl_* and sasl_*, which are for the group's producers, too.
 
     Raises:
-        InvalidConfig: settings that contradict one another, or that no Consumer has.
+        InvalidConfig: settings that contradict one another, or that are unknown.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ConsumerGroup:
             check_exactly_once(guarantee, producer_options or {})
             consumer_options = {"isolation_level": "read_committed", **consumer_options}
         elif producer_options:
-            raise InvalidConfig("producer_options are for exactly_once=True, which writes")
+            raise InvalidConfig("producer_options need exactly_once=True, which writes")
         for name, value in (
             ("batch_records", batch_records),
             ("max_in_flight", max_in_flight),
@@ -199,20 +199,20 @@ class ConsumerGroup:
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         stop_at_end: bool = False,
     ) -> Results:
-        """Call `fn` with every batch, and iterate what it returns, in no order of batches.
+        """Call `fn` with every batch, and iterate over the results, in any order of batches.
 
-        A batch is committed when its result was handled: when the loop asks for the next one.
+        A batch is committed when its result was handled: when the loop requests the next one.
 
         Args:
-            fn: a function, or a class: made once in each actor that processes, then called.
+            fn: a function, or a class: created once in each actor that processes, then called.
             batch_format: "arrow": fn gets a table; "records": a list of ConsumerRecord.
-            fn_args, fn_kwargs: given with each batch.
-            fn_constructor_args, fn_constructor_kwargs: for a class.
-            stop_at_end: end when all that was in the topics at the start is committed; by default
+            fn_args, fn_kwargs: passed with each batch.
+            fn_constructor_args, fn_constructor_kwargs: passed to the constructor of a class.
+            stop_at_end: end when all records in the topics at the start are committed; by default
                 the results end when the group is stopped.
 
         Raises:
-            RuntimeError: the group is doing something already.
+            RuntimeError: the group runs a function or polls already.
         """
         function = Function.of(
             fn, batch_format, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
@@ -230,10 +230,10 @@ class ConsumerGroup:
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         stop_at_end: bool = False,
     ) -> Run:
-        """As `map`, without results: a batch is done when the function returns.
+        """Call `fn` with every batch, without results: a batch is done when the function returns.
 
-        With exactly_once it is done when what the function returned is committed. It goes on
-        without this process doing anything; `wait` for its end, and for errors.
+        With exactly_once it is done when the function's output is committed. It runs in the
+        background; `wait` for its end, and for errors. Arguments are those of `map`.
         """
         function = Function.of(
             fn, batch_format, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
@@ -242,10 +242,10 @@ class ConsumerGroup:
 
     @property
     def poll(self) -> Polls:
-        """`group.poll.remote(timeout_ms=1000)`: the next batch of the next member, as a reference.
+        """Polls of members: `group.poll.remote(timeout_ms=1000)` is a reference to the next batch.
 
-        The table is empty if that member has nothing within the time. `group.poll` can be given to
-        tasks. What was polled is committed by `group.commit.remote()`.
+        The table is empty if the member has no records within the time. `group.poll` can be passed
+        to tasks. Polled batches are committed by `group.commit.remote()`.
         """
         if self._polls is None:
             self._begin(None, deliver=True, stop_at_end=False, results=False)
@@ -255,7 +255,7 @@ class ConsumerGroup:
 
     @property
     def commit(self) -> Commits:
-        """`ray.get(group.commit.remote())`: what was polled so far is done, and that is stored."""
+        """Commits of polled batches: `ray.get(group.commit.remote())`."""
         if self._polls is None:
             raise RuntimeError(
                 "commit is for polled tables: call poll first; map and for_each commit"
@@ -267,14 +267,14 @@ class ConsumerGroup:
     def resize(self, actors: int | None = None, *, workers: int | None = None) -> None:
         """Change the number of members, with a rebalance, or of workers, without one.
 
-        Members that are too many finish what they have, commit and leave before this returns.
+        Surplus members finish their batches, commit and leave before this returns.
         """
         with self._resizing:
             self._resize(actors, workers)
 
     @property
     def size(self) -> int:
-        """How many members there are, or will be when it begins."""
+        """Number of members, now or at the start."""
         return self._actors
 
     def _resize(self, actors: int | None, workers: int | None) -> None:
@@ -283,8 +283,8 @@ class ConsumerGroup:
         check_sizes(wanted, workers)
         if bool(workers) != bool(self._workers):
             raise InvalidConfig(
-                f"workers={workers}: a group that began with {self._workers} workers keeps having "
-                "some, or none; make another group"
+                f"workers={workers}: a group that started with {self._workers} workers cannot "
+                "change between none and some; make another group"
             )
         self._actors, self._workers = wanted, workers
         if self._members is None:
@@ -294,7 +294,7 @@ class ConsumerGroup:
             member.actor.resize.remote(self._configure(member.number).workers)
         if self._polls is not None:
             self._polls.actors[:] = [member.actor for member in self._members.all()]
-        # Results of theirs that are not handled would come again. Who handles them cannot wait.
+        # Their unhandled results would be repeated. The thread that handles results cannot wait.
         results = self._results
         settle = self._polls is None and self._deliver
         settle = settle and not (results is None or results.is_iterated_here())
@@ -320,11 +320,11 @@ class ConsumerGroup:
         )
 
     def stop(self, timeout_s: float | None = None) -> list[str]:
-        """Start nothing more; finish what runs, commit, leave; end the actors. Idempotent.
+        """Finish batches in progress, commit, leave the group, and end the actors. Idempotent.
 
         Args:
-            timeout_s: how long functions may go on; None: as long as they take. What is cut off is
-                not committed.
+            timeout_s: maximum time for functions in progress; None: no limit. Interrupted batches
+                are not committed.
 
         Returns the names of members that were too slow, or could not be reached.
         """
@@ -367,12 +367,12 @@ class ConsumerGroup:
     ) -> Results:
         if self._guarantee == "exactly_once" and (deliver or function is None):
             raise InvalidConfig(
-                "exactly_once=True is for for_each: results that go to this process are not in the "
+                "exactly_once=True needs for_each: results in this process are not in the "
                 "transaction"
             )
         if self._members is not None or self._stopped:
             raise RuntimeError(
-                "a group runs one map, for_each or poll: make another ConsumerGroup for the next"
+                "the group runs a map, for_each or poll already: make another ConsumerGroup"
             )
         ends, committed = self._look(stop_at_end=stop_at_end)
         self._function, self._deliver = function, deliver
@@ -427,10 +427,10 @@ class ConsumerGroup:
         )
 
     def _look(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
-        """Where the topics end now, and what is done of that: committed, or never was there.
+        """Return the end offsets of the topics, and the offsets that are committed or not read.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic: better raised here than in an actor.
+            UnknownTopicOrPartition: there is no such topic; raised here, before actors start.
         """
         with self._admin() as admin:
             keys = partitions_of(self._topics, admin)
@@ -445,7 +445,7 @@ class ConsumerGroup:
             if key in stored:
                 done[key] = stored[key].offset
             elif self._consumer_options.get("auto_offset_reset", "latest") == "latest":
-                done[key] = ends[key].offset  # what is there already is not read at all
+                done[key] = ends[key].offset  # existing records are not read
         return {key: at.offset for key, at in ends.items()}, done
 
     def _remove_from_group(self, instance_id: str) -> None:
@@ -462,12 +462,12 @@ class ConsumerGroup:
 def _alive(group: weakref.ref[ConsumerGroup]) -> ConsumerGroup:
     found = group()
     if found is None:
-        raise ConnectionFailed("the group was dropped, and its actors with it")
+        raise ConnectionFailed("the group was garbage-collected, and its actors with it")
     return found
 
 
 class Run:
-    """A running group, see ConsumerGroup.for_each."""
+    """Handle of a running ConsumerGroup.for_each."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
@@ -477,15 +477,15 @@ class Run:
 
         Raises:
             BatchFailed: a batch failed. Waiting again marks it as handled, and commits it.
-            TimeoutError: not within `timeout_s`.
-            KafkaError, ConnectionFailed: a member cannot go on.
+            TimeoutError: it has not ended within `timeout_s`.
+            KafkaError, ConnectionFailed: a member cannot continue.
         """
         while self._results.next(timeout_s) is not None:
             pass
 
 
 class Polls:
-    """`remote` asks one member after another. Can be given to tasks, as it is at that moment."""
+    """Polls one member after another. Can be passed to tasks, with the members of that time."""
 
     def __init__(self, actors: list[Any]) -> None:
         self.actors = actors
@@ -495,7 +495,7 @@ class Polls:
         return Polls, (self.actors,)
 
     def remote(self, timeout_ms: int = 1000) -> Any:
-        """A reference to a table."""
+        """Poll the next member; returns a reference to a table."""
         self._turn += 1
         return self.actors[self._turn % len(self.actors)].poll.remote(timeout_ms)
 
@@ -505,7 +505,7 @@ class Commits:
         self._actors = actors
 
     def remote(self) -> list[Any]:
-        """References, one for each member."""
+        """Commit polled batches in all members; returns a reference for each."""
         return [actor.commit.remote() for actor in self._actors]
 
 

@@ -1,4 +1,4 @@
-"""What a group of actors, or of Ray Serve's replicas, is told: checked before anything starts."""
+"""Arguments of a group of actors, or of Ray Serve replicas, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topics_of(topics: str | Iterable[str] | re.Pattern[str]) -> tuple[str, ...] 
 
 
 def partitions_of(topics: tuple[str, ...] | re.Pattern[str], admin: Admin) -> list[TopicPartition]:
-    """Raises UnknownTopicOrPartition: there is no such topic."""
+    """Partitions of the topics. Raises UnknownTopicOrPartition: there is no such topic."""
     if isinstance(topics, re.Pattern):
         names = [name for name in admin.list_topics() if topics.fullmatch(name)]
     else:
@@ -78,11 +78,11 @@ def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: st
 
 
 def connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a consumer's, those that a Producer or an Admin for the same cluster needs, too."""
+    """Options of a consumer that a Producer or Admin for the same cluster needs, too."""
     named = {name: options[name] for name in ("bootstrap", "namespace") if name in options}
     return {**named, **security_of(options)}
 
 
 def _settings_of(client: type[Producer | Consumer]) -> set[str]:
-    """Those for security by their own names."""
+    """Names of a client's settings, including those of SecurityOptions."""
     return set(inspect.signature(client).parameters) - {"security"} | NAMES

@@ -1,17 +1,17 @@
-"""What a group's function returns for other topics, written together with the offsets it came from.
+"""Output of a group's function for other topics, written with the offsets it came from.
 
-    {"delays": table, "alarms": [b"late"]}     by topic, what Producer.send_batch takes
+    {"delays": table, "alarms": [b"late"]}     data for Producer.send_batch, by topic
     [bradbury.ProducerRecord("delays", b"3")]  single records
-    None                                       nothing: only the offsets are stored
+    None                                       no output: only the offsets are committed
 
 What always holds:
-    Output and offsets are one transaction: both are there, or neither.
-    It is fenced twice: by the transactional id, which is the member's name, so a former process of
-    this member can end nothing any more; and by the group's generation (KIP-447), so a member that
-    the group has gone on without cannot either.
+    Output and offsets are one transaction: both are committed, or neither.
+    It is fenced twice: by the transactional id, which is the member's name, against a former
+    process of this member; and by the group's generation (KIP-447), against a member that the
+    group has removed.
     A transaction whose outcome is unknown is never repeated before the outcome is known.
 
-Not here: which batches may be written (uncommitted).
+Not here: the choice of batches to write (uncommitted).
 """
 
 from __future__ import annotations
@@ -37,46 +37,48 @@ logger = logging.getLogger(__name__)
 Outputs = list[tuple[str, Any]] | list[ProducerRecord]
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
-"""As in Kafka Streams: so long the partitions of a member that hangs wait for their next owner. A
-transaction begins when all that it holds is there, so it takes no longer than writing that.
+"""Transaction timeout, as in Kafka Streams: partitions of a hanging member wait for it. The whole
+output is available when a transaction begins, so that it only takes the time to write.
 """
 
 MAX_BLOCK_MS: Final = 10_000
 
 
 class OutcomeUnknown(Exception):
-    """The producer was fenced while it committed: what is stored says whether it did."""
+    """The producer was fenced while it committed: the committed offsets show the outcome."""
 
 
 def outputs_of(returned: object) -> Outputs:
-    """What the function returned, as it is sent.
+    """Convert a function's result to outputs to send.
 
     Raises:
-        TypeError: it is none of what can be sent.
+        TypeError: it is not one of the types that can be sent.
     """
     if returned is None:
         return []
     if isinstance(returned, Mapping):
         for topic in returned:
             if not isinstance(topic, str):
-                raise TypeError(f"a function that writes returns topics, not {topic!r}")
+                raise TypeError(f"the function's output has the key {topic!r}: use topic names")
         return list(returned.items())
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
         records = list(returned)
         if all(isinstance(record, ProducerRecord) for record in records):
             return records
     raise TypeError(
-        "a function that writes returns {topic: table or list of values}, "
-        f"ProducerRecords, or None; not {type(returned).__name__}"
+        f"the function returned {type(returned).__name__}: return {{topic: table or list of "
+        "values}, ProducerRecords or None"
     )
 
 
 class OutputWriter:
-    """Used by the member's thread. Its producer is made when it is needed, and again when fenced.
+    """Writer of outputs, used by the member's thread. Its producer is created on demand.
+
+    A fenced producer is replaced.
 
     Args:
-        transactional_id: the member's.
-        options: Producer's.
+        transactional_id: that of the member.
+        options: arguments of Producer.
     """
 
     def __init__(self, transactional_id: str, options: Mapping[str, Any]) -> None:
@@ -109,12 +111,12 @@ class OutputWriter:
         offsets: Mapping[TopicPartition, int],
         group: ConsumerGroupMetadata,
     ) -> None:
-        """One transaction. When this raises anything but OutcomeUnknown, nothing of it is there.
+        """Write outputs and offsets in a transaction; neither after errors but OutcomeUnknown.
 
         Raises:
             TransactionAbortable: it was aborted; its cause is the reason.
-            OutcomeUnknown: `offsets` are stored, or not; that says it.
-            KafkaError, ConnectionFailed, TypeError, ValueError: something cannot be sent.
+            OutcomeUnknown: `offsets` are committed if, and only if, the transaction is.
+            KafkaError, ConnectionFailed, TypeError, ValueError: an output cannot be sent.
         """
         self.open()
         producer = self._producer
@@ -137,13 +139,13 @@ class OutputWriter:
             raise
 
     def close(self) -> None:
-        """Idempotent. What is open is aborted."""
+        """Close the producer; an open transaction is aborted. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(MAX_BLOCK_MS / 1000)
 
     def _abort(self, producer: Producer) -> None:
-        """Nothing was committed. Brokers that cannot be reached abort it when its time is over."""
+        """Abort the transaction. If that fails, brokers abort it after its timeout."""
         try:
             producer.abort()
         except (KafkaError, ConnectionFailed) as error:
@@ -152,7 +154,7 @@ class OutputWriter:
 
 
 def send_outputs(producer: Producer, outputs: Outputs) -> list[Future[Any]]:
-    """What is done when all of it is acknowledged."""
+    """Send outputs; the futures are done when all records are acknowledged."""
     sent: list[Future[Any]] = []
     for one in outputs:
         if isinstance(one, ProducerRecord):
@@ -173,7 +175,7 @@ def send_outputs(producer: Producer, outputs: Outputs) -> list[Future[Any]]:
 
 
 def _commit(producer: Producer) -> None:
-    """However long it takes: to stop waiting would be not to know."""
+    """Commit without a time limit, as the outcome would be unknown after a timeout."""
     while True:
         try:
             return producer.commit()

@@ -1,11 +1,11 @@
-"""How many members a group should have, from how far it is behind.
+"""Number of members that a group should have, by its lag.
 
-Like KEDA's Kafka scaler and Ray Serve's replicas: as many as have `target_lag` records each, or as
-many more as the oldest record is older than `target_lag_s`; never more than there are partitions
-that lag, and within the bounds. It grows when that was so for `upscale_delay_s`, and shrinks to the
-greatest number that was wanted in the last `downscale_delay_s`.
+Like KEDA's Kafka scaler and Ray Serve's replicas: lag divided by `target_lag`, or the current
+number multiplied by the ratio of the oldest record's age to `target_lag_s`; at most the number of
+partitions that lag, and within the bounds. The group grows when a higher number was wanted for
+`upscale_delay_s`, and shrinks to the highest number wanted in the last `downscale_delay_s`.
 
-Pure: times are seconds, given by the caller.
+Pure: times are seconds, passed by the caller.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 from ...protocol.errors import InvalidConfig
 
 MAX_GROWTH: Final = 2
-"""By age alone the number at most doubles at once: how old it will be then is not known."""
+"""Maximum growth factor per step by age, as the age after the step is not known."""
 
 
 class Backlog(NamedTuple):
-    """Of one partition: unread records, and how old the first of them is."""
+    """Unread records of one partition, and the age of the first of them in seconds."""
 
     records: int
     age_s: float | None
@@ -32,7 +32,7 @@ class Backlog(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
-    """target_lag, target_lag_s: at least one of them."""
+    """Settings of the autoscaler; target_lag, target_lag_s or both are given."""
 
     min_actors: int
     max_actors: int
@@ -42,7 +42,7 @@ class ScalingConfig:
     downscale_delay_s: float
 
     def __post_init__(self) -> None:
-        """Raises InvalidConfig."""
+        """Check the settings. Raises InvalidConfig."""
         if not 1 <= self.min_actors <= self.max_actors:
             raise InvalidConfig(
                 f"min_actors={self.min_actors}, max_actors={self.max_actors}: use at least 1, and "
@@ -62,7 +62,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ScaleEvent:
-    """The group has, or is about to have, another number of members."""
+    """Change of the number of members, done or about to be."""
 
     at: datetime
     actors_before: int
@@ -76,7 +76,7 @@ class ScaleEvent:
 
 
 class LagScaling:
-    """Of one group."""
+    """Decisions for one group."""
 
     def __init__(self, config: ScalingConfig) -> None:
         self._config = config
@@ -84,7 +84,7 @@ class LagScaling:
         self._began_at: float | None = None
 
     def decide(self, now: float, actors: int, partitions: Sequence[Backlog]) -> int:
-        """The number of members there should be from now on."""
+        """Return the number of members that the group should have from now on."""
         config = self._config
         wanted = self._wanted_now(actors, partitions)
         if self._began_at is None:
@@ -118,7 +118,7 @@ def wanted_members(
     target_lag: int | None,
     target_lag_s: float | None,
 ) -> int:
-    """As many as the lag needs at this moment; 0 if there is none."""
+    """Number of members for the current lag; 0 if there is none."""
     lagging = [one for one in partitions if one.records > 0]
     if not lagging:
         return 0

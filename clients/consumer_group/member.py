@@ -1,22 +1,22 @@
-"""One member of a group as a Ray actor: it polls, has batches processed, commits what is finished.
+"""One member of a group as a Ray actor: polls, has batches processed, commits finished ones.
 
 Three kinds of threads:
-    one owns the consumer: it polls without end, with the partitions paused while there is no room,
-        so that neither the session nor max_poll_interval_ms ends however long a function takes;
-    those that process: one in this process, or Ray's, which report on workers (local_pool,
+    one owns the consumer: it polls all the time, with partitions paused while there is no room, so
+        that neither session nor max_poll_interval_ms time out however long a function takes;
+    processing threads: one in this process, or Ray's, which report on workers (local_pool,
         actor_pool);
-    Ray's that carry calls of the handle: `take`, `acknowledge`, `poll`, `status`.
+    Ray's threads for calls of the handle: `take`, `acknowledge`, `poll`, `status`.
 
 What always holds:
-    A member is a static one (KIP-345): when Ray restarts the actor, the new life takes the same
-    partitions under the same name, without a rebalance and without waiting for a session to end.
-    In a rebalance the member gives partitions up when what was started of them is finished, but
-    after `revoke_timeout_ms` at the latest. What is finished later is committed only if the
-    partition came straight back; otherwise it is done again by its new owner.
-    `__init__` cannot fail, or Ray would never restart the actor: `take` raises what is wrong.
-    With exactly_once nothing is committed but in a transaction with the output it belongs to.
+    A member is static (KIP-345): when Ray restarts the actor, the new process gets the same
+    partitions under the same name, without a rebalance or a session timeout.
+    In a rebalance the member gives up partitions when their started batches are finished, but
+    after `revoke_timeout_ms` at the latest. Batches finished later are committed only if the
+    partition was assigned to it again; otherwise its new owner processes them again.
+    `__init__` cannot fail, or Ray would never restart the actor: `take` raises its error.
+    With exactly_once offsets are only committed in a transaction with their output.
 
-Not here: which worker gets what (work, dispatcher), who creates members (group).
+Not here: assignment of batches to workers (work, dispatcher), creation of members (group).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ COMMIT_TIMEOUT_S: Final = 60.0
 
 
 class MemberProcess:
-    """What runs in the actor. The handle's methods may be called from any thread."""
+    """Code of the member actor. The handle's methods may be called from any thread."""
 
     def __init__(self, config: MemberConfig) -> None:
         self._config = config
@@ -82,7 +82,7 @@ class MemberProcess:
         self._thread.start()
 
     def __repr__(self) -> str:
-        """In Ray's dashboard, `ray list actors` and before each line of its log."""
+        """Name shown in Ray's dashboard, `ray list actors` and each line of its log."""
         return f"{type(self).__name__}({self._config.group}, {self._config.instance_id})"
 
     # --- the handle's side -------------------------------------------------------------------
@@ -91,14 +91,14 @@ class MemberProcess:
     def take(
         self, life: str, known: list[int], done: list[int], version: int, timeout_s: float
     ) -> MemberReport:
-        """See Work.take. Asked again of the next life when this one ends.
+        """See ProcessedBatches.take. Ray retries it in the next process if this one ends.
 
         Args:
-            life: of which the others speak; a new one has nothing of that.
-            known: results that the caller has.
-            done: results that the caller has handled.
-            version: of what it knows.
-            timeout_s: how long to wait for something else.
+            life: process that `known` and `done` are about; another process ignores them.
+            known: numbers of results that the caller has.
+            done: numbers of results that the caller has handled.
+            version: version of the state that the caller knows.
+            timeout_s: maximum seconds to wait for a newer state.
         """
         if life != self._life:
             return self._work.processed.take([], -1, 0)
@@ -107,21 +107,21 @@ class MemberProcess:
 
     @ray.method(concurrency_group="control")
     def acknowledge(self, life: str, numbers: list[int]) -> None:
-        """These results were handled. Those of an earlier process of this member are unknown."""
+        """Mark results as handled; those of an earlier process of this member are ignored."""
         if life == self._life:
             self._work.processed.acknowledge(numbers)
 
     def poll(self, timeout_ms: int = 1000) -> pa.Table:
-        """The next batch, empty after `timeout_ms`; it is committed by a later `commit`."""
+        """Return the next batch, empty after `timeout_ms`; a later `commit` commits it."""
         entry = self._work.processed.take_one(timeout_ms / 1000)
         return SCHEMA.empty_table() if entry is None else entry.result
 
     @ray.method(concurrency_group="control")
     def commit(self) -> None:
-        """Everything polled so far is done; returns when that is stored.
+        """Mark all polled batches as done; return when they are committed.
 
         Raises:
-            KafkaError, ConnectionFailed: it is not stored; it will be tried again.
+            KafkaError, ConnectionFailed: not committed yet; the commit is retried.
         """
         self._work.processed.acknowledge(None)
         with self._work.changed:
@@ -171,24 +171,25 @@ class MemberProcess:
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
     def alive(self) -> str:
-        """The number of this process's start. Ray retries the call until a process answers."""
+        """Return the id of this process. Ray retries the call until a process answers."""
         return self._life
 
     @ray.method(concurrency_group="life", max_task_retries=0)
     def watch(self) -> None:
-        """Returns when the member has stopped; fails when its process ends before."""
+        """Wait until the member has stopped; fails if its process ends before."""
         self._thread.join()
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
     def stop(self, timeout_s: float | None = None, settle: bool = False) -> bool:
-        """Finish what runs, commit, leave the group; False if that took too long.
+        """Finish batches in progress, commit, leave the group; False if it took too long.
 
-        With `settle` first wait until all results were handled. Called again, that counts.
+        With `settle` first wait until all results were handled. It can be called again with other
+        arguments.
         """
         return self._stop(timeout_s, settle=settle)
 
     def __ray_shutdown__(self) -> None:
-        """Ray ends the actor in order: what is finished is committed."""
+        """Commit finished batches when Ray shuts the actor down."""
         self._stop(10)
 
     def _stop(self, timeout_s: float | None, *, settle: bool = False) -> bool:
@@ -204,7 +205,7 @@ class MemberProcess:
         failure: Exception | None = None
         try:
             self._consume()
-        except Exception as error:  # raised to the holder of the handle
+        except Exception as error:  # raised in calls of the handle
             logger.exception("member %s stops", self._config.instance_id)
             failure = error
         finally:
@@ -227,22 +228,22 @@ class MemberProcess:
                 self._step(consumer)
             self._work.drain()
             while self._work.processed.failure is None and not self._may_leave():
-                self._step(consumer)  # polls on, so that the group waits for it
+                self._step(consumer)  # keep polling, so that the member stays in the group
             self.commit_finished()
         finally:
-            # A static member that only goes quiet would keep its partitions for its session. One
-            # that was fenced fails again: its name belongs to another.
+            # A static member that does not leave would keep its partitions until its session times
+            # out. A fenced one fails again, as another process has its name.
             _undisturbed(lambda: consumer.close(leave=True))
             self._consumer = None
             if self._writer is not None:
                 self._writer.close()
 
     def _may_leave(self) -> bool:
-        """Whether all is finished and, unless that takes too long, committed."""
+        """Whether all batches are finished and, unless that takes too long, committed."""
         work = self._work
         if not work.is_drained() or (self._settles and work.processed.count()):
             return False
-        self.commit_finished()  # in a rebalance it is refused, and comes through after it
+        self.commit_finished()  # it is refused during a rebalance, and succeeds afterwards
         if not work.to_commit():
             return True
         if self._leaves_by is None:
@@ -250,7 +251,7 @@ class MemberProcess:
         return time.monotonic() >= self._leaves_by
 
     def _connect(self) -> Consumer | None:
-        """The consumer, tried until a broker answers; None if the member is stopped before."""
+        """Create the consumer, with retries until a broker answers; None if stopped before."""
         while not self._stopping.is_set():
             consumer: Consumer | None = None
             try:
@@ -284,8 +285,8 @@ class MemberProcess:
         )
 
     def _step(self, consumer: Consumer) -> None:
-        """Commit, pause or go on, poll, give out."""
-        self._changed = False  # before it is looked at
+        """Commit, pause or resume partitions, poll, and dispatch batches."""
+        self._changed = False  # before the state is read
         try:
             self.commit_finished()
             self._pause_or_resume(consumer)
@@ -320,14 +321,14 @@ class MemberProcess:
 
     def _accept(self, consumer: Consumer, batches: list[Batch]) -> None:
         if self._stopping.is_set():
-            return  # read, and left to the partition's next owner
+            return  # left to the partition's next owner
         if self._config.commits_first:
             self._commit_first(consumer, batches)
         else:
             self._work.give(batches)
 
     def _commit_first(self, consumer: Consumer, batches: list[Batch]) -> None:
-        """Commit before processing (at most once): what is processed never comes again."""
+        """Commit before processing (at most once): batches are never processed twice."""
         firsts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         for batch in batches:
@@ -347,7 +348,7 @@ class MemberProcess:
             self._work.give(batches, ends)
 
     def commit_finished(self) -> None:
-        """Store the commit points that have moved. What the group refuses is done again."""
+        """Commit offsets that have advanced. If the group refuses, batches are processed again."""
         consumer = self._consumer
         asked = self._commits_asked
         if consumer is None:
@@ -373,7 +374,7 @@ class MemberProcess:
             self._work.changed.notify_all()
 
     def _note_positions(self, consumer: Consumer) -> None:
-        """The position of the reading: past the markers of transactions, which are not records."""
+        """Record positions, which are past transaction markers after the last record."""
         known = [key for key, (position, _) in self._work.offsets().items() if position >= 0]
         assigned = set(consumer.assignment())
         for key in known:
@@ -382,7 +383,7 @@ class MemberProcess:
                 self._work.on_positions({key: position})
 
     def _wake(self) -> None:
-        """There is something to commit, room, or the end: end a poll that waits. Any thread."""
+        """End a waiting poll: there are offsets to commit, or room, or a stop. Any thread."""
         with self._wake_lock:
             self._changed = True
             if self._may_wake and self._consumer is not None:
@@ -409,7 +410,7 @@ class MemberProcess:
     def _committed(
         self, consumer: Consumer, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """What the group has stored, however long that takes: nothing is read before."""
+        """Committed offsets of the group, with retries without a limit; nothing is read before."""
         while True:
             try:
                 return _undisturbed(lambda: consumer.committed(*keys))
@@ -433,13 +434,13 @@ class MemberProcess:
         self._work.suspend(keys)
 
     def _calm(self) -> None:
-        """No wake-ups from here on: what is asked now has to have its answer."""
+        """Stop wake-ups: the following requests have to be completed."""
         with self._wake_lock:
             self._may_wake = False
 
 
 def _undisturbed(call: Callable[[], T]) -> T:
-    """A wakeup that was in progress already ends the first try."""
+    """Call with one retry, as a wakeup in progress may end the first call."""
     while True:
         try:
             return call()

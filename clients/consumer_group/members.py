@@ -1,15 +1,14 @@
-"""The member actors of a group, watched from the process that holds the group.
+"""The member actors of a group, supervised by the process that holds the group.
 
 What always holds:
-    A member has its own name in the group (`<prefix>-<number>`), whatever actor it is: the
-    actor that Ray restarts, or one that is made because Ray has given up, goes on as the same
-    static member.
-    A member that does not come back within `grace_s` of its death is removed from the group, so
-    that the others get its partitions before its session ends. When it comes back it joins again.
+    A member has its own name in the group (`<prefix>-<number>`), whatever its actor: one that Ray
+    restarts, or a new one after Ray has given up, continues as the same static member.
+    A member that does not restart within `grace_s` of its death is removed from the group, so that
+    the others get its partitions before its session times out. After a restart it rejoins.
 
-Ray reports a death by failing the call that waits in the actor for its end.
+Ray reports a death by failing the call `watch` of the actor.
 
-Not here: what members do (member), what they are asked for (results, group).
+Not here: members themselves (member), calls to them (results, group).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ State = Literal["running", "restarting", "away", "stopping"]
 
 @dataclass(slots=True, eq=False)
 class WorkerMember:
-    """deadline: when it is sent away, in `time.monotonic` seconds; None while it is there."""
+    """Member of the group. deadline: time.monotonic() seconds when it is removed; None if alive."""
 
     number: int
     instance_id: str
@@ -47,7 +46,7 @@ class WorkerMember:
 
 
 class Members:
-    """`remove` sends a member away from the group by its instance id."""
+    """Members of one group. remove: removes a member from the group by its instance id."""
 
     def __init__(
         self,
@@ -73,14 +72,14 @@ class Members:
             return [member for _, member in sorted(self._members.items())]
 
     def for_each(self, joined: Callable[[WorkerMember], None]) -> None:
-        """Call `joined` for every member there is and will be. From a thread of this object."""
+        """Call `joined` for every member, now and later, on a thread of this object."""
         with self._lock:
             self._joined.append(joined)
             for member in self.all():
                 joined(member)
 
     def resize(self, count: int) -> list[WorkerMember]:
-        """Start members until there are `count`; returns those that are too many, now stopping."""
+        """Start members until there are `count`; return surplus members, which are stopping."""
         with self._lock:
             for number in range(count):
                 if number not in self._members:
@@ -94,9 +93,9 @@ class Members:
     def stop(
         self, members: list[WorkerMember], timeout_s: float | None, *, settle: bool = False
     ) -> list[str]:
-        """Let each finish, commit and leave, then end it; returns the names of those too slow.
+        """Stop members and end their actors; return the names of those that were too slow.
 
-        With `settle` they wait until their results were handled, too.
+        With `settle` they first wait until their results were handled.
         """
         refs = {member.actor.stop.remote(timeout_s, settle): member for member in members}
         limit = None if timeout_s is None else timeout_s + 5
@@ -111,9 +110,9 @@ class Members:
         return late
 
     def close(self) -> None:
-        """Stop watching, and end the remaining members at once.
+        """Stop supervision, and end the remaining members at once.
 
-        At the end of the interpreter Ray may be gone, and would be started by any call.
+        At the end of the interpreter Ray may be shut down, and any call would start it.
         """
         with self._lock:
             members = list(self._members.values())
@@ -138,7 +137,7 @@ class Members:
             try:
                 event()
             except Exception:
-                logger.exception("watching a member failed; this is a bug in Bradbury")
+                logger.exception("supervision of a member failed; this is a bug in Bradbury")
 
     def _wait_s(self) -> float | None:
         deadlines = [one.deadline for one in self.all() if one.deadline is not None]
@@ -159,7 +158,7 @@ class Members:
         )
 
     def _on_ended(self, member: WorkerMember, error: BaseException | None) -> None:
-        """Its process has ended, or it has stopped by itself and says why when asked."""
+        """Handle the end of a member's process, or a stop with an error that `take` raises."""
         if error is None or member.state == "stopping":
             return
         logger.warning("member %s died: %s", member.instance_id, error)

@@ -1,10 +1,10 @@
-"""A member's commits with exactly_once: output and offsets of what is finished, in transactions.
+"""Commits of a member with exactly_once: output and offsets of finished batches, in transactions.
 
 What always holds:
-    After a transaction that failed, what was in it is written again only when the brokers have
-    aborted it, or what is stored says so.
-    What can never be written (a topic that is not there, a record that is too large) fails the
-    batches it came from, and those alone: they are written by themselves before they are blamed.
+    After a failed transaction its output is written again only when the brokers have aborted it,
+    or the committed offsets show that it was not committed.
+    Output that can never be written (a missing topic, a record that is too large) fails only the
+    batches it came from: each is tried alone before it fails.
 
 Used by the member's thread, between polls and inside rebalances.
 """
@@ -60,11 +60,11 @@ _TRANSACTION_ENDED: Final = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
-"""The transaction's state was to blame, and not what was in it: the next one may succeed."""
+"""Errors of the transaction's state, not of its content: the next transaction may succeed."""
 
 
 class OutputCommitter:
-    """transactional id: the group and the member's name, so that it is the same after a restart."""
+    """Committer of one member. Its transactional id (group, member) is the same after a restart."""
 
     def __init__(self, config: MemberConfig, work: MemberWork) -> None:
         options = connection_options(config.consumer_options)
@@ -77,7 +77,7 @@ class OutputCommitter:
         self._suspects = 0
 
     def open(self, stopping: threading.Event) -> bool:
-        """Whether it is open, before `stopping`. A former process of this member is fenced then.
+        """Fence a former process of this member; return False if `stopping` is set before.
 
         Raises:
             KafkaError: the brokers refuse.
@@ -97,11 +97,11 @@ class OutputCommitter:
         self._writer.close()
 
     def commit(self, consumer: Consumer) -> None:
-        """Write what may be written now; what cannot be for now waits for the next call.
+        """Write what can be written now; the rest waits for the next call.
 
         Raises:
             FencedInstanceId: another process has this member's name.
-            KafkaError: the brokers refuse for good.
+            KafkaError: the brokers refuse permanently.
         """
         try:
             while self._commit(consumer) and self._suspects:
@@ -112,7 +112,7 @@ class OutputCommitter:
             logger.warning("member %s: %s; trying again", self._config.instance_id, error)
 
     def _commit(self, consumer: Consumer) -> bool:
-        """Whether something was written."""
+        """Write once; return whether anything was written."""
         self._settle(consumer)
         writable = self._work.uncommitted.writable(few=self._suspects > 0)
         if not writable.offsets:
@@ -139,11 +139,11 @@ class OutputCommitter:
         return False
 
     def _settle(self, consumer: Consumer) -> None:
-        """Of a transaction in doubt, what is stored says how it ended: its offsets, or none."""
+        """Resolve a transaction with unknown outcome, by whether its offsets are committed."""
         doubtful = self._doubtful
         if doubtful is None:
             return
-        self._writer.open()  # ends it, one way or the other
+        self._writer.open()  # completes or aborts it
         stored = _undisturbed_committed(consumer, doubtful)
         self._doubtful = None
         if all((stored[key] or 0) >= offset for key, offset in doubtful.offsets.items()):
@@ -160,15 +160,15 @@ class OutputCommitter:
             raise reason
         logger.info("member %s: not committed: %s", self._config.instance_id, error)
         if isinstance(reason, KafkaError) and reason.code in _GROUP_WENT_ON:
-            return  # the next poll joins again; the partitions come back, or are another's
+            return  # the next poll rejoins; the partitions are assigned again, or to another member
         if isinstance(reason, KafkaError) and reason.code in _TRANSACTION_ENDED:
             return
-        # A topic that is still not there when the producer gives up looking is a misspelt one.
+        # A topic that does not exist after the producer's retries is probably misspelt.
         is_unknown = isinstance(reason, UnknownTopicOrPartition)
         if reason is None or (is_retriable(reason) and not is_unknown):
             raise ConnectionFailed(str(error)) from error
         if len(writable.batches) > 1 and not self._suspects:
-            # One after another from here on, until the one that cannot be written shows.
+            # One by one from here on, until the one that cannot be written is found.
             self._suspects = len(writable.batches)
             return
         if not writable.batches:
@@ -178,7 +178,7 @@ class OutputCommitter:
             self._work.uncommitted.on_refused(one, CallOutcome(portable(reason)))
 
     def _outputs(self, one: FinishedBatch) -> Outputs | None:
-        """What it returned; None: that is lost, or nothing that can be written."""
+        """Outputs of a batch; None: the result is lost, or cannot be written."""
         try:
             returned = ray.get(one.result) if self._config.workers else one.result
             return outputs_of(returned)
@@ -187,7 +187,9 @@ class OutputCommitter:
         except RayTaskError as error:
             self._work.uncommitted.on_refused(one, CallOutcome(portable(error)))
         except RayError as error:
-            logger.warning("the result of a worker is lost, and made again: %s", error)
+            logger.warning(
+                "the result of a worker is lost, and its batch is processed again: %s", error
+            )
             self._work.uncommitted.on_lost_result(one)
         return None
 

@@ -1,15 +1,15 @@
-"""What the functions returned, one batch after another, from all members.
+"""Results of the functions, one batch after another, from all members.
 
     for result in group.map(parse):
         store(result)
 
 What always holds:
-    A result counts as handled when the next one is asked for, and only then is its batch
-    committed (at least once): what is lost between a member and the loop is processed again.
-    Of a member that was restarted, nothing from before is handed out any more.
-    Results of one member come in the order in which they were ready.
+    A result counts as handled when the next one is requested, and only then its batch is committed
+    (at least once): results lost between a member and the loop are processed again.
+    Results of a former process of a restarted member are not returned any more.
+    Results of one member are returned in the order of completion.
 
-Not here: processing, and who commits (member).
+Not here: processing and commits (member).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .processing.function import BatchFailed
 from .processing.processed_batches import Entry, MemberReport
 
 TAKE_S: Final = 30.0
-"""How long a question waits in a member. Its answer comes at once when there is something."""
+"""Seconds that a `take` call waits in a member; it returns at once when there are results."""
 
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """A member as it is known here. known: results that were taken. done: those dealt with."""
+    """State of a member. known: numbers of results that were taken. done: those handled."""
 
     member: WorkerMember
     life: str = ""
@@ -49,12 +49,12 @@ class _Source:
 
 
 class Results(Iterator[Any]):
-    """Iterates until the group is stopped or, with `ends`, until all before them is committed.
+    """Iterator until the group is stopped or, with `ends`, until all before them is committed.
 
     Raises, from `next`:
-        BatchFailed: the function raised, or workers died of a batch. Asking for the next result
-            says that the batch is dealt with; not doing so leaves it to the next run.
-        KafkaError, ConnectionFailed: a member cannot go on.
+        BatchFailed: the function raised, or workers died of a batch. Requesting the next result
+            marks the batch as handled; otherwise the next run processes it again.
+        KafkaError, ConnectionFailed: a member cannot continue.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Results(Iterator[Any]):
         ends: Mapping[TopicPartition, int] | None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        self._owner = owner  # a group is kept as long as its results are iterated
+        self._owner = owner  # keeps the group as long as its results are iterated
         self._by_reference = by_reference
         self._ends = ends
         self._committed = dict(committed or {})
         self._sources: dict[WorkerMember, _Source] = {}
-        # Called from other threads, which must not keep results that nobody iterates any more.
+        # Weak: other threads must not keep results that are not iterated any more.
         self._events: queue.SimpleQueue[Callable[[Results], None]] = queue.SimpleQueue()
         self._ready: deque[tuple[_Source, Entry]] = deque()
         self._last: tuple[_Source, Entry] | None = None
@@ -90,7 +90,7 @@ class Results(Iterator[Any]):
         return result[0]
 
     def next(self, timeout_s: float | None) -> tuple[Any] | None:
-        """The next result, in a tuple; None at the end.
+        """Return the next result, in a tuple; None at the end.
 
         Raises:
             TimeoutError: there is none within `timeout_s`.
@@ -114,11 +114,11 @@ class Results(Iterator[Any]):
                 raise TimeoutError(f"no result within {timeout_s} s") from None
 
     def is_iterated_here(self) -> bool:
-        """Whether it is this thread that handles the results."""
+        """Whether this thread handles the results."""
         return self._thread == threading.get_ident()
 
     def on_gone(self, member: WorkerMember) -> None:
-        """It was stopped. From any thread."""
+        """Forget a member that was stopped. From any thread."""
         self._events.put(lambda results: results._end(member))
 
     # --- inside ------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Results(Iterator[Any]):
             source.member.actor.acknowledge.remote(source.life, [entry.number])
 
     def _value(self, source: _Source, entry: Entry) -> tuple[Any] | None:
-        """What the loop gets; None for what was lost with its member, and comes again."""
+        """Result for the loop; None if it was lost with its member, and is processed again."""
         if entry.number not in source.known:
             return None
         result = entry.result
@@ -185,7 +185,7 @@ class Results(Iterator[Any]):
             return
         error = answer.exception()
         if isinstance(error, RayActorError):
-            self._end(source.member)  # and another actor is made in its place, or it was stopped
+            self._end(source.member)  # its actor is replaced, or it was stopped
             return
         if error is not None:
             raise error

@@ -1,4 +1,4 @@
-"""The state of a group: its members, their partitions, how far behind it is; as a table, too."""
+"""Status of a group: members, partitions and lag; also as a table."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .lag_scaling import ScaleEvent
 
 UNLIMITED = 100_000
 FOLDED = 24
-"""Characters of a column of partitions at least; what is longer is folded."""
+"""Minimum width of a column of partitions; longer text is folded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """position: the next offset to be read, -1 if not known yet. committed: None for nothing.
+    """Status of a partition. position: next offset to read, -1 if not known yet.
 
-    end: one past the last record there is; -1 if not asked for.
+    committed: committed offset, or None. end: log end offset; -1 if not requested.
     """
 
     topic_partition: TopicPartition
@@ -32,21 +32,21 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int | None:
-        """Records that are not committed; None as long as that cannot be said."""
+        """Number of records that are not committed; None if it is not known."""
         start = self.position if self.committed is None else self.committed
         return None if self.end < 0 or start < 0 else max(0, self.end - start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """One member, since the last start of its process.
+    """Status of a member, since the last start of its process.
 
-    state: "running", "restarting" (Ray is at it), "away" (too long: others have its partitions),
+    state: "running", "restarting" (by Ray), "away" (for too long: others have its partitions),
         "stopping".
-    workers: 0 if it processes by itself. waiting, running, to_be_taken: batches.
-    records, failed: records processed, batches that failed. records_per_second: of the last 10 s.
-    generation: of the group, at the last assignment: it grows with each rebalance.
-    resumed_after_s: from the start of the process to its first partitions. restarts: so far.
+    workers: 0 if it processes by itself. waiting, running, to_be_taken: numbers of batches.
+    records, failed: records processed, batches failed. records_per_second: over the last 10 s.
+    generation: that of the group at the last assignment; it grows with each rebalance.
+    resumed_after_s: seconds from the process start to its first partitions. restarts: number.
     """
 
     instance_id: str
@@ -73,9 +73,9 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The members in order. `rich.print` shows a table.
+    """Status of a group, with its members in order. `rich.print` shows a table.
 
-    scale_events: how its number of members has changed with its lag, the last one last.
+    scale_events: changes of the number of members by lag, the latest last.
     """
 
     group: str
@@ -84,7 +84,7 @@ class GroupStatus:
 
     @property
     def lag(self) -> int:
-        """Records that the partitions of all members have and that are not committed."""
+        """Number of uncommitted records in the partitions of all members."""
         return sum(member.lag for member in self.members)
 
     @property
@@ -107,7 +107,7 @@ class GroupStatus:
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """A table, or, where no row of it can be read in the width there is, a paragraph each."""
+        """Render a table or, if the terminal is too narrow for it, a paragraph per member."""
         yield Text(
             f"group {self.group}: {self.records_per_second:,.0f} records/s, lag {self.lag:,}",
             style="bold",
@@ -116,7 +116,9 @@ class GroupStatus:
             event = self.scale_events[-1]
             yield Text(f"scaled at {event.at.astimezone():%H:%M:%S}: {event}")
         table = self._table()
-        unlimited = options.update(width=UNLIMITED)  # else a measure says what it is cut to
+        unlimited = options.update(
+            width=UNLIMITED
+        )  # else the measure would be limited to the width
         if Measurement.get(console, unlimited, table).minimum <= options.max_width:
             yield table
         else:
@@ -148,7 +150,7 @@ class GroupStatus:
 
 
 def _paragraph(member: MemberStatus) -> Padding:
-    """The same as a row of the table, for a terminal that is too narrow for one."""
+    """Render a member as a paragraph, for a terminal that is too narrow for the table."""
     workers = f"{member.workers} workers; " if member.workers else ""
     text = Text(f"{member.instance_id}: {member.state}, ")
     text.append(f"{member.records:,} records, {member.records_per_second:,.0f} records/s, ")
@@ -161,7 +163,7 @@ def _paragraph(member: MemberStatus) -> Padding:
 
 
 def _partitions_text(partitions: tuple[PartitionStatus, ...]) -> str:
-    """The partitions by topic, such as "flights 0 1 2, gates 0"."""
+    """Format partitions by topic, such as "flights 0 1 2, gates 0"."""
     by_topic: dict[str, list[str]] = {}
     for one in partitions:
         by_topic.setdefault(one.topic_partition.topic, []).append(

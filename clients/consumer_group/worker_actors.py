@@ -1,31 +1,31 @@
-"""The clients as Ray actors: a handle that any task can hold, polls that come as Arrow tables.
+"""The clients as Ray actors: handles that any task can hold, polls that return Arrow tables.
 
     consumer = bradbury.ConsumerActor.remote("flights", group="delays")
     table = ray.get(consumer.poll.remote(max_records=100_000))  # waits; zero-copy from the store
     ray.get(consumer.commit.remote())
 
 What always holds:
-    One call at a time runs in each actor, in the order the handle made them: an actor is the one
-    thread that its client is for. Only `wakeup`, which ends the one that runs, and `metrics` go
-    past the calls that wait: a poll without a time-out waits for records, and those behind it too.
-    Fetching, heartbeats and sending go on between calls, on the client's own thread, so an actor
-    that is not called for a while stays in its group until max_poll_interval_ms.
-    An actor that Ray restarts begins as its constructor says: a consumer of a group goes on at the
-    committed offsets; what `subscribe`, `assign`, `seek` and `pause` have said since is forgotten.
+    An actor runs one call at a time, in the order of the handle, as its client is for one thread.
+    Only `wakeup`, which ends the running call, and `metrics` overtake waiting calls: a poll without
+    a timeout waits for records, and so do the calls after it.
+    Fetching, heartbeats and sending continue between calls, on the client's own thread, so an
+    actor that is not called for a while stays in its group until max_poll_interval_ms.
+    An actor that Ray restarts starts with its constructor's arguments: a consumer of a group
+    continues at the committed offsets; later `subscribe`, `assign`, `seek` and `pause` are lost.
     A call that was running is not repeated (max_task_retries=0): a poll that was lost with its
     actor has committed nothing.
-    A producer with a transactional_id that Ray restarts takes that over at once: what its former
-    life, or a process that Ray takes for dead, has left open is aborted, and whoever still runs
-    there is fenced. Calls of that transaction which reach the next life fail with InvalidTxnState,
-    so half of a transaction is never committed.
-    Listeners, callbacks and strategies are pickled and live in the actor. They cannot call its
-    handle and wait: it is they who are running.
+    A producer with a transactional_id that Ray restarts takes it over at once: an open transaction
+    of its former process, or of a process that Ray believes dead, is aborted, and that process is
+    fenced. Calls of that transaction that reach the new process fail with InvalidTxnState, so half
+    of a transaction is never committed.
+    Listeners, callbacks and strategies are pickled and run in the actor. They cannot wait for calls
+    of its handle, as they run within one.
 
-They take no CPU of Ray's for placement (num_cpus=0), since they wait most of the time; say
-`ConsumerActor.options(num_cpus=1)` for one that is to be spread like a task.
+They reserve no CPU in Ray (num_cpus=0), since they wait most of the time; use
+`ConsumerActor.options(num_cpus=1)` to place one like a task.
 
-Not here: anything that the clients do not do themselves; records one by one, which a call each
-would make slow (poll's table has them); many members as one (consumer_group).
+Not here: functions that the clients do not have; single records, as a call for each would be slow
+(use poll's table); many members behind one handle (group).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerProcess:
-    """What runs in a ConsumerActor. Arguments and methods are Consumer's, which see."""
+    """Code of a ConsumerActor. Arguments and methods are those of Consumer."""
 
     def __init__(self, *topics: str, **options: Any) -> None:
         self._shown = ", ".join((*topics, *filter(None, [options.get("group")])))
         self._consumer = Consumer(*topics, **options)
 
     def __repr__(self) -> str:
-        """In Ray's dashboard: what it reads, as which group."""
+        """Name shown in Ray's dashboard, with its topics and group."""
         return f"{type(self).__name__}({self._shown})"
 
     # --- what to read ------------------------------------------------------------------------
@@ -114,14 +114,14 @@ class ConsumerProcess:
     # --- records and positions ---------------------------------------------------------------
 
     def poll(self, max_records: int | None = None, timeout_ms: int | None = None) -> pa.Table:
-        """Without `timeout_ms` it waits until there is a record, and the calls behind it with it;
+        """Poll records. Without `timeout_ms` it waits until there is one, and so do later calls;
         `wakeup` ends it.
         """
         return self._consumer.poll(timeout_ms, max_records=max_records)
 
     @ray.method(concurrency_group="control")
     def wakeup(self) -> None:
-        """End the call that runs, or else the next that waits, with Wakeup. It is done at once."""
+        """End the running call, or else the next one that waits, with Wakeup. Runs at once."""
         self._consumer.wakeup()
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -158,7 +158,7 @@ class ConsumerProcess:
 
     @ray.method(concurrency_group="control")
     def metrics(self) -> Metrics:
-        """It is answered at once, also while another call waits."""
+        """Metrics of the client; answered at once, also while another call waits."""
         return self._consumer.metrics()
 
     # --- committed offsets -------------------------------------------------------------------
@@ -169,7 +169,7 @@ class ConsumerProcess:
     def commit_async(
         self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Returns when it is on its way. The callback is called in the actor, by a later call."""
+        """Send a commit without waiting. The callback is called in the actor, by a later call."""
         self._consumer.commit_async(offsets, callback)
 
     def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
@@ -187,12 +187,12 @@ class ConsumerProcess:
         self._consumer.close(leave=leave, timeout_ms=timeout_ms)
 
     def __ray_shutdown__(self) -> None:
-        """Ray calls it when the actor ends in order: others get the partitions at once."""
+        """Leave the group when Ray shuts the actor down: others get the partitions at once."""
         self._consumer.close()
 
 
 class ProducerProcess:
-    """What runs in a ProducerActor. Arguments are Producer's, which see.
+    """Code of a ProducerActor. Arguments are those of Producer.
 
     `send` returns when the record is in the buffer; failures of such records are raised by the next
     `flush`, or by `commit`. `send_batch` returns when all its records are acknowledged.
@@ -208,7 +208,7 @@ class ProducerProcess:
             self._take_over()
 
     def __repr__(self) -> str:
-        """In Ray's dashboard: its transactional id, or its client id."""
+        """Name shown in Ray's dashboard, with its transactional id or client id."""
         return f"{type(self).__name__}({self._shown})"
 
     def send(
@@ -222,7 +222,7 @@ class ProducerProcess:
         headers: Headers | None = None,
         wait: bool = False,
     ) -> RecordMetadata | None:
-        """Send one record; with `wait`, return where it is once it is acknowledged."""
+        """Send one record; with `wait`, return its metadata once it is acknowledged."""
         future = self._producer.send(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -250,7 +250,7 @@ class ProducerProcess:
 
     @ray.method(concurrency_group="control")
     def metrics(self) -> Metrics:
-        """It is answered at once, also while another call waits."""
+        """Metrics of the client; answered at once, also while another call waits."""
         return self._producer.metrics()
 
     def close(self, timeout: float | None = None) -> None:
@@ -259,7 +259,7 @@ class ProducerProcess:
     # --- transactions ------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """As Producer's. After a restart: wait until the former life's transaction has ended."""
+        """See Producer. After a restart it waits until the former transaction has ended."""
         self._producer.init_transactions(timeout)
         self._is_taking_over = False
 
@@ -277,27 +277,27 @@ class ProducerProcess:
         self._producer.send_offsets(offsets, group, timeout)
 
     def commit(self, timeout: float | None = None) -> None:
-        """As Producer's. Lost with its actor it may have committed, or not."""
+        """See Producer. If the actor dies meanwhile the outcome is unknown."""
         self._producer.commit(timeout)
 
     def abort(self, timeout: float | None = None) -> None:
         self._producer.abort(timeout)
-        self._failure = None  # of records that are not to be there
+        self._failure = None  # failures of aborted records do not matter
 
     def _take_over(self) -> None:
-        """Begin with it, and do not wait: an actor whose constructor fails is not restarted."""
+        """Start init_transactions without waiting: a failed constructor prevents restarts."""
         self._is_taking_over = True
         try:
             self._producer.init_transactions(timeout=0)
         except RequestTimedOut:
-            pass  # it goes on; begin() waits for its end
+            pass  # it continues; begin() waits for its end
         except (KafkaError, ConnectionFailed) as error:
             logger.warning("the next transaction raises it again: %s", error)
 
     # --- the end -----------------------------------------------------------------------------
 
     def __ray_shutdown__(self) -> None:
-        """Ray calls it when the actor ends in order: an open transaction is aborted."""
+        """Abort an open transaction when Ray shuts the actor down."""
         self._producer.close(timeout=10)
 
     def _note(self, error: Exception | None) -> None:
@@ -305,10 +305,10 @@ class ProducerProcess:
 
 
 class ClientActorClass:
-    """An actor class as `ray.remote` makes it, in the Ray cluster in which the brokers are up.
+    """Actor class as made by `ray.remote`, for the Ray cluster where the brokers are up.
 
     In a process that is not connected to Ray, Ray would start another cluster for the first actor;
-    here it joins the one that clients find (see bradbury.connect). Raises UpError if there is none.
+    this joins the one that clients find (see bradbury.connect). Raises UpError if there is none.
     """
 
     def __init__(self, actor_class: Any, *, bootstrap_comes_first: bool = False) -> None:
@@ -316,7 +316,7 @@ class ClientActorClass:
         self._bootstrap_comes_first = bootstrap_comes_first
 
     def remote(self, *arguments: Any, **options: Any) -> Any:
-        """A handle of a new actor, whose arguments are the client's."""
+        """Create an actor with the client's arguments; return its handle."""
         bootstrap = options.get("bootstrap")
         if arguments and self._bootstrap_comes_first:
             bootstrap = arguments[0]
@@ -324,7 +324,7 @@ class ClientActorClass:
         return self._actor_class.remote(*arguments, **options)
 
     def options(self, **options: Any) -> ClientActorClass:
-        """The same with Ray's options for actors, e.g. name, num_cpus, lifetime."""
+        """Return this class with Ray's actor options, e.g. name, num_cpus, lifetime."""
         return ClientActorClass(
             self._actor_class.options(**options), bootstrap_comes_first=self._bootstrap_comes_first
         )

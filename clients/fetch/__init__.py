@@ -1,7 +1,7 @@
-"""Fetching: from a leader's log to Arrow tables.
+"""Fetches from leaders, decoded to Arrow tables.
 
 fetch_request, fetch_state, fetcher   one parked request per leader, answers undecoded
-record_stream, batch_reader           answers become tables, or are copied as they are
-fetch_failures                        what keeps a partition from being fetched, said in the log
-consumer_metrics                      what was read
+record_stream, batch_reader           answers as tables, or as undecoded batches
+fetch_failures                        log messages about partitions that cannot be fetched
+consumer_metrics                      metrics of a consumer
 """

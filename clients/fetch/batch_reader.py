@@ -1,10 +1,10 @@
-"""Record batches of partitions as they lie in the log, undecoded: for copying, not for looking in.
+"""Record batches of partitions as they are in the log, undecoded, for copying.
 
 What always holds:
-    Batches of one partition come in order, whole, and each once.
-    Reading begins and ends at given offsets; the batches at the two ends may reach beyond them.
+    Batches of one partition are read in order, whole, and each once.
+    Reading begins and ends at given offsets; the first and last batch may extend beyond them.
 
-Not here: what is done with them (replay).
+Not here: the copy (replay).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SHARED_WAIT_MS: Final = 10
 
 
 class BatchReader:
-    """Used by one thread; closes with `close` or `with`.
+    """Reader of batches, used by one thread; closes with `close` or `with`.
 
     Args:
-        ranges: by partition [start, end): record offsets. Where they are equal nothing is read.
-        client: whose connections it reads by; without it, one of its own.
-        max_wait_ms: how long a broker that has nothing keeps a fetch.
+        ranges: offsets [start, end) by partition; equal ones read nothing.
+        client: client whose connections are used; by default one of its own.
+        max_wait_ms: time that a broker without new records keeps a fetch.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BatchReader:
             config=ClientConfig(client_id="bradbury-replay", security=security),
         )
         if max_wait_ms is None:
-            # The next reader's requests come behind one that waits at the end of a partition.
+            # Requests of the next reader would wait behind one parked at the end of a partition.
             max_wait_ms = 500 if client is None else SHARED_WAIT_MS
         self._fetcher = Fetcher(
             self._client,
@@ -74,7 +74,7 @@ class BatchReader:
         try:
             for topic in {key.topic for key in self._ends}:
                 self._client.run(self._client.topic(topic), 30_000)
-            with self._fetcher.condition:  # or the fetcher would ask where to begin
+            with self._fetcher.condition:  # or the fetcher would look up the positions
                 self._fetcher.assign(self._ends, StartAt.EARLIEST)
                 for key in self._ends:
                     self._fetcher.seek(key, ranges[key][0])
@@ -88,7 +88,7 @@ class BatchReader:
         return not self._ends
 
     def read(self, timeout_ms: int = 1_000) -> FetchedRecords | None:
-        """What was fetched next of some partition; None after `timeout_ms`, or when all is read.
+        """Return fetched batches of a partition; None after `timeout_ms`, or when all is read.
 
         Raises:
             OffsetOutOfRange: an offset is not, or no longer, in the log.
@@ -131,6 +131,6 @@ class BatchReader:
 
 
 def _nothing_to_find(_: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
-    """Every partition begins at the offset that is given for it."""
+    """Find no positions: every partition starts at a given offset."""
     return {}
     yield 0.0

@@ -1,4 +1,4 @@
-"""What a consumer has read, and done for its group, under the names that Kafka's consumers use.
+"""Metrics of a consumer and its group membership, by the names of Kafka's consumers.
 
 Source: FetchMetricsRegistry, ConsumerCoordinatorMetrics, RebalanceCallbackMetricsManager,
 HeartbeatMetricsManager, KafkaConsumerMetrics in apache/kafka clients/.../consumer/internals.
@@ -19,7 +19,7 @@ GROUP = "consumer-fetch-manager-metrics"
 
 
 class _Consumed:
-    """What was read of one topic, or of all."""
+    """Counters of records read of one topic, or of all."""
 
     def __init__(self) -> None:
         self.records = Meter("records-consumed")
@@ -34,7 +34,7 @@ class _Consumed:
 
 
 class _Distances:
-    """Lag and lead of one partition at decoding. lead: negative, to keep its minimum."""
+    """Lag and lead of one partition at decoding. lead: stored negated, to keep its minimum."""
 
     def __init__(self) -> None:
         self.lag = SampledStat()
@@ -42,7 +42,7 @@ class _Distances:
 
 
 class FetchMetrics:
-    """Answers are recorded on the I/O thread, what is decoded on the consumer's."""
+    """Fetch metrics. Answers are recorded on the I/O thread, decoding on the consumer's thread."""
 
     def __init__(self) -> None:
         self._fetches = Meter("fetch")
@@ -62,7 +62,7 @@ class FetchMetrics:
         self._size.record(size, now)
 
     def on_decoded(self, state: FetchState, count: int, size: int, next_offset: int) -> None:
-        """One partition's answer has become a table that ends before `next_offset`."""
+        """Count a partition's answer that was decoded to a table ending before `next_offset`."""
         now = time.monotonic()
         key = state.topic_partition
         self._consumed.record(count, size, now)
@@ -73,13 +73,13 @@ class FetchMetrics:
                 one.lead.record(-max(0, next_offset - state.log_start_offset), now)
 
     def on_corrupt(self, count: int) -> None:
-        """Records that could not be read, and were skipped (on_corrupt_record="skip")."""
+        """Count corrupt records that were skipped (on_corrupt_record="skip")."""
         self.corrupt_records += count
 
     def figures(
         self, now: float, states: Mapping[TopicPartition, FetchState], *, committed_only: bool
     ) -> Metrics:
-        """`states`: what is assigned; the others are forgotten."""
+        """Return the metrics. states: assigned partitions; others are forgotten."""
         for key in [key for key in list(self._partitions) if key not in states]:
             del self._partitions[key]
         found = self._consumed.figures(now)
@@ -116,7 +116,7 @@ def _distance(first: int, last: int) -> float:
 
 
 class GroupMetrics:
-    """Listeners' times are recorded on the consumer's thread, the rest on the I/O thread."""
+    """Group metrics. Listeners are timed on the consumer's thread, the rest on the I/O thread."""
 
     def __init__(self) -> None:
         self.heartbeats = Meter("heartbeat")
@@ -138,7 +138,7 @@ class GroupMetrics:
         self._rebalanced_at: float | None = None
 
     def on_heartbeat(self, sent_at: float) -> None:
-        """It was answered."""
+        """Count a heartbeat that was answered."""
         now = time.monotonic()
         self._heartbeat_at = sent_at
         self.heartbeats.record(1, now)
@@ -197,7 +197,7 @@ class GroupMetrics:
 
 
 class PollMetrics:
-    """Recorded on the consumer's thread."""
+    """Poll metrics, recorded on the consumer's thread."""
 
     def __init__(self) -> None:
         self.commit_s = 0.0
@@ -208,7 +208,7 @@ class PollMetrics:
         self._pause_s = 0.0
 
     def on_poll(self) -> None:
-        """One begins."""
+        """Record the start of a poll."""
         now = time.monotonic()
         if self._began_at is not None:
             self._pause_s = now - self._began_at
@@ -216,7 +216,7 @@ class PollMetrics:
         self._began_at = now
 
     def on_polled(self) -> None:
-        """It has ended."""
+        """Record the end of a poll."""
         assert self._began_at is not None
         now = time.monotonic()
         polling_s = now - self._began_at
@@ -233,5 +233,5 @@ class PollMetrics:
 
 
 def _ago(at: float | None, now: float) -> float:
-    """-1 if it never was, as in Kafka's clients."""
+    """Seconds since `at`; -1 if it never happened, as in Kafka's clients."""
     return -1.0 if at is None else now - at

@@ -1,7 +1,7 @@
-"""What keeps a partition from being fetched, said in the log once it has lasted.
+"""Log messages about partitions that cannot be fetched for some time.
 
-A consumer tries again by itself whatever may pass, as Kafka's does; its application sees nothing
-but polls without records.
+A consumer retries transient errors by itself, as Kafka's does; its application only sees polls
+without records.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from ..wire.record_metadata import TopicPartition
 logger = logging.getLogger(__name__)
 
 SAID_AFTER_SECONDS: Final = 10.0
-"""An election, or a restart of a broker, takes less."""
+"""Seconds of failures until a warning: an election, or a broker's restart, takes less."""
 SAID_EVERY_SECONDS: Final = 60.0
 
 
 class FetchFailures:
-    """Of one consumer. `now`: time.monotonic()."""
+    """Fetch failures of one consumer. now: time.monotonic()."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, float] = {}
         self._said: dict[TopicPartition, float] = {}
 
     def failed(self, key: TopicPartition, reason: object, now: float) -> None:
-        """It is tried again."""
+        """Record a failure, which is retried; log a warning if it lasts."""
         since = self._since.setdefault(key, now)
         said = self._said.get(key)
         is_due = now - since >= SAID_AFTER_SECONDS if said is None else now >= said
         if is_due:
             self._said[key] = now + SAID_EVERY_SECONDS
             logger.warning(
-                "%s cannot be fetched since %.0f s: %s; trying again", key, now - since, reason
+                "%s cannot be fetched for %.0f s: %s; retrying", key, now - since, reason
             )
 
     def forget(self, key: TopicPartition) -> None:
-        """It is not read any more."""
+        """Forget a partition that is not read any more."""
         self._since.pop(key, None)
         self._said.pop(key, None)
 

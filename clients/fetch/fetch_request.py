@@ -1,7 +1,7 @@
-"""One Fetch request to one node, and what can be read off its answer at once.
+"""Fetch requests to one node, and checks of their answers before decoding.
 
 Every client's request is built here: consumers, the classic SimpleConsumer, Admin, Spark's readers.
-Not here: which node is asked, and when (fetcher); decoding (record_stream).
+Not here: the choice of node and time (fetcher); decoding (record_stream).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_BYTES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """reset: None means that a lost or missing position is an error. isolation_level: 0 or 1.
+    """Settings of fetches. reset: None: a lost or missing position is an error.
 
-    rack: of this consumer; brokers may send it to a replica there (KIP-392).
+    isolation_level: 0 or 1. rack: that of this consumer, to fetch from a replica there (KIP-392).
     """
 
     min_bytes: int
@@ -45,9 +45,9 @@ class FetchConfig:
 
 @dataclass(slots=True, eq=False)
 class OpenFetch:
-    """One open request: what it asks for, and at which generation and offset.
+    """Open request, with the generation and offset of each partition.
 
-    at: when it was sent, time.monotonic().
+    at: time it was sent, time.monotonic().
     """
 
     lane: str
@@ -57,7 +57,7 @@ class OpenFetch:
 
 
 class PartitionFetch(NamedTuple):
-    """What to ask of one partition. An epoch of -1 is not checked by the broker."""
+    """Fetch of one partition. An epoch of -1 is not checked by the broker."""
 
     topic_partition: TopicPartition
     offset: int
@@ -75,7 +75,7 @@ def build_fetch_request(
     isolation_level: int = 0,
     rack: str = "",
 ) -> FetchRequest:
-    """A Fetch request without a session, for the partitions of one leader, in their order."""
+    """Build a Fetch request without a session, for partitions of one leader, in order."""
     topics: dict[str, FetchTopic] = {}
     for one in partitions:
         topic, partition = one.topic_partition
@@ -99,7 +99,7 @@ def build_fetch_request(
 
 
 def fetch_request(asked: OpenFetch, view: ClusterView, config: FetchConfig) -> FetchRequest:
-    """The request of a consumer's open fetch."""
+    """Build the request of a consumer's open fetch."""
     return build_fetch_request(
         [
             _partition_fetch(key, state, offset, view)
@@ -128,7 +128,7 @@ def _partition_fetch(
 
 
 def last_batch(records: memoryview) -> RecordBatchHeader | None:
-    """The last whole batch of an answer, or None if there is none."""
+    """Header of the last complete batch of an answer, or None if there is none."""
     last = None
     for _, header in walk_batches(records):
         last = header
@@ -136,17 +136,19 @@ def last_batch(records: memoryview) -> RecordBatchHeader | None:
 
 
 def larger_limit(records: memoryview, max_bytes: int, key: TopicPartition, offset: int) -> int:
-    """The bytes to ask for after an answer without one whole batch: an old broker cut the first.
+    """Byte limit for a retry after an answer whose only batch is cut off, as by old brokers.
 
     Raises:
-        CorruptMessage: it would come cut again, however much is asked for.
+        CorruptMessage: a larger limit would not help.
     """
     size = read_size(records)[1] if len(records) >= LOG_OVERHEAD else HEADER_SIZE
     if size < HEADER_SIZE:
-        raise CorruptMessage(f"{key}: the batch at offset {offset} says that it has {size} bytes")
+        raise CorruptMessage(
+            f"{key}: the batch at offset {offset} has an invalid size of {size} bytes"
+        )
     if max_bytes >= MAX_BYTES:
         raise CorruptMessage(
-            f"{key}: of the batch at offset {offset}, which says that it has {size} bytes, "
-            f"only {len(records)} come"
+            f"{key}: the batch at offset {offset} has {size} bytes by its header, but the broker "
+            f"returns only {len(records)}"
         )
     return min(MAX_BYTES, 2 * max_bytes)

@@ -1,4 +1,4 @@
-"""What a consumer knows of one partition it reads, and one answer that waits to be decoded."""
+"""State of a partition that a consumer reads, and fetched records that are not decoded yet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ UNKNOWN_OFFSET: Final = -1
 UNKNOWN_EPOCH: Final = -1
 NO_REPLICA: Final = -1
 NEVER: Final = inf
-"""As `retry_at`: not before the next seek or assignment."""
+"""Value of `retry_at`: not before the next seek or assignment."""
 
 
 class StartAt(Enum):
-    """Where a partition is read from when it has no position yet."""
+    """Start of a partition that has no position yet."""
 
     COMMITTED = "committed"
     EARLIEST = "earliest"
@@ -27,9 +27,9 @@ class StartAt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartAtTime:
-    """The start at the first record not before a time, or at the end if there is none.
+    """Start at the first record from a time on, or at the end if there is none.
 
-    timestamp_ms: since 1970; or, with `ago`, before the moment when the position is looked for.
+    timestamp_ms: since 1970; or, with `ago`, before the time of the position lookup.
     """
 
     timestamp_ms: int
@@ -40,7 +40,7 @@ StartPoint = StartAt | StartAtTime
 
 
 class Position(NamedTuple):
-    """The next offset, and the leader epoch of the record before it if that is known."""
+    """Next offset, and the leader epoch of the record before it if that is known."""
 
     offset: int
     leader_epoch: int = UNKNOWN_EPOCH
@@ -48,21 +48,20 @@ class Position(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FetchState:
-    """One assigned partition. Guarded by the fetcher's condition.
+    """State of one assigned partition. Guarded by the fetcher's condition.
 
-    position: what poll hands out next; UNKNOWN_OFFSET until it is found.
-    fetch_offset: what is asked of the broker next, ahead of the position.
-    generation: counts seeks; what was asked before one is dropped when it comes.
-    fetch_epoch: the leader epoch of the record before it, -1 where that is not known: by it the
-        leader sees whether its log still has what was read (KIP-320, KIP-595).
-    position_epoch: the same for the position, as far as it is known.
-    asked: the generation that is being fetched now, -1 for none.
-    buffered_bytes: of answers that wait to be decoded.
-    max_bytes: doubled while not even one batch fits.
-    last_stable_offset, high_watermark, log_start_offset: of the last answer, UNKNOWN_OFFSET before
-        the first.
-    replica: the node to read from until `replica_until`, as the leader has said; NO_REPLICA: from
-        the leader itself.
+    position: next offset that poll returns; UNKNOWN_OFFSET until it is found.
+    fetch_offset: next offset to fetch, ahead of the position.
+    generation: number of seeks; answers to earlier requests are dropped.
+    fetch_epoch: leader epoch of the record before fetch_offset, -1 if not known, by which the
+        leader detects that its log was truncated (KIP-320, KIP-595).
+    position_epoch: leader epoch of the record before the position, if known.
+    asked: generation that is being fetched now, -1 for none.
+    buffered_bytes: bytes of answers that wait to be decoded.
+    max_bytes: byte limit of a fetch, doubled while not even one batch fits.
+    last_stable_offset, high_watermark, log_start_offset: those of the last answer, UNKNOWN_OFFSET
+        before the first.
+    replica: preferred read replica of the leader until `replica_until`; NO_REPLICA: the leader.
     """
 
     topic_partition: TopicPartition
@@ -84,7 +83,7 @@ class FetchState:
     replica_until: float = 0.0
 
     def seek(self, offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> None:
-        """`leader_epoch`: of the record before `offset`, if it is known."""
+        """Set the position. leader_epoch: that of the record before `offset`, if known."""
         self.generation += 1
         self.position = self.fetch_offset = offset
         self.fetch_epoch = self.position_epoch = leader_epoch
@@ -92,21 +91,21 @@ class FetchState:
         self.retry_at = 0.0
 
     def is_behind(self, *, committed_only: bool) -> bool:
-        """Whether a fetch is likely answered at once."""
+        """Whether a fetch will probably be answered at once, as there are more records."""
         end = self.last_stable_offset if committed_only else self.high_watermark
         return end > self.fetch_offset
 
     def restart(self, start_at: StartPoint) -> None:
-        """Forget the position; `start_at` says how to find a new one."""
+        """Forget the position; a new one is found by `start_at`."""
         self.seek(UNKNOWN_OFFSET)
         self.start_at = start_at
 
 
 @dataclass(slots=True, eq=False)
 class FetchedRecords:
-    """The records field of one partition in one answer, not decoded yet.
+    """Records field of one partition in one answer, not decoded yet.
 
-    next_offset: one past its last whole batch. last_epoch: that batch's leader epoch.
+    next_offset: offset after its last complete batch. last_epoch: that batch's leader epoch.
     """
 
     state: FetchState

@@ -3,16 +3,16 @@
 What always holds:
     At most `fetch_max_bytes` wait to be taken, and two answers per partition: while the caller
     decodes one, the next is on its way.
-    An answer to a question from before a seek, a pause of the assignment or a new one is dropped.
-    A partition without a position is not fetched; `find_positions` is asked for one.
+    An answer to a request from before a seek or a new assignment is dropped.
+    A partition without a position is not fetched; `find_positions` is called for one.
 
-The offset to ask next is read from the headers of the answer's batches, so that the next request
-leaves before anything is decoded. Several requests may be open per leader, on connections of their
-own: requests parked at the ends of some partitions must not hold up one that is behind.
+The next fetch offset is read from the headers of the answer's batches, so that the next request is
+sent before anything is decoded. Several requests may be open per leader, on separate connections:
+requests parked at the ends of some partitions must not delay others.
 
 Source: Fetcher in apache/kafka clients/.../consumer/internals.
 
-Not here: decoding, positions handed out (consumer), where to start (consumer, coordinator).
+Not here: decoding, positions (consumer), start positions (positions).
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from .fetch_state import (
 logger = logging.getLogger(__name__)
 
 MAX_VERSION: Final = 12
-"""The highest version that names topics; from 13 on they are given by id."""
+"""Highest version that has topic names; from 13 on requests have topic ids."""
 
 REPLICA_SECONDS: Final = 300.0
-"""After this the leader is asked again which replica is the nearest (metadata.max.age.ms)."""
+"""Seconds after which the leader chooses the preferred read replica again (metadata.max.age.ms)."""
 _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An error that poll is to raise, and its partitions, each with its generation then."""
+    """Error for poll to raise, and its partitions with their generations at that time."""
 
     error: Exception
     concerned: tuple[tuple[FetchState, int], ...]
@@ -82,7 +82,7 @@ class _Failure:
 
 
 class Fetcher:
-    """`condition` guards all of it and is notified whenever poll may go on."""
+    """Fetcher of a consumer. `condition` guards it, and is notified whenever poll may continue."""
 
     def __init__(
         self,
@@ -98,7 +98,9 @@ class Fetcher:
         self._find_positions = find_positions
         self._states: dict[TopicPartition, FetchState] = {}
         self._completed: deque[FetchedRecords] = deque()
-        self._errors: deque[_Failure] = deque(maxlen=100)  # there may be no poll for a while
+        self._errors: deque[_Failure] = deque(
+            maxlen=100
+        )  # bounded, as there may be no poll for a while
         self._busy: set[tuple[Address, str]] = set()
         self._finding = False
         self._find_at = 0.0
@@ -111,10 +113,10 @@ class Fetcher:
     def assign(
         self, partitions: Iterable[TopicPartition], start_at: StartPoint, *, hold: bool = False
     ) -> None:
-        """Read exactly these from now on; those already read keep their position.
+        """Read exactly these partitions; those already assigned keep their position.
 
         Args:
-            hold: look for no position of a new one before `release`; it may be sought first.
+            hold: look up positions of new ones only after `release`; they may be sought first.
         """
         with self.condition:
             kept = self._states
@@ -131,12 +133,12 @@ class Fetcher:
         self._wake()
 
     def end(self) -> None:
-        """Fetch nothing any more; the client goes on without it."""
+        """Stop fetching; the client stays open."""
         self.assign((), StartAt.EARLIEST)
         self._client.io.call_soon(lambda: self._client.on_view.remove(self._wake))
 
     def release(self) -> None:
-        """End what `assign` holds back."""
+        """End the hold of `assign`."""
         with self.condition:
             for state in self._states.values():
                 if state.fetch_offset == UNKNOWN_OFFSET and state.retry_at == NEVER:
@@ -148,7 +150,7 @@ class Fetcher:
             return dict(self._states)
 
     def state(self, key: TopicPartitionLike) -> FetchState:
-        """Raises ValueError: the partition is not assigned."""
+        """State of a partition. Raises ValueError: it is not assigned."""
         state = self._states.get(TopicPartition(*key))
         if state is None:
             raise ValueError(f"{key[0]}-{key[1]} is not assigned to this consumer")
@@ -167,7 +169,7 @@ class Fetcher:
         self._wake()
 
     def refetch(self, state: FetchState, offset: int) -> None:
-        """Go on fetching at `offset`; the position stays."""
+        """Continue fetching at `offset`; the position stays."""
         with self.condition:
             position, epoch = state.position, state.position_epoch
             state.seek(offset)
@@ -182,7 +184,7 @@ class Fetcher:
         self._wake()
 
     def take(self) -> FetchedRecords | None:
-        """The oldest answer of a partition that is not paused."""
+        """Return the oldest answer of a partition that is not paused."""
         with self.condition:
             for number, fetched in enumerate(self._completed):
                 if not fetched.state.paused:
@@ -207,7 +209,7 @@ class Fetcher:
         return failure.error
 
     def ready_count(self) -> int:
-        """How many times `take` has something now."""
+        """Number of answers that `take` can return now."""
         with self.condition:
             return sum(not one.state.paused for one in self._completed)
 
@@ -216,18 +218,18 @@ class Fetcher:
             return any(failure.is_current for failure in self._errors)
 
     def is_ready(self) -> bool:
-        """Whether `take` or `take_error` has something. Needs `condition`."""
+        """Whether `take` or `take_error` would return something. Needs `condition`."""
         return any(failure.is_current for failure in self._errors) or any(
             not one.state.paused for one in self._completed
         )
 
     def notify(self) -> None:
-        """Let a waiting poll look again."""
+        """Wake a waiting poll."""
         with self.condition:
             self.condition.notify_all()
 
     def _wake(self) -> None:
-        """Look for something to fetch. From any thread."""
+        """Start fetches, if there is anything to fetch. From any thread."""
         if not self._pumping:
             self._pumping = True
             self._client.io.call_soon(self._pump)
@@ -246,7 +248,7 @@ class Fetcher:
             self._refresh()
 
     def _plan(self, now: float) -> tuple[list[OpenFetch], bool]:
-        """What to fetch from which node now, and whether the view of the cluster is too old."""
+        """Plan requests by node; return also whether the metadata has to be refreshed."""
         buffered = sum(state.buffered_bytes for state in self._states.values())
         asked: dict[Address, OpenFetch] = {}
         wake_at = self._find_at if not self._finding and self._find_at > now else None
@@ -272,7 +274,7 @@ class Fetcher:
                 continue
             address = self._source(state, leader, now).address
             if address not in asked:
-                # Where nothing is known to wait the broker parks the request: keep a lane free.
+                # Without known new records the broker parks the request: keep a lane free.
                 committed_only = bool(self._config.isolation_level)
                 behind = state.is_behind(committed_only=committed_only)
                 lanes = _LANES if behind else _LANES[:-1]
@@ -288,7 +290,7 @@ class Fetcher:
         return list(asked.values()), stale
 
     def _source(self, state: FetchState, leader: Broker, now: float) -> Broker:
-        """The node to fetch from: the leader, or for a while the replica that it has named."""
+        """Node to fetch from: the leader, or its preferred read replica for some time."""
         if state.replica == NO_REPLICA:
             return leader
         replica = self._client.view.brokers.get(state.replica)
@@ -351,7 +353,7 @@ class Fetcher:
         self._wake()
 
     def _on_answer(self, asked: OpenFetch, response: FetchResponse) -> bool:
-        """Whether the view of the cluster proves old."""
+        """Handle an answer; return whether the metadata has to be refreshed."""
         refresh = False
         now = time.monotonic()
         partitions = [
@@ -369,7 +371,7 @@ class Fetcher:
     def _on_partition(
         self, state: FetchState, generation: int, fetch_offset: int, data: PartitionData
     ) -> bool:
-        """Whether the view of the cluster proves old."""
+        """Handle an answer; return whether the metadata has to be refreshed."""
         if generation != state.generation:
             return False
         if data.error_code:
@@ -425,7 +427,7 @@ class Fetcher:
     ) -> bool:
         code, key = data.error_code, state.topic_partition
         state.retry_at = time.monotonic() + self._backoff_s
-        if state.replica != NO_REPLICA:  # the leader knows better
+        if state.replica != NO_REPLICA:  # fall back to the leader
             state.replica = NO_REPLICA
             return True
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -452,7 +454,7 @@ class Fetcher:
         return True
 
     def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> None:
-        """What was read last is not in the leader's log: an unclean election, or a lost disk.
+        """Handle a truncation: the leader's log ends before fetch_offset (unclean election, ...).
 
         Source: SubscriptionState.maybeCompleteValidation, LogTruncationException (KIP-320).
         """
@@ -461,22 +463,24 @@ class Fetcher:
             state.retry_at = time.monotonic() + self._backoff_s
             return  # what is buffered comes first; then it is asked, and answered, again
         known = min(end_offset, fetch_offset)
-        said = f"{key}: what was read up to offset {fetch_offset} is in the log up to {known} only"
+        said = (
+            f"{key}: the log was truncated to offset {known}, below the fetch offset {fetch_offset}"
+        )
         if self._config.reset is None:
             self._raise_in_poll(
                 OffsetOutOfRange(
-                    f"{said}, since replicas that had it are gone; seek, to {known} for instance, "
-                    'or set auto_offset_reset="earliest" or "latest"'
+                    f"{said}, since replicas with the records are lost; seek, to {known} for "
+                    'example, or set auto_offset_reset="earliest" or "latest"'
                 ),
                 [state],
             )
             state.retry_at = NEVER  # until poll has raised it, or a seek
             return
-        logger.warning("%s, since replicas that had it are gone; going on there", said)
+        logger.warning("%s, since replicas with the records are lost; continuing there", said)
         state.seek(known)
 
     def _raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
-        """Unless all of `states` are sought, or revoked, before the next poll."""
+        """Let poll raise `error`, unless all of `states` are sought or revoked before."""
         concerned = tuple((state, state.generation) for state in states)
         self._errors.append(_Failure(error, concerned))
         self.condition.notify_all()

@@ -1,9 +1,9 @@
-"""Fetched answers turned into tables, and tables cut to what one poll may return.
+"""Fetched answers, decoded to tables, and split to the size of one poll.
 
 What always holds:
-    A chunk is of one partition and of one generation of it; a chunk from before a seek, or of a
-    partition that was revoked, is never handed out.
-    Positions move when records are handed out, not when they are decoded.
+    A chunk has one partition and one generation of it; a chunk from before a seek, or of a revoked
+    partition, is never returned.
+    Positions move when records are returned, not when they are decoded.
 
 Not here: waiting (consumer), fetching (fetcher).
 """
@@ -41,14 +41,14 @@ SKIP: Final = "skip"
 CORRUPT: Final = (CorruptMessage, InvalidRecord, UnsupportedCompressionType)
 
 PLAIN_BYTES: Final = 256 * 1024
-"""Decoded at a time while the kernels are not loaded: 12 ms of records of 100 bytes."""
+"""Bytes decoded at a time without compiled kernels: 12 ms for records of 100 bytes."""
 
 PLAIN_SECONDS: Final = 0.1
-"""How long one poll decodes plainly before it hands out what it has."""
+"""Seconds that one poll decodes without compiled kernels before it returns."""
 
 
 class ConsumerRecord(NamedTuple):
-    """One record. timestamp: milliseconds since 1970."""
+    """Record of a topic. timestamp: milliseconds since 1970."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class ConsumerRecord(NamedTuple):
 class Chunk(NamedTuple):
     """Decoded records of one partition. next_offset: the position after them.
 
-    last_epoch: the leader epoch of the record before it, as far as it is known.
+    last_epoch: leader epoch of the record before next_offset, if known.
     """
 
     state: FetchState
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
         return self.generation == self.state.generation
 
     def split(self, count: int) -> tuple[Chunk, Chunk]:
-        """The first `count` rows, and the others."""
+        """Split off the first `count` rows."""
         after = self.table.column("offset")[count].as_py()
         first = self.table.slice(0, count)
         return (
@@ -85,21 +85,21 @@ class Chunk(NamedTuple):
         )
 
     def hand_out(self) -> None:
-        """The position is behind it now."""
+        """Move the position to the end of the chunk."""
         self.state.position = self.next_offset
         self.state.position_epoch = self.last_epoch
 
 
 class RecordStream:
-    """Used by the consumer's thread only."""
+    """Stream of decoded chunks, used by the consumer's thread only."""
 
     def __init__(
         self, fetcher: Fetcher, *, check_crcs: bool, on_corrupt_record: str = RAISE
     ) -> None:
-        """Raises InvalidConfig: `on_corrupt_record` is neither RAISE nor SKIP."""
+        """Check the settings. Raises InvalidConfig: `on_corrupt_record` is not RAISE or SKIP."""
         if on_corrupt_record not in (RAISE, SKIP):
             raise InvalidConfig(
-                f"on_corrupt_record is {RAISE!r} or {SKIP!r}, got {on_corrupt_record!r}"
+                f"on_corrupt_record={on_corrupt_record!r}: use {RAISE!r} or {SKIP!r}"
             )
         self._skips = on_corrupt_record == SKIP
         self._fetcher = fetcher
@@ -108,11 +108,11 @@ class RecordStream:
         self._undecoded: list[FetchedRecords] = []
 
     def take(self, max_records: int | None) -> list[Chunk]:
-        """What is there now, at most `max_records` rows of it.
+        """Decode and return the chunks that are available, at most `max_records` rows.
 
         Raises:
-            KafkaError: a batch is damaged. The position stays in front of it; with
-                on_corrupt_record="skip" it is counted, logged, and left out instead.
+            KafkaError: a batch is damaged. The position stays before it; with
+                on_corrupt_record="skip" it is counted, logged, and skipped instead.
         """
         taken: list[Chunk] = []
         room = max_records
@@ -122,12 +122,12 @@ class RecordStream:
                 self._chunks.append(chunk)
             elif chunk.is_current:
                 room = self._add(chunk, taken, room)
-        # Not what comes meanwhile: while one answer is decoded the next arrives, without end.
+        # Limited, as further answers may arrive all the time while one is decoded.
         answers = self._fetcher.ready_count() + len(self._undecoded)
         plain_until = time.monotonic() + PLAIN_SECONDS
         while answers and (room is None or room > 0):
             if taken and not kernels_ready() and time.monotonic() >= plain_until:
-                break  # plain loops are slow: what there is now, and the rest in the next poll
+                break  # plain loops are slow: return now, and decode the rest in the next poll
             answers -= 1
             fetched = self._next()
             if fetched is None:
@@ -147,7 +147,7 @@ class RecordStream:
                     self._undecoded.insert(0, fetched)  # these records first, then the error
                     break
                 pieces = _batch_by_batch(fetched) if isinstance(error, CORRUPT) else []
-                if len(pieces) > 1:  # the others are good
+                if len(pieces) > 1:  # the other batches are not damaged
                     self._undecoded[0:0] = pieces
                     answers += len(pieces)
                     continue
@@ -180,7 +180,7 @@ class RecordStream:
         )
 
     def _next(self) -> FetchedRecords | None:
-        """The oldest answer, or part of one, of a partition that is not paused."""
+        """Return the oldest answer, or part of one, of a partition that is not paused."""
         self._undecoded = [one for one in self._undecoded if one.is_current]
         for number, one in enumerate(self._undecoded):
             if not one.state.paused:
@@ -188,7 +188,7 @@ class RecordStream:
         return self._fetcher.take()
 
     def put_back(self, chunks: list[Chunk]) -> None:
-        """Chunks that were taken, in order: what of them is not handed out yet."""
+        """Put back taken chunks, in order, as far as they are not handed out yet."""
         rest = []
         for chunk in chunks:
             if not chunk.is_current:
@@ -221,7 +221,7 @@ class RecordStream:
             check_crc=self._check_crcs,
         )
         if decoded.next_offset < fetched.next_offset:
-            # More would come out of these bytes than one decoding may hold: fetch the rest again.
+            # The decoded records would exceed the limit of one decoding: fetch the rest again.
             self._fetcher.refetch(state, decoded.next_offset)
             last_epoch = UNKNOWN_EPOCH
         else:
@@ -233,8 +233,8 @@ class RecordStream:
 
 
 def _pass(chunk: Chunk, taken: list[Chunk]) -> None:
-    """One without rows, of markers or aborted records: the position is behind it once it is behind
-    what was taken of the partition before it.
+    """Skip a chunk without rows (markers, aborted records): the position moves past it with the
+    chunk of the partition before it.
     """
     for number, before in enumerate(reversed(taken), 1):
         if before.state is chunk.state:
@@ -246,7 +246,7 @@ def _pass(chunk: Chunk, taken: list[Chunk]) -> None:
 
 
 def _batch_by_batch(fetched: FetchedRecords) -> list[FetchedRecords]:
-    """One piece for each batch; none if there is no whole batch."""
+    """Split into one piece for each batch; [] if there is no complete batch."""
     records, pieces = fetched.records, []
     aborted = fetched.aborted
     if aborted is not None and not isinstance(aborted, AbortedProducers):
@@ -269,9 +269,9 @@ def _batch_by_batch(fetched: FetchedRecords) -> list[FetchedRecords]:
 
 
 def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, FetchedRecords | None]:
-    """The first batches, about `max_bytes` of them and at least one; and the others, if any.
+    """Split off the first batches, at least one and about `max_bytes`; return the others, if any.
 
-    Not cut where transactions were aborted: which ones is known from the first batch on only.
+    Answers with aborted transactions are not split: they are decoded from the first batch on.
     """
     records = fetched.records
     if len(records) <= max_bytes or fetched.aborted:
@@ -284,7 +284,7 @@ def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, Fetch
         if end >= max_bytes:
             break
     else:
-        return fetched, None  # all of them are less, or there is damage: decoding says what it is
+        return fetched, None  # all batches are smaller, or one is damaged: decoding reports it
     if end >= len(records) or next_offset >= fetched.next_offset:
         return fetched, None
     return (
@@ -294,7 +294,7 @@ def _cut(fetched: FetchedRecords, max_bytes: int) -> tuple[FetchedRecords, Fetch
 
 
 def records_of(chunk: Chunk) -> Iterator[ConsumerRecord]:
-    """One record after another; the partition's position moves along, until a seek ends it."""
+    """Yield records; the position moves with each, and a seek ends the iteration."""
     columns: Any = chunk.table
     headers: Any = columns.column("headers")
     any_headers = bool(pc.max(pc.list_value_length(headers)).as_py())

@@ -1,4 +1,4 @@
-"""What a strategy is that says who reads what in a group, and what a leader does with its answer.
+"""Base class of assignment strategies, and helpers of the group's leader.
 
     class Alternate(Assignor):
         name = "alternate"
@@ -32,7 +32,7 @@ class Assignor(ABC):
     """
 
     name: ClassVar[str]
-    """What members of all clients know it by."""
+    """Name of the strategy, by which members agree on it."""
 
     cooperative: ClassVar[bool] = False
     """Whether its members keep their partitions during a rebalance (KIP-429).
@@ -51,10 +51,10 @@ class Assignor(ABC):
         """
 
     def user_data(self, owned: Sequence[TopicPartition]) -> bytes | None:
-        """What this member sends to the leader's assignor when it joins: `Member.user_data` there.
+        """User data that this member sends to the leader's assignor, as `Member.user_data`.
 
         Args:
-            owned: what the member keeps during the rebalance; nothing unless `cooperative`.
+            owned: partitions the member keeps during the rebalance; none unless `cooperative`.
         """
         return None
 
@@ -75,7 +75,7 @@ def subscribers_by_topic(members: Iterable[Member]) -> dict[str, list[Member]]:
 def withhold_owned(
     assignment: Mapping[str, list[TopicPartition]], members: Iterable[Member]
 ) -> Assignment:
-    """The part of `assignment` that can be had now: nothing that another member still reads.
+    """Part of `assignment` without partitions that another member still owns.
 
     What is withheld has no owner until the old one has given it up and joined again, which begins
     the rebalance that assigns it.

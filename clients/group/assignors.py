@@ -45,7 +45,7 @@ def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int])
 
 
 def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-    """All partitions in order, dealt to the members in order; who does not subscribe is passed."""
+    """All partitions in order, dealt to the members in order, skipping those not subscribed."""
     assignment: Assignment = {member.member_id: [] for member in members}
     subscribed = {member.member_id: frozenset(member.topics) for member in members}
     turns = cycle(sorted(members, key=lambda member: member.order))
@@ -57,7 +57,7 @@ def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, 
 
 
 class RangeAssignor(Assignor):
-    """Kafka's first choice: what belongs together by partition number comes together."""
+    """Kafka's default: equal partition numbers of different topics go to the same member."""
 
     name = "range"
 
@@ -66,7 +66,7 @@ class RangeAssignor(Assignor):
 
 
 class RoundRobinAssignor(Assignor):
-    """Even over all topics together."""
+    """Strategy that is even over all topics together."""
 
     name = "roundrobin"
 

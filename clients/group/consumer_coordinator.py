@@ -1,4 +1,4 @@
-"""A consumer's standing in its group: who it is there, and whether it has to join again.
+"""Membership state of a consumer in its group, and whether it has to rejoin.
 
 What always holds:
     A rebalance begins in poll only, on the caller's thread, so that the caller is done with what it
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerCoordinator:
-    """`wake` is called, on any thread, whenever poll should look at the group again.
+    """Coordinator of one consumer. wake: called, on any thread, when poll should check the group.
 
     joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
     assigned by; None if it does not lead. unsent_commits: those that look for the coordinator; a
@@ -98,7 +98,7 @@ class ConsumerCoordinator:
         return self.rejoin_needed or self._failure is not None
 
     def raise_failure(self) -> None:
-        """Raises KafkaError: the coordinator refuses this member for good, or refused once."""
+        """Raise the KafkaError of the coordinator's refusal, if there was one."""
         failure = self._failure
         if failure is not None:
             if failure.code != ErrorCode.FENCED_INSTANCE_ID:
@@ -129,7 +129,7 @@ class ConsumerCoordinator:
             self.request_rejoin("the last attempt failed")
             raise
         if joined is None:
-            self.request_rejoin("this member was given up by the group")
+            self.request_rejoin("the group removed this member")
         return joined
 
     def commit_membership(self) -> Membership:
@@ -144,13 +144,13 @@ class ConsumerCoordinator:
         self.check_not_waiting()
         if self.membership.generation == NO_GENERATION:
             raise UnknownMemberId(
-                f"group {self.config.group_id!r} goes on without this member: its partitions may "
-                "be another's, and what it read since the last commit is read again"
+                f"group {self.config.group_id!r} has removed this member: its partitions may "
+                "belong to another one, and records since the last commit are read again"
             )
         return self.membership
 
     def check_not_waiting(self) -> None:
-        """Raises RebalanceInProgress: poll has to end a rebalance first, then it can commit."""
+        """Raise RebalanceInProgress if poll has to complete a rebalance before a commit."""
         if self.is_waiting:
             raise RebalanceInProgress(
                 f"group {self.config.group_id!r} is rebalancing: poll until that is over, then "
@@ -177,18 +177,18 @@ class ConsumerCoordinator:
             self._wake()
 
     def reset(self, *, keep_member_id: bool = False) -> None:
-        """Have no part in the group. A generation that is over does not make the id unknown."""
+        """Reset the membership; the member id may be kept if only the generation is over."""
         self.heartbeats.stop()
         self.membership = Membership(self.membership.member_id if keep_member_id else "")
         self.led_counts = None
 
     def on_lost(self, *, keep_member_id: bool = False) -> None:
-        """The group goes on without this member; what it read belongs to others now."""
+        """Handle the loss of the membership: its partitions belong to others now."""
         self.reset(keep_member_id=keep_member_id)
-        self.request_rejoin("this member was given up by the group")
+        self.request_rejoin("the group removed this member")
 
     def on_fenced(self, error: KafkaError) -> None:
-        """Another consumer has this one's group_instance_id: it must not come back by itself."""
+        """Handle fencing: another consumer has the group_instance_id, so it must not rejoin."""
         self.reset()
         self.fail(error)
 

@@ -80,7 +80,7 @@ def encode_subscription(
 
 
 def decode_subscription(data: Buffer, member_id: str, instance_id: str | None = None) -> Member:
-    """Raises MalformedRequest: not a subscription."""
+    """Decode a subscription. Raises MalformedRequest: it is not one."""
     reader = _Reader(data)
     version = reader.int16()
     if version < 0:
@@ -108,7 +108,7 @@ def encode_assignment(
 
 
 def decode_assignment(data: Buffer) -> list[TopicPartition]:
-    """Empty bytes, which a member gets that the leader did not know, are no partitions.
+    """Decode an assignment; empty bytes (a member unknown to the leader) are no partitions.
 
     Raises:
         MalformedRequest: not an assignment.

@@ -60,7 +60,7 @@ from .membership import PROTOCOL_TYPE, Joined, Membership
 logger = logging.getLogger(__name__)
 
 MAX_REASON_LENGTH: Final = 255
-"""KIP-800: longer ones are cut by the coordinator."""
+"""Maximum length of a reason; the coordinator truncates longer ones (KIP-800)."""
 
 
 class GroupJoin:
@@ -82,9 +82,9 @@ class GroupJoin:
         self._owned_generation = generation
         self._reason = reason[:MAX_REASON_LENGTH]
         self.is_sent = False
-        """JoinGroup has gone out, so the coordinator may end the generation at any moment."""
+        """Whether JoinGroup was sent, so that the coordinator may end the generation."""
         self.cancelled = False
-        """Set when the consumer leaves: whatever comes now makes it no member again."""
+        """Whether the consumer has left: later answers do not make it a member again."""
 
     def run(self) -> Steps[Joined | None]:
         """The new assignment; None if what is owned is lost, since the group went on without it.
@@ -109,7 +109,7 @@ class GroupJoin:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             return  # the id is noted; ask again with it (KIP-394)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            logger.info("group %r: %s; joining again", self._config.group_id, error)
+            logger.info("group %r: %s; rejoining", self._config.group_id, error)
             self._coordinator.reset(keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
         elif isinstance(error, FencedInstanceId):
             self._coordinator.on_fenced(error)
@@ -278,7 +278,7 @@ class GroupJoin:
             ) from None
 
     def _learn(self, partitions: list[TopicPartition]) -> None:
-        """Ask for what the leader knew and this member does not."""
+        """Request metadata of assigned topics that this member does not know."""
         view = self._client.view
         new = self._client.want({topic for topic, _ in partitions})
         if new or any(partition >= view.partition_count(topic) for topic, partition in partitions):

@@ -1,4 +1,4 @@
-"""What a consumer's own thread does for its group: rebalances inside poll, and commits.
+"""Group membership on a consumer's own thread: rebalances inside poll, and commits.
 
     poll ──► rejoin needed? ──► commit what was handed out, revoke ──► join in the background ──┐
       ▲                                                                                         │
@@ -54,7 +54,7 @@ from .subscription import Subscription
 logger = logging.getLogger(__name__)
 
 LEAVING_COMMIT_MS: Final = 5_000
-"""How long a consumer that leaves waits for a rebalance to let it commit."""
+"""Milliseconds that a leaving consumer waits for a rebalance before its last commit."""
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 GivenOffsets = (
@@ -63,11 +63,11 @@ GivenOffsets = (
     | Mapping[TopicPartitionLike, int | OffsetAndMetadata]
 )
 CommitCallback = Callable[[Offsets, Exception | None], None]
-"""callback(offsets, error): the commit ended, well if `error` is None."""
+"""Function callback(offsets, error), called after a commit; error: None if it succeeded."""
 
 
 class ConsumerMember:
-    """Used by the consumer's thread only. auto_commit_interval_ms: None without auto-commit."""
+    """Group member of a consumer, used by its thread. auto_commit_interval_ms: or None."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ConsumerMember:
 
     @property
     def holds_back(self) -> bool:
-        """Whether nothing may be handed out now: what was is being committed."""
+        """Whether no records may be returned now, as positions are being committed."""
         return self._last_commit is not None
 
     def needs_attention(self) -> bool:
@@ -162,8 +162,8 @@ class ConsumerMember:
         return self.coordinator.needs_attention()
 
     def longest_wait_s(self) -> float:
-        """How long a poll may wait before it calls `poll` again: it is polled all the while, and
-        what was handed out is committed when it is time.
+        """Maximum seconds that a waiting poll waits before it calls `poll` again, which keeps the
+        member in the group and auto-commits.
         """
         longest = self.coordinator.config.max_poll_interval_ms / 3000
         if self._auto_commit_s is not None:
@@ -187,7 +187,7 @@ class ConsumerMember:
         self._maybe_auto_commit()
 
     def _step(self) -> bool:
-        """Whether there may be another one now."""
+        """Do one step; return whether there may be another one now."""
         coordinator = self.coordinator
         if self._joined is None and coordinator.is_joining:
             if not coordinator.needs_attention():
@@ -207,7 +207,7 @@ class ConsumerMember:
         return True
 
     def _prepare(self) -> bool:
-        """Give up what this rebalance takes; whether that is done."""
+        """Revoke the partitions that this rebalance takes; return whether that is done."""
         if self._prepared:
             return True  # a listener has raised; its partitions are given up nevertheless
         coordinator, owned = self.coordinator, self._owned()
@@ -232,7 +232,7 @@ class ConsumerMember:
         return True
 
     def _complete(self, joined: Joined) -> bool:
-        """Take the new assignment; whether there may be another step now."""
+        """Take the new assignment; return whether there may be another step now."""
         coordinator, owned = self.coordinator, self._owned()
         given = set(joined.partitions)
         if not all(coordinator.subscription.covers(one.topic) for one in given):
@@ -391,9 +391,9 @@ class ConsumerMember:
     def _committed(self, partitions: Sequence[TopicPartition]) -> bool:
         """Commit positions before `partitions` are given up; whether that has ended, well or not.
 
-        All positions: what is kept is committed on the way. An iterator may be in the midst of
-        `partitions`, if another thread, or its owner between two records, has polled: whoever gets
-        them reads from what is committed here, so that it must hand out no more.
+        All positions: those of kept partitions are committed, too. Another thread, or the
+        application between two records, may have polled while an iterator is in `partitions`: the
+        next owner reads from the offsets committed here, so the iterator must return no more.
         """
         commit = self._last_commit
         if commit is None:
@@ -403,7 +403,7 @@ class ConsumerMember:
             try:
                 commit = self._client.io.spawn(self.commit(self._worth_committing(), timeout_ms))
             except (KafkaError, ConnectionFailed) as error:
-                logger.warning("offsets are not committed: %s; they are read again", error)
+                logger.warning("offsets were not committed: %s; records are read again", error)
                 return True
             self._stop_handing_out(partitions)
             self._last_commit = commit
@@ -413,7 +413,7 @@ class ConsumerMember:
         self._last_commit = None
         failure = commit.exception()
         if failure is not None:
-            logger.warning("offsets are not committed: %s; they are read again", failure)
+            logger.warning("offsets were not committed: %s; records are read again", failure)
         return True
 
     def _stop_handing_out(self, partitions: Iterable[TopicPartition]) -> None:
@@ -450,7 +450,7 @@ class ConsumerMember:
         error = future.exception()
         if error is None:
             return
-        logger.warning("offsets are not committed: %s; the next commit covers them", error)
+        logger.warning("offsets were not committed: %s; the next commit covers them", error)
         if is_retriable(error):
             self._auto_commit_at = time.monotonic() + self._client.config.retry_backoff_ms / 1000
 
@@ -465,10 +465,10 @@ class ConsumerMember:
                 with self._fetcher.condition:
                     self._fetcher.condition.wait(0.02)
         except (KafkaError, ConnectionFailed) as error:
-            logger.warning("offsets are not committed: %s; they are read again", error)
+            logger.warning("offsets were not committed: %s; records are read again", error)
 
     def _commit_leaving(self, timeout_ms: int, deadline: float) -> bool:
-        """Whether it is done. While the others are waited for the old generation still counts.
+        """Commit before leaving, in a rebalance by the old generation; return whether it is done.
 
         Raises:
             KafkaError, ConnectionFailed: it cannot be done.
@@ -492,7 +492,7 @@ class ConsumerMember:
 
 def _log_failure(offsets: Offsets, error: Exception | None) -> None:
     if error is not None:
-        logger.warning("offsets of %d partitions are not committed: %s", len(offsets), error)
+        logger.warning("offsets of %d partitions were not committed: %s", len(offsets), error)
 
 
 def _code_is_moved(error: Exception) -> bool:

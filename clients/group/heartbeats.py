@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """The heartbeats of one member. `polled` says that its application is alive."""
+    """Heartbeats of one member; `polled` records that its application is alive."""
 
     def __init__(self, client: ClusterClient, coordinator: MemberCoordinator) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Heartbeats:
         self._polled_at = time.monotonic()
 
     def polled(self) -> None:
-        """The application has polled. From any thread."""
+        """Record a poll of the application. From any thread."""
         self._polled_at = time.monotonic()
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class Heartbeats:
         self._client.io.spawn(self._run(self._round))
 
     def stop(self) -> None:
-        """Send none: in a rebalance the coordinator waits for JoinGroup and SyncGroup instead."""
+        """Stop heartbeats: in a rebalance the coordinator waits for JoinGroup and SyncGroup."""
         self._round += 1
 
     def _run(self, round_: int) -> Steps[None]:
@@ -120,7 +120,7 @@ class Heartbeats:
             config.group_id,
             idle_ms,
             config.max_poll_interval_ms,
-            "leaves" if config.group_instance_id is None else "falls silent",
+            "leaves" if config.group_instance_id is None else "stops its heartbeats",
         )
         if config.group_instance_id is None:
             member_id = self._coordinator.membership.member_id

@@ -1,4 +1,4 @@
-"""The LeaveGroup of a member, which nobody waits for long: the session would end by itself."""
+"""LeaveGroup of a member, with a short timeout, as its session would time out anyway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def leave_group(
     client: ClusterClient, address: Address | None, config: GroupConfig, member_id: str, reason: str
 ) -> Steps[None]:
-    """Tell the coordinator at `address`, if it is known. That it does not answer is only logged.
+    """Send LeaveGroup to the coordinator at `address`, if known. Failures are only logged.
 
     A static member may do so without its id, by its group_instance_id alone.
     """

@@ -24,21 +24,21 @@ class MemberCoordinator(Protocol):
     lookup: CoordinatorLookup
 
     def request_rejoin(self, reason: str) -> None:
-        """The next poll begins a rebalance."""
+        """Let the next poll start a rebalance."""
         ...
 
     def reset(self, *, keep_member_id: bool = False) -> None:
-        """The member is no longer in a generation."""
+        """Reset the generation of the member."""
         ...
 
     def on_lost(self, *, keep_member_id: bool = False) -> None:
-        """What it owns may be another's: it joins again."""
+        """Handle the loss of the membership: its partitions may belong to another; it rejoins."""
         ...
 
     def on_fenced(self, error: KafkaError) -> None:
-        """Another process has its group.instance.id."""
+        """Handle fencing: another process has its group.instance.id."""
         ...
 
     def fail(self, error: KafkaError) -> None:
-        """The next poll raises `error`."""
+        """Let the next poll raise `error`."""
         ...

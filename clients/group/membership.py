@@ -14,7 +14,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """assignors: offered in this order. client_rack: sent to the leader of the group."""
+    """Settings of a member. assignors: in order of preference. client_rack: sent to the leader."""
 
     group_id: str
     group_instance_id: str | None
@@ -33,7 +33,7 @@ class GroupConfig:
 
     @property
     def join_timeout_ms(self) -> int:
-        """The coordinator answers when all have come, or its rebalance time-out is over."""
+        """Timeout of JoinGroup, whose answer waits for all members or the rebalance timeout."""
         return self.max_poll_interval_ms + 5_000
 
 

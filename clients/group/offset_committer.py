@@ -44,13 +44,13 @@ from .consumer_coordinator import ConsumerCoordinator
 from .membership import Membership
 
 MAX_VERSION: Final = 9
-"""The highest version that names topics; from 10 on they are given by id."""
+"""Highest version that has topic names; from 10 on requests have topic ids."""
 
 _MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class OffsetCommitter:
-    """Steps for the I/O thread. on_committed: called there with what has been stored."""
+    """Committer of offsets, as steps for the I/O thread. on_committed: called with them."""
 
     def __init__(self, client: ClusterClient, coordinator: ConsumerCoordinator) -> None:
         self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = (
@@ -65,7 +65,7 @@ class OffsetCommitter:
         member: Membership,
         timeout_ms: int,
     ) -> Steps[None]:
-        """Store where the group goes on, at whichever coordinator, for `timeout_ms` at most.
+        """Commit offsets, with retries at the current coordinator, for `timeout_ms` at most.
 
         Args:
             member: as `Coordinator.commit_membership` said when the offsets were collected.
@@ -94,7 +94,7 @@ class OffsetCommitter:
         *,
         lane: str = GROUP,
     ) -> Steps[None]:
-        """Store where the group goes on, or fail with the first reason not to, as `commit`."""
+        """Commit offsets without retries. Raises the exceptions of `commit`."""
         if not offsets:
             return
         coordinator = self._coordinator
@@ -126,7 +126,7 @@ class OffsetCommitter:
     def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
-        """What is committed; partitions without are omitted.
+        """Committed offsets; partitions without one are left out.
 
         It waits for the end of a transaction that holds offsets of theirs, as Java's consumer does:
         what it stores may be what was read already (require_stable, KIP-447).
@@ -149,7 +149,7 @@ class OffsetCommitter:
         yield self._client.config.retry_backoff_ms / 1000
 
     def _noted(self, error: KafkaError, sent: Membership) -> KafkaError:
-        """What a refusal says of the membership, unless that is another one by now."""
+        """Apply a refusal to the membership it was about, unless there is another one now."""
         coordinator = self._coordinator
         if not coordinator.subscription:
             return error

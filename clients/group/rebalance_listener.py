@@ -1,4 +1,4 @@
-"""What an application may do when the group gives it partitions or takes them away.
+"""Callbacks of an application for partitions that are assigned or revoked.
 
     class Flush(RebalanceListener):
         def on_partitions_revoked(self, partitions):

@@ -39,7 +39,7 @@ Claims = Mapping[str, tuple[Iterable[TopicPartition], int]]
 
 
 class StickyAssignor(Assignor):
-    """Eager: all members give up everything, and get back most of it."""
+    """Eager strategy: all members give up their partitions, and get back most of them."""
 
     name = "sticky"
 
@@ -61,7 +61,7 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Only what moves is given up, in a first rebalance, and given on in a second (KIP-429)."""
+    """Cooperative strategy: a first rebalance revokes what moves, a second assigns it (KIP-429)."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -89,7 +89,7 @@ class CooperativeStickyAssignor(Assignor):
 def assign_sticky(
     members: Sequence[Member], partition_counts: Mapping[str, int], claims: Claims
 ) -> Assignment:
-    """The assignment that the module describes."""
+    """Assign partitions by the rules of the module's docstring."""
     subscribers = subscribers_by_topic(members)
     kept = _settle(claims, subscribers, partition_counts)
     ordered = [one.member_id for one in sorted(members, key=lambda member: member.order)]
@@ -124,7 +124,7 @@ def _assign_alike(
     partition_counts: Mapping[str, int],
     kept: Mapping[TopicPartition, str],
 ) -> Assignment:
-    """All subscribe to the same: everybody gets n // m, and n % m of them one more."""
+    """Assign if all subscribe to the same: each member gets n // m, and n % m of them one more."""
     everything = [
         TopicPartition(topic, partition)
         for topic in subscribers
@@ -198,7 +198,7 @@ def _even_out(
     load: dict[str, int],
     kept: Mapping[TopicPartition, str],
 ) -> bool:
-    """Move partitions of one topic from who has most to who has least; whether any moved."""
+    """Move partitions of one topic from the largest to the smallest share; whether any moved."""
     moved = False
     while True:
         giver = max((one for one in shares if shares[one]), key=lambda one: load[one], default="")

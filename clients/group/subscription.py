@@ -1,4 +1,4 @@
-"""What a member of a group asks for: topics by name, or every topic that a pattern matches.
+"""Subscription of a group's member: topics by name, or every topic that a pattern matches.
 
     Subscription.of(["flights", "gates"])
     Subscription.of(re.compile(r"flights-.*"))
@@ -34,7 +34,7 @@ class Subscription:
 
     @classmethod
     def matching(cls, pattern: str | re.Pattern[str]) -> Self:
-        """Raises InvalidConfig: no regular expression."""
+        """Subscription by pattern. Raises InvalidConfig: it is not a regular expression."""
         try:
             return cls(pattern=re.compile(pattern))
         except re.error as error:

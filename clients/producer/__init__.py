@@ -1,8 +1,8 @@
 """The producer: records in, futures out.
 
-producer, async_producer   what users call
-batches/                   records become batches; outcomes of these
-sender, produce_request    batches go to their leaders, in order, once
-producer_end               records whose producer is not closed
-transactions/              begin, commit, abort; the coordinator behind them
+producer, async_producer   the classes Producer and AsyncProducer
+batches/                   encoding of records to batches; their outcomes
+sender, produce_request    sending of batches to leaders, in order, once
+producer_end               delivery for producers that are not closed
+transactions/              begin, commit, abort; requests to the coordinator
 """

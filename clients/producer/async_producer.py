@@ -53,7 +53,7 @@ class AsyncProducer(AsyncTransactionCalls):
     """Sends records to topics. Arguments are those of Producer; `start` it, or use `async with`.
 
     Raises:
-        TypeError: there is no such argument. What `start` raises is what Producer raises.
+        TypeError: there is no such argument. `start` raises the exceptions of Producer.
     """
 
     def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
@@ -67,7 +67,7 @@ class AsyncProducer(AsyncTransactionCalls):
         self._threads: ThreadPoolExecutor | None = None
 
     async def start(self) -> Self:
-        """Find the cluster. Repeated it does nothing.
+        """Find the cluster. Idempotent.
 
         Raises:
             InvalidConfig, ConnectionFailed: as Producer.
@@ -91,7 +91,7 @@ class AsyncProducer(AsyncTransactionCalls):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordFuture:
-        """Take one record; awaited again, the future that comes back says where it is.
+        """Put one record into the buffer; the returned future, awaited again, has its metadata.
 
         Arguments and exceptions are those of Producer.send.
         """
@@ -146,7 +146,7 @@ class AsyncProducer(AsyncTransactionCalls):
         return await self._in_thread(producer.send_batch, topic, data, **columns)
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has.
+        """Number of partitions of `topic`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -154,7 +154,7 @@ class AsyncProducer(AsyncTransactionCalls):
         return await self._in_thread(self._started().partitions_for, topic)
 
     def metrics(self) -> Metrics:
-        """As Producer.metrics."""
+        """Metrics of the producer; see Producer.metrics."""
         return self._started().metrics()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- as Producer
@@ -221,7 +221,9 @@ class AsyncProducer(AsyncTransactionCalls):
         if producer.closed:
             raise KafkaError("the producer is closed")
         if asyncio.get_running_loop() is not self._loop:
-            raise KafkaError("an AsyncProducer is for the event loop that it was started in")
+            raise KafkaError(
+                "the AsyncProducer was started in another event loop: use it in that one"
+            )
         return producer
 
     async def _prepare(
@@ -246,7 +248,7 @@ class AsyncProducer(AsyncTransactionCalls):
             await self._wait_for_room(producer, size)
 
     async def _wait_for_room(self, producer: _LoopProducer, size: int) -> None:
-        """One after another, in the order in which they came."""
+        """Wait for room, in the order of the callers."""
         memory = producer.accumulator.memory
         try:
             async with asyncio.timeout(producer.max_block_ms / 1000), self._senders:
@@ -272,7 +274,7 @@ def _pairs(headers: Headers | None) -> list[tuple[str, bytes | None]] | None:
 
 
 def _size(value: Content, key: Content, headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """About what Producer.send accounts for; that one says what is wrong with them."""
+    """Approximate size of a record, as Producer.send counts it; types are checked there."""
     size = RECORD_OVERHEAD
     for content in (value, key):
         size += len(content) if isinstance(content, Sized) else 0

@@ -16,13 +16,13 @@ from ...protocol.codec import write_uvarint
 from ...protocol.messages.produce import ProduceRequest
 
 MIN_VERSION: Final = 3
-"""Below it records are message sets, which brokers refuse since Kafka 4.0."""
+"""Lowest version with record batches; brokers refuse message sets since Kafka 4.0."""
 
 MAX_VERSION: Final = 12
-"""The highest version that names topics; from 13 on they are given by id."""
+"""Highest version that has topic names; from 13 on requests have topic ids."""
 
 IMPLICIT_VERSION: Final = 12
-"""From it on the broker adds the partition to the transaction itself (transaction.version 2)."""
+"""Version from which the broker adds partitions to the transaction (transaction.version 2)."""
 
 
 def encode_produce(

@@ -409,7 +409,7 @@ class Producer(TransactionCalls):
         return delivery.future
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has.
+        """Number of partitions of `topic`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -417,7 +417,7 @@ class Producer(TransactionCalls):
         return (self._topics.get(topic) or self._open_topic(topic)).partition_count
 
     def metrics(self) -> Metrics:
-        """What was sent, how and how fast: Kafka's figures, under its names, by group.
+        """Metrics of the producer, by Kafka's names and groups.
 
         `metrics()["producer-metrics"]["record-send-total"]`; rates and averages are of the last
         half to whole minute, times in milliseconds. Groups: producer-metrics, and
@@ -499,7 +499,7 @@ class Producer(TransactionCalls):
         return self._accumulator.open_topic(topic, self._count_partitions(topic, 0))
 
     def _count_partitions(self, topic: str, partition: int) -> int:
-        """How many there are; the brokers are asked if `partition` is not one that is known."""
+        """Number of partitions; metadata is requested if `partition` is not known."""
         if self._client.closed:
             raise self._memory.closed or KafkaError("the producer is closed")
         timeout_ms, began = self._max_block_ms, time.monotonic()
@@ -508,8 +508,8 @@ class Producer(TransactionCalls):
             view = self._client.run(steps, timeout_ms)
         except RequestTimedOut:
             raise RequestTimedOut(
-                f"topic {topic!r}: no broker has named its partitions within "
-                f"max_block_ms={timeout_ms}; see whether the brokers are up, or raise it"
+                f"topic {topic!r}: no metadata of its partitions within "
+                f"max_block_ms={timeout_ms}; check that the brokers are up, or raise it"
             ) from None
         finally:
             self._metrics.metadata_wait_s += time.monotonic() - began

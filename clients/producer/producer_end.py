@@ -39,7 +39,7 @@ def watch(sender: Sender) -> None:
 
 
 def unwatch(sender: Sender) -> None:
-    """The producer is closed."""
+    """Forget a producer that is closed."""
     _live.discard(sender)
 
 

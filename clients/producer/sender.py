@@ -1,4 +1,4 @@
-"""The producer's side on the I/O thread: what is ready goes to its leader, what failed goes again.
+"""Sender of a producer on the I/O thread: sends ready batches to leaders, and retries.
 
 What always holds:
     A batch has one outcome: appended, or failed for good; till then it is in a partition's queue.
@@ -76,7 +76,7 @@ _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderConfig:
-    """acks: 0, 1 or -1 (all)."""
+    """Settings of a sender. acks: 0, 1 or -1 (all)."""
 
     acks: int
     idempotent: bool
@@ -129,7 +129,7 @@ class Sender:
         self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
 
     def on_failed(self, topic: str, count: int, error: Exception) -> None:
-        """Records of `topic` could not be encoded."""
+        """Report records of `topic` that could not be encoded."""
         self._metrics.on_error(topic, count)
         if self.transactions is not None:
             self.transactions.on_send_failed(error)
@@ -390,7 +390,7 @@ class Sender:
     def _on_out_of_order(
         self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError
     ) -> None:
-        """Expected after a failure before it. Alone it means that the broker lost records."""
+        """Handle an out-of-order refusal: after an earlier failure, or the broker lost records."""
         if not queue.is_first(batch):
             queue.on_retry(batch, retry_at=0.0)
         elif queue.gap and self.transactions is None:
@@ -455,7 +455,7 @@ class Sender:
     def _fail(self, batch: ProducerBatch, error: Exception) -> None:
         if self.transactions is not None:
             self.transactions.manager.on_send_failed(error)
-        logger.warning("%d records are not delivered: %s", batch.record_count, error)
+        logger.warning("%d records were not delivered: %s", batch.record_count, error)
         self._lose(batch, error)
 
     def _lose(self, batch: ProducerBatch, error: Exception) -> None:
@@ -525,7 +525,7 @@ class Sender:
         self._pump_soon()
 
     def _note(self, queues: Iterable[PartitionQueue], error: Exception) -> None:
-        """Why nothing moves, for the text of a later time-out."""
+        """Store the reason of a delay, for the text of a later timeout."""
         for queue in queues:
             for batch in queue.ready:
                 batch.last_error = batch.last_error or error

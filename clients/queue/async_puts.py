@@ -28,7 +28,7 @@ Failures = list[Exception | None]
 
 
 class AsyncPuts:
-    """Of one queue, in one loop."""
+    """Puts to one queue from one event loop."""
 
     def __init__(self, brokers: QueueBrokers, topic: str) -> None:
         self._producer = AsyncProducer(
@@ -41,7 +41,7 @@ class AsyncPuts:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def put(self, item: Any) -> None:
-        """Raises what pickling raises; MessageTooLarge, KafkaError, ConnectionFailed."""
+        """Put an item. Raises errors of pickling, MessageTooLarge, KafkaError, ConnectionFailed."""
         together = self._together
         if together is None:
             together = self._together = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class AsyncPuts:
         together.set_result(failures)
 
     async def _send(self, items: Sequence[Any]) -> AwaitableFuture[RecordMetadata] | Exception:
-        """On its way, or why it is not."""
+        """Send items as one record; return its future, or the error."""
         try:
             await self._producer.start()
             key, value = encode_items(items)
@@ -79,7 +79,7 @@ class AsyncPuts:
     async def _ended(
         self, items: Sequence[Any], sent: AwaitableFuture[RecordMetadata] | Exception
     ) -> Failures:
-        """Why each item is not in the log; None for those that are."""
+        """Error of each item that is not in the log; None for those that are."""
         error: Exception | None = None
         try:
             if isinstance(sent, Exception):

@@ -1,4 +1,4 @@
-"""Which items are consumed beyond the first that is not: ranges of records, and parts of records.
+"""Items consumed after the first that is not: ranges of records, and parts of records.
 
 Ranges are merged, so what is kept grows with the number of gaps, not with that of items: a process
 may work on one item for hours while others consume millions.
@@ -15,7 +15,7 @@ from .queue_position import Interval
 
 
 class ConsumedItems:
-    """Intervals have their end excluded."""
+    """Consumed items. Intervals exclude their end."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ConsumedItems:
         self._parts = {offset: list(intervals) for offset, intervals in (parts or {}).items()}
 
     def left(self, offset: int, total: int) -> list[Interval]:
-        """Of a record of `total` items those that are not consumed."""
+        """Intervals of items that are not consumed, of a record of `total` items."""
         if self._has(offset):
             return []
         left, at = [], 0
@@ -52,7 +52,7 @@ class ConsumedItems:
             self._parts[offset] = merged
 
     def forget_before(self, offset: int) -> None:
-        """What lies before it is all consumed."""
+        """Forget records before `offset`, which are all consumed."""
         gone = bisect_right(self._ends, offset)
         del self._starts[:gone], self._ends[:gone]
         if self._starts and self._starts[0] < offset:

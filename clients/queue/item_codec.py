@@ -22,26 +22,26 @@ _PLAIN: Final = frozenset({bytes, str, int, float, bool, type(None)})
 
 
 def is_plain(item: Any) -> bool:
-    """Whether it is pickled and unpickled whatever happens."""
+    """Whether an item can always be pickled and unpickled."""
     return type(item) in _PLAIN
 
 
 def encode_items(items: Sequence[Any]) -> tuple[bytes, bytes]:
-    """Key and value."""
+    """Encode items to the key and value of a record."""
     items = list(items)
     dumps = pickle.dumps if _PLAIN.issuperset(map(type, items)) else cloudpickle.dumps
     return _COUNT.pack(MAGIC, len(items)), dumps(items, protocol=5)
 
 
 def count_items(key: bytes | None) -> int:
-    """How many items a record has."""
+    """Number of items of a record."""
     if key is None or len(key) != _COUNT.size or not key.startswith(MAGIC):
         return 1
     return int(_COUNT.unpack(key)[1])
 
 
 def decode_items(is_pickled: bool, value: bytes | memoryview) -> list[Any]:
-    """Raises what unpickling raises, e.g. ModuleNotFoundError."""
+    """Decode items. Raises errors of unpickling, e.g. ModuleNotFoundError."""
     if not is_pickled:
         return [bytes(value)]
     items: list[Any] = pickle.loads(value)  # noqa: S301 -- what Ray does with what tasks send

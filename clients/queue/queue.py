@@ -155,17 +155,17 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """Also of its topic: what any Kafka client sends to that is an item, as bytes."""
+        """Name of the queue and its topic; records of Kafka clients there are items, as bytes."""
         return self._name
 
     # --- how it stands -----------------------------------------------------------------------
 
     def size(self) -> int:
-        """Items that nobody has got."""
+        """Number of items that no process has."""
         return self._connected().ask(FrameKind.SIZE).result()
 
     def qsize(self) -> int:
-        """Items that nobody has got."""
+        """Number of items that no process has."""
         return self.size()
 
     def empty(self) -> bool:
@@ -177,7 +177,7 @@ class Queue:
     # --- put ---------------------------------------------------------------------------------
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Returns when the item is in the log.
+        """Put an item; return when it is in the log.
 
         Raises:
             Full: there was no room in time, or at once without `block`.
@@ -193,7 +193,7 @@ class Queue:
         block: bool = True,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:
-        """As put."""
+        """Async version of `put`."""
         if self.maxsize > 0:
             await asyncio.to_thread(self._connected().maxsize)
             await asyncio.wrap_future(self._put([item], block, timeout))
@@ -202,11 +202,11 @@ class Queue:
         await _async_puts(self._brokers, self._name).put(item)
 
     def put_nowait(self, item: Any) -> None:
-        """As put without `block`."""
+        """Put an item without waiting for room: `put` with block=False."""
         self.put(item, block=False)
 
     def put_nowait_batch(self, items: Iterable[Any]) -> None:
-        """All of them, in order, as one record. Raises Full if they do not all fit."""
+        """Put all items, in order, as one record. Raises Full if they do not all fit."""
         if not isinstance(items, Iterable):
             raise TypeError("Argument 'items' must be an Iterable")
         items = list(items)
@@ -229,7 +229,7 @@ class Queue:
     # --- get ---------------------------------------------------------------------------------
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """The next item. It is consumed.
+        """Return the next item, which is consumed.
 
         Raises:
             Empty: there was none in time, or at once without `block`.
@@ -251,7 +251,7 @@ class Queue:
         block: bool = True,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> Any:
-        """As get. A coroutine that is cancelled has got nothing."""
+        """Async version of `get`. A cancelled coroutine consumes nothing."""
         connection = self._connected()
         until = _until(block, timeout)
         await asyncio.to_thread(connection.maxsize)
@@ -262,11 +262,11 @@ class Queue:
             await _awaited(connection, connection.fetch(1, _left(until)))
 
     def get_nowait(self) -> Any:
-        """As get without `block`."""
+        """Return the next item without waiting: `get` with block=False."""
         return self.get(block=False)
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
-        """So many. Raises Empty if there are not so many."""
+        """Return `num_items` items. Raises Empty if there are fewer."""
         if not isinstance(num_items, int):
             raise TypeError("Argument 'num_items' must be an int")
         if num_items < 0:
@@ -292,7 +292,7 @@ class Queue:
     def receive_batch(
         self, num_items: int, block: bool = True, timeout: float | None = None
     ) -> list[ReceivedItem]:
-        """At least one item, at most `num_items`."""
+        """Receive at least one item, at most `num_items`."""
         until = _until(block, timeout)
         return self._connected().receive(1, num_items, _left(until)).result()
 
@@ -397,7 +397,7 @@ def _attach(
 
 
 def _connection_to(actor: Any) -> QueueConnection:
-    """One for all Queues of a process that have the same actor."""
+    """Connection that all Queues of a process with the same actor share."""
     with _lock:
         identity = actor._actor_id.binary()
         connection = _connections.get(identity)
@@ -456,7 +456,7 @@ def _check(timeout: float | None) -> None:
 
 
 def _until(block: bool, timeout: float | None) -> float | None:
-    """When to stop waiting, by time.monotonic."""
+    """Deadline of a wait, time.monotonic(); None: no limit."""
     if not block:
         return 0.0
     _check(timeout)

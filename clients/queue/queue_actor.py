@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueProcess:
-    """What runs in it.
+    """Code of the queue's actor.
 
     Args:
         is_temporary: its topics are deleted when it ends in order.
@@ -56,7 +56,7 @@ class QueueProcess:
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     def __repr__(self) -> str:
-        """In Ray's dashboard: which queue it is."""
+        """Name shown in Ray's dashboard, with the queue's name."""
         return f"{type(self).__name__}({self._name})"
 
     async def _serve(self) -> None:
@@ -77,7 +77,7 @@ class QueueProcess:
 
     @ray.method(max_task_retries=-1)
     async def address(self) -> QueueAddress:
-        """Waits for an actor that is being restarted."""
+        """Address of the actor's socket, once it serves."""
         await self._ready.wait()
         server = self._server
         return QueueAddress(self._host, server.port, server.token, server.maxsize, self._lease_s)
@@ -93,13 +93,13 @@ class QueueProcess:
         return 0 < self._server.maxsize <= await self.qsize()
 
     async def close(self) -> None:
-        """Commit what is consumed."""
+        """Commit consumed positions."""
         await self._ready.wait()
         self._closing = True
         await self._server.close()
 
     def __ray_shutdown__(self) -> None:
-        """Nobody has a handle any more."""
+        """End the queue when Ray shuts the actor down, as there are no handles any more."""
         if self._is_temporary:
             delete_queue_topics(self._brokers, self._name)
 
@@ -108,6 +108,6 @@ _OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries
 
 
 def queue_actor(options: dict[str, Any], *arguments: Any, **settings: Any) -> Any:
-    """A handle of a new one, or of the one that has the name already."""
+    """Create a queue actor, or get the one with that name; return its handle."""
     actor_class: Any = ray.remote(QueueProcess)
     return actor_class.options(**{**_OPTIONS, **options}).remote(*arguments, **settings)

@@ -1,6 +1,6 @@
-"""Where a queue's topics are, and how its clients show who they are there.
+"""Brokers of a queue's topics, and security settings of its clients.
 
-It goes to the queue's actor, and with a Queue to every process that is given one.
+They are passed to the queue's actor, and with a Queue to every process that gets one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..security.security_options import ClientSecurity, as_given
 
 @dataclass(frozen=True, slots=True)
 class QueueBrokers:
-    """bootstrap: "host:port,...". security: None for what each process's environment names."""
+    """Brokers of a queue. bootstrap: "host:port,...". security: None: found by each process."""
 
     bootstrap: str
     security: ClientSecurity | None
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Of a Producer, Consumer or Admin. Not to be shown."""
+        """Options of a Producer, Consumer or Admin. Do not log them."""
         return {"bootstrap": self.bootstrap, **as_given(self.security)}

@@ -53,12 +53,12 @@ MAX_AHEAD: Final = 1_024
 """Items that are asked for at once by a process that takes one after the other quickly."""
 QUICK_S: Final = 0.005
 LEASE_SHARE: Final = 0.8
-"""Of its lease for which an item that was sent ahead may still be handed out."""
+"""Share of its lease for which an item that was sent ahead may still be returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAddress:
-    """What the actor says of itself."""
+    """Address of the actor, and properties of the queue."""
 
     host: str
     port: int
@@ -126,7 +126,7 @@ class QueueConnection:
     # --- what applications ask for -----------------------------------------------------------
 
     def maxsize(self) -> int:
-        """Of the queue. Connects, if it is not connected yet, which may take a moment."""
+        """Maximum size of the queue. Connects if needed."""
         return self._connected().maxsize
 
     def pop(self) -> tuple[bool, Any]:
@@ -136,7 +136,7 @@ class QueueConnection:
             return bool(items), items[0] if items else None
 
     def pop_many(self, count: int) -> list[Any]:
-        """So many, if so many are here; else none. Raises what unpickling does."""
+        """Return `count` items if so many are here, else none. Raises errors of unpickling."""
         with self._lock:
             return self._pop(count)
 
@@ -156,7 +156,7 @@ class QueueConnection:
             return self._request(FrameKind.TAKE, body)
 
     def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[ReceivedItem]]:
-        """Items that are to be acknowledged. Raises Empty."""
+        """Receive items that have to be acknowledged. Raises Empty."""
         self._connected()
         with self._lock:
             if self._ahead:  # they come first
@@ -165,13 +165,13 @@ class QueueConnection:
             return self._request(FrameKind.TAKE, body, hand_out=True)
 
     def ask(self, kind: FrameKind, body: bytes = b"") -> Future[int]:
-        """PUT, SIZE, REPLAY: what the actor answers. Raises Full (PUT), KafkaError."""
+        """Send PUT, SIZE or REPLAY; return the actor's answer. Raises Full (PUT), KafkaError."""
         self._connected()
         with self._lock:
             return self._request(kind, body)
 
     def settle(self, pieces: Sequence[Piece]) -> None:
-        """They are consumed. Returns at once; what is lost on the way is said again."""
+        """Report items as consumed, without waiting; a lost report is repeated."""
         with self._lock:
             self._handed_out.difference_update(pieces)
             self._unreported.extend(list(piece) for piece in pieces)
@@ -187,7 +187,7 @@ class QueueConnection:
             self._send(frame(FrameKind.EXTEND, 0, pack_pieces(pieces)))
 
     def cancel(self, answer: Future[Any]) -> None:
-        """The application no longer waits for it."""
+        """Cancel a request that the application no longer waits for."""
         with self._lock:
             for number, request in self._requests.items():
                 if request.answer is answer:
@@ -200,7 +200,7 @@ class QueueConnection:
 
     @property
     def ahead(self) -> int:
-        """Items that are here and not handed out."""
+        """Number of items that are here and not returned yet."""
         return sum(held.left for held in self._ahead)
 
     def close(self, wait_s: float = 0.0) -> None:
@@ -255,7 +255,7 @@ class QueueConnection:
         return popped
 
     def _decode(self, count: int) -> None:
-        """What the next `count` items are. A record that cannot be decoded is given back."""
+        """Decode the next `count` items. A record that cannot be decoded goes back to the queue."""
         for held in list(self._ahead):
             if held.items is None:
                 try:
@@ -315,7 +315,7 @@ class QueueConnection:
         return answer
 
     def _send(self, data: bytes) -> None:
-        """What is not sent because there is no connection is said when there is one again."""
+        """Send a frame; without a connection it is sent after the next one is made."""
         if self._socket is not None:
             try:
                 self._socket.sendall(data)
@@ -386,7 +386,7 @@ class QueueConnection:
         return True
 
     def _fail(self, error: Exception) -> None:
-        """There is no actor, and will be none; a later call asks again."""
+        """Fail all requests, as there is no actor; a later call looks for it again."""
         with self._lock:
             self._address = None
             waiting = list(self._requests.values())
@@ -505,7 +505,7 @@ def _run(me: weakref.ref[QueueConnection]) -> None:
 
 
 def _read(connection: socket.socket, me: weakref.ref[QueueConnection]) -> None:
-    """Until there is no more."""
+    """Read frames until the connection ends."""
     with connection.makefile("rb", buffering=256 * 1024) as stream:
         while len(head := stream.read(HEADER.size)) == HEADER.size:
             length, kind, number = HEADER.unpack(head)

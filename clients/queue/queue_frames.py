@@ -25,7 +25,7 @@ TOKEN_BYTES: Final = 32
 IDENTITY_BYTES: Final = 16
 
 Piece = tuple[int, int, int]
-"""offset, first item, the one after the last."""
+"""Piece of a record: offset, first item, the one after the last."""
 
 
 class FrameKind(IntEnum):
@@ -52,7 +52,7 @@ class FrameKind(IntEnum):
 
 
 class FrameError(Exception):
-    """What arrived is not a frame of this protocol."""
+    """Received bytes are not a frame of this protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class ItemPiece:
 
 
 TAKE_BODY: Final = struct.Struct(">IIqBB")
-"""At least, at most, time-out in ms (-1: forever), exact, to be acknowledged."""
+"""Layout of TAKE: minimum, maximum, timeout in ms (-1: forever), exact, to be acknowledged."""
 PUT_BODY: Final = struct.Struct(">qI")
-"""Time-out in ms, number of items; the pickled list follows."""
+"""Layout of PUT: timeout in ms, number of items; the pickled list follows."""
 RELEASE_BODY: Final = struct.Struct(">q")
-"""Delay in ms; pieces follow."""
+"""Layout of RELEASE: delay in ms; pieces follow."""
 VALUE: Final = struct.Struct(">q")
 _ITEM: Final = struct.Struct(">qqqiBI")
 _COUNT: Final = struct.Struct(">I")

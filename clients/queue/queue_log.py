@@ -1,4 +1,4 @@
-"""What the actor of a queue reads and writes: items, consumed positions, dead letters.
+"""Log of a queue, for its actor: items, consumed positions, dead letters.
 
     topic           the queue's name, one partition: a record has one or more items (item_codec)
     offsets         of the group queue-<name>: what is consumed (queue_position)
@@ -69,7 +69,7 @@ def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
 
 
 def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
-    """And what is committed. What is not there is ignored; what cannot be deleted is logged."""
+    """Delete the topics and committed offsets of a queue. Errors are logged."""
     try:
         with Admin(**brokers.client_options) as admin:
             for topic in (name, dead_letters_of(name)):
@@ -82,11 +82,11 @@ def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
             except GroupIdNotFound:
                 pass
     except (KafkaError, ConnectionFailed) as error:
-        logger.warning("the topics of queue %s are not deleted: %s", name, error)
+        logger.warning("the topics of queue %s were not deleted: %s", name, error)
 
 
 class QueueLog:
-    """Of one queue, for the loop it was started in."""
+    """Log of one queue, for the event loop it was started in."""
 
     def __init__(self, brokers: QueueBrokers, name: str, retention_s: float) -> None:
         self._partition = TopicPartition(name, 0)
@@ -111,7 +111,7 @@ class QueueLog:
         self.epoch = 0
 
     async def start(self) -> QueuePosition:
-        """Take the queue over; what is consumed."""
+        """Take the queue over; return the committed position."""
         for client in (self._reader, self._backlog_reader, self._committer, self._putter):
             await client.start()
         await self._committer.init_transactions()
@@ -144,7 +144,7 @@ class QueueLog:
         return decode_position(found.offset, found.metadata)
 
     async def check_epoch(self) -> None:
-        """Raises QueueFenced."""
+        """Raise QueueFenced if another actor has taken over."""
         found = await self.committed()
         if found.epoch > self.epoch:
             raise QueueFenced(f"epoch {found.epoch} has taken over from {self.epoch}")
@@ -152,11 +152,11 @@ class QueueLog:
     # --- items -------------------------------------------------------------------------------
 
     async def read(self, add: Callable[[int, int, bool, bytes], None]) -> None:
-        """The next records, when there are any."""
+        """Wait for the next records, and add their items."""
         _add_all(await self._reader.poll(), add)
 
     async def read_backlog(self, start: int, add: Callable[[int, int, bool, bytes], None]) -> None:
-        """Records from `start`, which are there."""
+        """Read records from `start`, which exist, and add their items."""
         await self._backlog_reader.assign([self._partition])
         self._backlog_reader.seek(self._partition, start)
         _add_all(await self._backlog_reader.poll(), add)
@@ -165,7 +165,7 @@ class QueueLog:
         return (await self._reader.end_offsets(self._partition))[self._partition]
 
     async def offset_of(self, start: str) -> int:
-        """Of "earliest", "latest", "offset:N" or "time:MS" (the first record at or after it)."""
+        """Offset for "earliest", "latest", "offset:N" or "time:MS" (first record from then on)."""
         begin = (await self._reader.beginning_offsets(self._partition))[self._partition]
         end = await self.end_offset()
         kind, _, number = start.partition(":")
@@ -182,14 +182,14 @@ class QueueLog:
                 return end
 
     async def put(self, key: bytes, value: bytes) -> int:
-        """Offset of the record, when it is acknowledged."""
+        """Write a record; return its offset when it is acknowledged."""
         future = await self._putter.send(self._partition.topic, value, key, partition=0)
         return (await future).offset
 
     # --- what is consumed --------------------------------------------------------------------
 
     async def commit(self, position: QueuePosition, dead: Sequence[QueueEntry]) -> None:
-        """Together with the dead letters. Raises KafkaError; then this actor has to end."""
+        """Commit a position with dead letters. Raises KafkaError: this actor has to end."""
         async with self._committer.transaction():
             for entry in dead:
                 await self._bury(entry)
@@ -210,7 +210,7 @@ class QueueLog:
         )
 
     async def delete_consumed(self, before: int) -> None:
-        """Records before the committed position `before` that are older than the retention."""
+        """Delete records before the committed position `before` that are past the retention."""
         limit = before
         if self._retention_s > 0:
             then = int((time.time() - self._retention_s) * 1000)

@@ -1,4 +1,4 @@
-"""Which items of a queue are consumed, as a committed offset and its metadata.
+"""Consumed items of a queue, as a committed offset and its metadata.
 
     offset     the first record that has an item which is not consumed
     metadata   {"e": epoch, "r": [[from, to], ...], "p": {record: [[first, last], ...]},
@@ -28,9 +28,9 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePosition:
-    """Offsets are absolute; intervals have their end excluded.
+    """Consumed position. Offsets are absolute; intervals exclude their end.
 
-    epoch: of the actor that has written it.
+    epoch: that of the actor that wrote it.
     """
 
     epoch: int = 0
@@ -73,7 +73,7 @@ def _text(
 
 
 def decode_position(offset: int, metadata: str) -> QueuePosition:
-    """Metadata of others (e.g. of a tool that has reset the offset) says nothing."""
+    """Decode a position; metadata of other programs (e.g. an offset reset) is ignored."""
     try:
         if metadata.startswith(COMPRESSED):
             packed = base64.b64decode(metadata[len(COMPRESSED) :], validate=True)

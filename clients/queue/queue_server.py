@@ -1,4 +1,4 @@
-"""The sockets of a queue's actor: who asks, who waits, and what is asked of those that have items.
+"""The sockets of a queue's actor: requests of processes, waiting ones, and recalls of items.
 
 What always holds:
     An answer that there is nothing (EMPTY) or no room (FULL) is given after the end of the log has
@@ -53,7 +53,7 @@ COMMIT_S: Final = 0.2
 CHECK_S: Final = 1.0
 CLEAN_S: Final = 60.0
 ANSWER_S: Final = 1.0
-"""How long a process may take to say what it has used; then its leases decide."""
+"""Seconds that a process may take to report used items; then its leases decide."""
 HEADER_SIZE: Final = HEADER.size
 _PUT_KEY: Final = struct.Struct(">3sI")
 
@@ -149,7 +149,7 @@ class QueueServer:
     # --- how it stands -----------------------------------------------------------------------
 
     async def size(self) -> int:
-        """Items that nobody has got."""
+        """Number of items that no process has."""
         await self._catch_up()
         await self._ask_all(FrameKind.REPORT)
         return self._size
@@ -380,7 +380,7 @@ class QueueServer:
     # --- asking processes --------------------------------------------------------------------
 
     async def _recall_for(self, process: _Process) -> None:
-        """Items that others hold ahead come back, if somebody waits and nothing is ready."""
+        """Recall items that other processes hold ahead, if a request waits and no item is ready."""
         if self._state.ready == 0:
             others = [each for each in self._holders() if each is not process]
             await self._ask(FrameKind.RECALL, others)
@@ -413,7 +413,7 @@ class QueueServer:
             self._serve()
 
     async def _catch_up(self) -> None:
-        """Until what is in the log now has been read."""
+        """Wait until the log has been read to its current end."""
         end = await self._log.end_offset()
         if end == self._end_without_items:
             return
@@ -435,7 +435,7 @@ class QueueServer:
             self._serve()
 
     async def _tick(self) -> None:
-        """Leases that end, and what processes have used."""
+        """Expire leases, and request reports of used items, periodically."""
         while True:
             await asyncio.sleep(REPORT_S)
             if self._state.expire(time.monotonic()):
@@ -450,7 +450,7 @@ class QueueServer:
                 await self._commit_now()
 
     async def _commit_now(self) -> None:
-        """What is reported until here is confirmed after the commit, and not before."""
+        """Commit; reports received until now are confirmed after it."""
         async with self._committing:
             await self._commit_changes()
 
@@ -480,7 +480,7 @@ class QueueServer:
                 logger.warning("queue: consumed records are not deleted: %s", error)
 
     async def _replay(self, process: _Process, number: int, start: str) -> None:
-        """Everything from there on is to be delivered again, to whomever asks."""
+        """Deliver all items from `start` on again."""
         try:
             offset = await self._log.offset_of(start)
         except (KafkaError, ConnectionFailed) as error:

@@ -1,4 +1,4 @@
-"""Where each item of a queue is: ready, with a process, to come later, dead, or consumed.
+"""State of each item of a queue: ready, with a process, delayed, dead, or consumed.
 
 What always holds:
     An item is in one place. It is consumed only when the process that has it says so, or when it
@@ -25,7 +25,7 @@ from .queue_frames import Piece
 from .queue_position import Interval, QueuePosition
 
 MAX_READY_BYTES: Final = 64 * 1024 * 1024
-"""Of values that wait in memory; beyond it only how many items there are is kept."""
+"""Maximum bytes of values in memory; beyond it only the number of items is kept."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Run:
 
 
 class QueueState:
-    """Of one queue, in its actor."""
+    """State of one queue, held by its actor."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class QueueState:
         return taken
 
     def settle(self, owner: bytes, pieces: Iterable[Piece]) -> None:
-        """They are consumed. What `owner` does not have, or no more, is ignored."""
+        """Mark items as consumed; those that `owner` does not have are ignored."""
         for piece in pieces:
             for entry in self._cut(owner, piece):
                 self._consume(entry)
@@ -208,7 +208,7 @@ class QueueState:
         delay_s: float = 0.0,
         unused: bool = False,
     ) -> None:
-        """They were delivered in vain: they are to be delivered again, or are dead.
+        """Queue items for another delivery, or as dead letters.
 
         What `owner` has not used was not delivered, and does not count.
         """
@@ -221,7 +221,7 @@ class QueueState:
                     self._give_back(entry, now + delay_s if delay_s > 0 else None)
 
     def extend(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
-        """Their leases begin again."""
+        """Restart the leases of items."""
         for piece in pieces:
             for entry in self._cut(owner, piece):
                 entry.deadline = now + self._lease_s
@@ -279,7 +279,7 @@ class QueueState:
             self._put_back(entry)
 
     def expire(self, now: float) -> bool:
-        """What has come to its time is ready; whether there was any."""
+        """Make items ready whose time has come; return whether there were any."""
         late = [
             (owner, (entry.offset, entry.first, entry.last))
             for owner, leases in self._leased.items()
@@ -297,7 +297,7 @@ class QueueState:
         return any_came
 
     def take_dead(self) -> list[QueueEntry]:
-        """They are consumed: the caller commits that together with the dead letters."""
+        """Take dead items, as consumed: the caller commits that together with the dead letters."""
         dead, self._dead = self._dead, []
         for entry in dead:
             self._consume(entry)
@@ -324,18 +324,18 @@ class QueueState:
 
     @property
     def next_offset(self) -> int:
-        """Of the log: what is before it has been added."""
+        """Next offset of the log to add."""
         return self._next_offset
 
     @property
     def backlog_start(self) -> int | None:
-        """From where values are to be read again; None: there is no backlog, or no room for it."""
+        """Offset to read values of the backlog from; None: no backlog, or no room for it."""
         if not self._backlog or self._ready_bytes > self._max_ready_bytes // 2:
             return None
         return self._backlog[0].first_offset
 
     def position(self, epoch: int) -> QueuePosition:
-        """As of now. What lies before its offset is forgotten."""
+        """Current position. Consumed items before its offset are forgotten."""
         entries = list(self._entries())
         start = min((entry.offset for entry in entries), default=self._next_offset)
         if self._fresh:
@@ -356,7 +356,7 @@ class QueueState:
         )
 
     def _entries(self) -> Iterator[QueueEntry]:
-        """All but the fresh ones and the backlog."""
+        """Entries except the fresh ones and the backlog."""
         for leases in self._leased.values():
             for entries in leases.values():
                 yield from entries
@@ -398,7 +398,7 @@ class QueueState:
         self._ready_bytes += sign * len(entry.value) * entry.count // max(1, entry.total)
 
     def _cut(self, owner: bytes, piece: Piece) -> list[QueueEntry]:
-        """What `owner` has of the piece; it has that no more."""
+        """Remove the piece from what `owner` has, and return the entries."""
         offset, first, last = piece
         leases = self._leased.get(owner, {})
         entries = leases.get(offset)

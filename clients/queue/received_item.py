@@ -42,11 +42,11 @@ class ReceivedItem:
     connection: ItemHolder = field(repr=False, compare=False)
 
     def ack(self) -> None:
-        """It is done: nobody gets it again."""
+        """Acknowledge the item: it is consumed."""
         self.connection.settle([(self.offset, self.index, self.index + 1)])
 
     def nack(self, delay_s: float = 0.0) -> None:
-        """It is to be delivered again, `delay_s` from now; or goes to the dead letters."""
+        """Return the item for another delivery in `delay_s` seconds, or to the dead letters."""
         self.connection.release([(self.offset, self.index, self.index + 1)], delay_s)
 
     def extend(self) -> None:

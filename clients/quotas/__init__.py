@@ -1,5 +1,5 @@
-"""What clients may use: quotas asked and changed from outside.
+"""Client quotas: described and changed by Admin.
 
 quotas_admin   entities, filters, the two requests
-quotas_calls   what Admin has of them
+quotas_calls   methods of Admin
 """

@@ -32,7 +32,7 @@ IP: Final = "ip"
 
 
 class ClientQuotaEntity(NamedTuple):
-    """Whose quota it is. Of each part: its name, "" for the default, None if it has no such part.
+    """Entity of a quota. Each part: its name, "" for the default, None if it has no such part.
 
     A user, a client id or both together; or an address alone.
     """
@@ -42,7 +42,7 @@ class ClientQuotaEntity(NamedTuple):
     ip: str | None = None
 
     def parts(self) -> dict[str, str | None]:
-        """By Kafka's types, in which None is the default."""
+        """Parts by Kafka's entity types, where None is the default."""
         named = ((USER, self.user), (CLIENT_ID, self.client_id), (IP, self.ip))
         return {kind: name or None for kind, name in named if name is not None}
 
@@ -68,7 +68,7 @@ class ClientQuotaFilterComponent(NamedTuple):
 
 
 class ClientQuotaFilter(NamedTuple):
-    """What all components say. strict: of entities that have no other type."""
+    """Filter that all components match. strict: only entities that have no other type."""
 
     components: tuple[ClientQuotaFilterComponent, ...] = ()
     strict: bool = False

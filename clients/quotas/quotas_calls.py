@@ -1,4 +1,4 @@
-"""What Admin has of quotas."""
+"""Methods of Admin for client quotas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .quotas_admin import (
 
 
 class QuotasCalls:
-    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
 
     _client: ClusterClient
     _timeout_ms: int

@@ -1,4 +1,4 @@
-"""How a client shows who it is, and that it talks to whom it means: TLS and SASL.
+"""Authentication and encryption of clients: TLS and SASL.
 
 security_options     Kafka's settings, `security.protocol`, `ssl.*` and `sasl.*`, checked
 client_config_file   the same from a file, as Kafka's tools take with --command-config

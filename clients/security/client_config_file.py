@@ -28,7 +28,7 @@ from .security_options import NAMES, ClientSecurity, SecurityOptions
 
 
 def default_security(servers: str, namespace: str) -> ClientSecurity:
-    """What is found for the brokers at `servers` (discovery/client_config), or no security.
+    """Security settings found for the brokers at `servers` (discovery/client_config), or none.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -49,7 +49,7 @@ def read_client_config(path: str | os.PathLike[str]) -> ClientSecurity:
 
 
 def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
-    """What the file says, by the names of SecurityOptions; not checked together.
+    """Settings of the file, by the names of SecurityOptions; not checked together.
 
     Raises:
         InvalidConfig: there is no such file, or something in it is no security setting.
@@ -71,7 +71,7 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
             raise InvalidConfig(f"{path}: {error}") from None
         if key not in NAMES:
             raise InvalidConfig(
-                f"{path}: {name} is no security setting; security.protocol, ssl.* and sasl.* are"
+                f"{path}: {name} is not a security setting; use security.protocol, ssl.* and sasl.*"
             )
         options[key] = value
     typed: SecurityOptions = options
@@ -79,7 +79,7 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Without comments, with their numbers; those that go on in the next are one."""
+    """Yield lines with their numbers, without comments; continued lines are joined."""
     line = ""
     for number, raw in enumerate(text.splitlines(), 1):
         line += raw.strip()

@@ -28,7 +28,7 @@ SCHEMES: Final = ("file", "http", "https")
 TIMEOUT_SECONDS: Final = 10.0
 MOST_BYTES: Final = 1024 * 1024
 REFRESH_PART: Final = 0.8
-"""Kafka's sasl.login.refresh.window.factor."""
+"""Share of a token's lifetime for which it is reused (sasl.login.refresh.window.factor)."""
 
 
 class _HasToken(Protocol):
@@ -42,7 +42,7 @@ TokenProvider = Callable[[], str] | _HasToken
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """A function, or a URL; the rest is for one that is no file."""
+    """Source of tokens: a function, or a URL; the other fields are for http: and https: URLs."""
 
     provider: TokenProvider | None
     url: str = ""
@@ -52,7 +52,7 @@ class TokenSource:
 
 
 class OauthTokens:
-    """Of one client, for all of its connections."""
+    """Tokens of one client, for all of its connections."""
 
     def __init__(self, settings: TokenSource) -> None:
         self._settings = settings
@@ -61,7 +61,7 @@ class OauthTokens:
         self._kept_until = 0.0
 
     def check(self) -> None:
-        """Raises InvalidConfig: the file with the token is not there, or is none."""
+        """Check a token file. Raises InvalidConfig: it cannot be read, or is empty."""
         if urlsplit(self._settings.url).scheme == "file":
             self._of_file()
 
@@ -80,7 +80,7 @@ class OauthTokens:
                 token = ask()
                 if not isinstance(token, str):
                     raise InvalidConfig(
-                        f"sasl_oauth_token_provider gave {type(token).__name__}, not a text"
+                        f"sasl_oauth_token_provider returned {type(token).__name__}, not a str"
                     )
                 return token
             if urlsplit(settings.url).scheme == "file":
@@ -103,7 +103,7 @@ class OauthTokens:
         return token
 
     def _of_endpoint(self) -> tuple[str, float]:
-        """(token, seconds that it is good for; 0 where the endpoint does not say)."""
+        """Request (token, lifetime in seconds; 0 if the endpoint does not return it)."""
         settings = self._settings
         form = {"grant_type": "client_credentials"}
         if settings.scope:

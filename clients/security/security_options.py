@@ -45,11 +45,11 @@ CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"  # no
 SCOPE: Final = "sasl_oauthbearer_scope"
 OAUTH_NAMES: Final = (PROVIDER, ENDPOINT_URL, CLIENT_ID, CLIENT_SECRET, SCOPE)
 JAAS_NAMES: Final = {"clientId": CLIENT_ID, "clientSecret": CLIENT_SECRET, "scope": SCOPE}
-"""What the options of OAuthBearerLoginModule are called since Kafka 4.1."""
+"""Settings by the names of OAuthBearerLoginModule's options since Kafka 4.1."""
 
 
 class SecurityOptions(TypedDict, total=False):
-    """What Producer, Consumer and Admin take of it.
+    """Security settings of Producer, Consumer and Admin.
 
     security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     ssl_truststore_location, ssl_truststore_certificates: whom to trust, a PEM file, or its text;
@@ -103,7 +103,7 @@ SECRETS: Final = (
     "ssl_keystore_key",
     CLIENT_SECRET,
 )
-"""What must not be shown."""
+"""Settings that must not be logged."""
 
 
 class ClientSecurity:
@@ -168,7 +168,7 @@ class ClientSecurity:
         return security
 
     def as_options(self) -> SecurityOptions:
-        """What it was made of."""
+        """Settings as options."""
         options: Any = {"security_protocol": self.protocol, **dict(self.options)}
         if self.token_provider is not None:
             options[PROVIDER] = self.token_provider
@@ -188,10 +188,10 @@ class ClientSecurity:
         return self._get("sasl_mechanism")
 
     def oauth(self) -> TokenSource | None:
-        """Where tokens come from; None: the mechanism has none.
+        """Source of OAUTHBEARER tokens; None for other mechanisms.
 
         Raises:
-            InvalidConfig: what the settings refer to is not there.
+            InvalidConfig: a reference of the settings cannot be resolved.
         """
         if self.mechanism != OAUTHBEARER:
             return None
@@ -212,7 +212,7 @@ class ClientSecurity:
         )
 
     def exchange(self) -> SaslExchange:
-        """By name and password. Raises InvalidConfig: what the settings refer to is not there."""
+        """Exchange by name and password. Raises InvalidConfig: a reference cannot be resolved."""
         username, password, is_token = self._credentials()
         return SaslExchange(
             self.mechanism,
@@ -223,10 +223,10 @@ class ClientSecurity:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """None: this client does not speak TLS.
+        """TLS context; None: this client does not use TLS.
 
         Raises:
-            InvalidConfig: a file is not there, or not what it should be.
+            InvalidConfig: a file does not exist, or has no valid certificates or key.
         """
         if not self.is_tls:
             return None
@@ -336,7 +336,7 @@ class ClientSecurity:
             raise InvalidConfig(f"{unused} has no effect without an http: or https: {ENDPOINT_URL}")
 
     def _check_credentials(self, given: Mapping[str, str]) -> None:
-        """As far as that can be said without what is referred to, which may be elsewhere."""
+        """Check credentials without resolving references, which may be on another machine."""
         names = given
         if jaas := given.get("sasl_jaas_config"):
             if "sasl_username" in given or "sasl_password" in given:
@@ -361,7 +361,7 @@ class ClientSecurity:
         return name, password, values.get(TOKEN_AUTH, "").lower() == "true"
 
     def _get(self, name: str, default: str = "") -> str:
-        """The value itself. Raises InvalidConfig: it stands elsewhere, and is not there."""
+        """Value of a setting. Raises InvalidConfig: its reference cannot be resolved."""
         return _looked_up(dict(self.options).get(name, default))
 
 
@@ -373,12 +373,12 @@ def check_names(options: Mapping[str, object]) -> None:
 
 
 def given_security(options: SecurityOptions) -> ClientSecurity | None:
-    """None: nothing was given, so the environment may name something; see client_config_file."""
+    """Checked settings; None: nothing was given, so client_config_file finds them."""
     return ClientSecurity.from_options(options) if options else None
 
 
 def security_of(options: Mapping[str, Any]) -> SecurityOptions:
-    """Those among other options."""
+    """Security settings among other options."""
     found: Any = {name: value for name, value in options.items() if name in NAMES}
     typed: SecurityOptions = found
     return typed
@@ -398,7 +398,7 @@ def secrets_in_clear(options: Mapping[str, Any]) -> list[str]:
 
 
 def as_given(security: ClientSecurity | None) -> SecurityOptions:
-    """What a Producer, Consumer or Admin is to be given for it."""
+    """Options of a Producer, Consumer or Admin for these settings."""
     return {} if security is None else security.as_options()
 
 
@@ -422,7 +422,7 @@ def _jaas_options(text: str) -> Mapping[str, str]:
 
 
 def _oauth_options(text: str) -> dict[str, str]:
-    """By the names that they have as settings. Raises InvalidConfig: another module, or option."""
+    """Options by names of settings. Raises InvalidConfig: another module, or unknown option."""
     entry = parse_jaas(text)
     unknown = sorted(name for name in entry.options if name not in JAAS_NAMES)
     if entry.login_module != OAUTH_MODULE or unknown:

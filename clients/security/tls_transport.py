@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 RECORD_BYTES: Final = 16 * 1024
-"""Of one TLS record: smaller buffers are joined, as each record has its own cost."""
+"""Size of a TLS record: smaller buffers are joined, as each record has its own cost."""
 
 
 class TlsTransport:
@@ -27,7 +27,7 @@ class TlsTransport:
         self._socket.close()
 
     def shake_hands(self) -> None:
-        """One step.
+        """Do one step of the handshake.
 
         Raises:
             ssl.SSLWantReadError, ssl.SSLWantWriteError: call again when the socket is ready.

@@ -67,14 +67,14 @@ class _Queue:
         self._open = True
 
     def put(self, call: _Call) -> bool:
-        """False: it is closed."""
+        """Queue a call; return False if the queue is closed."""
         with self._lock:
             if self._open:
                 self._calls.put(call)
             return self._open
 
     def close(self) -> None:
-        """What is there is still run."""
+        """Close the queue; queued calls are still run."""
         with self._lock:
             if self._open:
                 self._open = False

@@ -1,4 +1,4 @@
-"""What threads notify of, awaited by coroutines.
+"""Waiting of coroutines for a condition that threads notify.
 
 What always holds:
     A coroutine that waits costs no thread, and its loop waits for nothing but a short lock.

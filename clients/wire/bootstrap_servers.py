@@ -1,4 +1,4 @@
-"""Where the cluster is, as addresses to connect to."""
+"""Bootstrap addresses of the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> li
 
 
 def format_servers(addresses: Iterable[Address]) -> str:
-    """As parse_servers takes them."""
+    """Format addresses as parse_servers parses them."""
     return ",".join(map(str, addresses))
 
 

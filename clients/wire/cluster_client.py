@@ -56,12 +56,12 @@ DATA: Final = "data"
 GROUP: Final = "group"
 
 UNKNOWN_TOPIC_GRACE_MS: Final = 5_000
-"""How long a topic may be unknown before that is an error: brokers learn of a new one in turn."""
+"""Milliseconds that a topic may be unknown before it is an error: brokers learn of it in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What all clients have in common, with Kafka's names and defaults.
+    """Settings of all clients, with Kafka's names and defaults.
 
     allow_auto_create_topics: None for clients that have no such setting, and create none.
     receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
@@ -145,7 +145,7 @@ class ClusterClient:
             self.close()
 
     def figures(self, now: float) -> Figures:
-        """What connections have done, and how old the view is."""
+        """Metrics of connections, and the age of the metadata."""
         open_connections = list(self._connections.values())
         return {
             **self.metrics.figures(now),
@@ -235,7 +235,9 @@ class ClusterClient:
                 raise  # another broker would say the same
             except ConnectionFailed as error:
                 if connection.is_ready and not repeatable:
-                    raise ConnectionFailed(f"{error}; it may have been done; look, then retry")
+                    raise ConnectionFailed(
+                        f"{error}; the change may have been made; check before you retry"
+                    )
                 failure = error
         servers = format_servers(self.bootstrap)
         state = live_state(self._namespace)  # commands name what they have found there, too
@@ -246,7 +248,7 @@ class ClusterClient:
         )
 
     def feature_level(self, name: str) -> int:
-        """What the cluster has finalized of a feature, as the best informed broker said; or 0."""
+        """Finalized level of a feature, by the broker with the latest epoch; or 0."""
         known = [one.features for one in self._connections.values()]
         best = max(known, key=lambda features: features.epoch, default=None)
         return 0 if best is None else best.levels.get(name, 0)

@@ -34,7 +34,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """leader: a node id, -1 if there is none now. leader_epoch: -1 if the broker reports none."""
+    """Partition. leader: node id, -1 if there is none now. leader_epoch: -1 if not reported."""
 
     partition: int
     leader: int
@@ -46,7 +46,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """partitions: by number, without gaps. error_code: then there are none."""
+    """Topic. partitions: by number, without gaps. error_code: if not 0, there are none."""
 
     name: str
     topic_id: UUID
@@ -74,7 +74,7 @@ class ClusterView:
         return None if view is None else self.brokers.get(view.leader)
 
     def partition_count(self, topic: str) -> int:
-        """0: the topic is not known."""
+        """Number of partitions; 0 if the topic is not known."""
         view = self.topics.get(topic)
         return 0 if view is None else len(view.partitions)
 

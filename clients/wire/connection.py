@@ -64,7 +64,7 @@ SOFTWARE_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 512 * 1024 * 1024
 PRODUCE_KEY: Final = 0
 FIRST_HELD_BY_CLIENTS: Final = 6
-"""From this version of Produce on brokers answer at once: those of Kafka 2.0 and later."""
+"""Version of Produce from which brokers answer at once and clients wait (Kafka 2.0 and later)."""
 _BUFFERS_PER_SEND: Final = 64  # far below IOV_MAX
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK)
 
@@ -78,11 +78,11 @@ class Address(NamedTuple):
 
 
 Encoder = Callable[[int], Sequence[Buffer]]
-"""encode(version) -> the buffers of a body, for requests that are not built by the codec."""
+"""Function encode(version) that returns the buffers of a body, instead of the codec."""
 
 
 class FinalizedFeatures(NamedTuple):
-    """What the broker says of the cluster's features: their levels, as of an epoch."""
+    """Finalized features of the cluster: their levels, as of an epoch."""
 
     epoch: int
     levels: Mapping[str, int]
@@ -314,11 +314,11 @@ class Connection:
             self.open()
 
     def suspend(self) -> None:
-        """Requests wait until `open`."""
+        """Hold requests until `open`."""
         self._is_open = False
 
     def open(self) -> None:
-        """Requests go from here on."""
+        """Send held requests, and later ones at once."""
         self._connect_timer.cancel()
         self._is_open = True
         if self._held_timer is None:

@@ -1,4 +1,4 @@
-"""What a client's connections have done: the part of its metrics that all clients share."""
+"""Metrics of a client's connections, which all clients share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .sampled_stats import Average, Figures, Meter
 
 
 class ConnectionMetrics:
-    """Recorded on the I/O thread."""
+    """Connection metrics, recorded on the I/O thread."""
 
     def __init__(self) -> None:
         self._created = Meter("connection-creation")

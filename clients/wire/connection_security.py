@@ -1,4 +1,4 @@
-"""What the connections of one client have in common: security settings, and the TLS context."""
+"""Security of one client's connections: settings, and the TLS context."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ConnectionSecurity:
         return TlsTransport(sock, self._context, host)
 
     def hint(self) -> str:
-        """For who is hung up on without a word."""
+        """Hint for a connection that the broker closed without an answer."""
         return f"does its listener speak {self._settings.protocol}, as security_protocol says here?"
 
 
@@ -78,7 +78,7 @@ NO_SECURITY: Final = ConnectionSecurity(ClientSecurity())
 
 
 def handshake_failure(error: OSError) -> tuple[str, type[ConnectionFailed]]:
-    """What to say of a TLS handshake that failed, and whether to try again."""
+    """Reason of a failed TLS handshake, and the exception type (retriable or not)."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = (
             f"the broker's certificate is not accepted: {error.verify_message}; "

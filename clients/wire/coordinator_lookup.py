@@ -1,6 +1,4 @@
-"""Where the coordinator of one group, or transactional id, is: asked for when it is needed, until
-there is one.
-"""
+"""Lookup of the coordinator of a group or transactional id, with retries until there is one."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ COORDINATOR_MOVED: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""After which it is looked for again."""
+"""Errors after which the coordinator is looked up again."""
 
 
 GROUP_KEY: Final = 0
@@ -62,5 +60,5 @@ class CoordinatorLookup:
         return self.address
 
     def forget(self) -> None:
-        """It has moved, or does not answer."""
+        """Forget the address, as the coordinator has moved or does not answer."""
         self.address = None

@@ -1,4 +1,4 @@
-"""What looks on, and may change what passes: hooks on send, acknowledgement, poll and commit.
+"""Interceptors, which observe and may change records: hooks on send, acknowledgement, poll, commit.
 
     class Count(bradbury.ProducerInterceptor):
         def on_acknowledgement(self, metadata, error):
@@ -94,14 +94,14 @@ I = TypeVar("I", ProducerInterceptor, ConsumerInterceptor)  # noqa: E741 -- a ty
 
 
 class _Interceptors(Generic[I]):
-    """All of one client, as one that never raises."""
+    """All interceptors of one client, as one that never raises."""
 
     def __init__(self, interceptors: Iterable[I]) -> None:
         self._all: tuple[I, ...] = tuple(interceptors)
 
     @classmethod
     def of(cls, interceptors: Iterable[I]) -> Self | None:
-        """None for none: what everybody pays is one comparison."""
+        """Wrap interceptors; None if there are none, so that calls cost one comparison."""
         one = cls(interceptors)
         return one if one._all else None
 
@@ -109,7 +109,7 @@ class _Interceptors(Generic[I]):
         self._call("close")
 
     def _through(self, hook: str, value: T, check: Callable[[T], T], *before: object) -> T:
-        """What the last one makes of what the others made of `value`."""
+        """Pass `value` through a hook of all interceptors, in order."""
         for one in self._all:
             try:
                 value = check(getattr(one, hook)(*before, value))

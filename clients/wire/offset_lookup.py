@@ -26,7 +26,7 @@ MAX_TIMESTAMP: Final = -3
 
 
 class OffsetAt(NamedTuple):
-    """offset -1: no record has such a timestamp. timestamp: the record's, or -1."""
+    """Offset found by time. offset: -1: no such record. timestamp: that of the record, or -1."""
 
     offset: int
     timestamp: int
@@ -117,7 +117,7 @@ def _ask(
 def _take(
     response: ListOffsetsResponse, found: dict[TopicPartition, OffsetAt]
 ) -> KafkaError | None:
-    """Keep the answers; the last retriable error, if any."""
+    """Store the answers; return the last retriable error, if any."""
     reason = None
     for topic in response.topics:
         for answer in topic.partitions:

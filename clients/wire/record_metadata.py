@@ -1,4 +1,4 @@
-"""What the clients hand out: where a record is, and where records went."""
+"""Results of the clients: partitions, offsets and metadata of records."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class TopicPartition(NamedTuple):
 
 
 TopicPartitionLike = topic_partition.TopicPartition
-"""What the clients take: a TopicPartition, or a plain pair."""
+"""Argument of clients: a TopicPartition, or a plain pair."""
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group stores for a partition.
+    """Committed offset of a group in a partition.
 
-    offset: of the next record to be read. metadata: text of the application's, up to 4096
-    characters. leader_epoch: of the record before, -1 if it is not known (KIP-320).
+    offset: that of the next record to read. metadata: text of the application, up to 4096
+    characters. leader_epoch: that of the record before, -1 if it is not known (KIP-320).
     """
 
     offset: int
@@ -43,9 +43,9 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is.
+    """Metadata of an acknowledged record.
 
-    offset: -1 with acks=0, where the broker says nothing.
+    offset: -1 with acks=0, which has no answer.
     timestamp: milliseconds since 1970; the broker's on a LogAppendTime topic, else the record's.
     """
 
@@ -65,7 +65,7 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """Where the records of one `send_batch` are.
+    """Metadata of the records of one `send_batch`.
 
     ranges: ascending, neighbours merged; several per partition when other producers wrote between
         or when the log was split into batches. Empty with acks=0.

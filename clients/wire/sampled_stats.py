@@ -50,7 +50,7 @@ class SampledStat:
         window.highest = max(window.highest, value)
 
     def average(self, now: float) -> float:
-        """NaN without a value, as in Kafka's clients; so are the highest and the lowest."""
+        """Average of the values; NaN without a value, as in Kafka's clients (also the highest)."""
         live = self._live(now)
         count = sum(window.count for window in live)
         return sum(window.sum for window in live) / count if count else math.nan
@@ -59,7 +59,7 @@ class SampledStat:
         return max((window.highest for window in self._live(now)), default=math.nan)
 
     def per_second(self, now: float) -> float:
-        """The sum, by the time that the windows cover."""
+        """Sum of the values per second of the windows."""
         live = self._live(now)
         if not live:
             return 0.0
@@ -74,7 +74,7 @@ class SampledStat:
 
 
 class Meter:
-    """`<name>-total`, and `<name>-rate` a second (`-rate-per-hour` where Kafka says so)."""
+    """Metrics `<name>-total`, and `<name>-rate` per second (or `-rate-per-hour`, as in Kafka)."""
 
     __slots__ = ("_name", "_per_hour", "_stat", "total")
 

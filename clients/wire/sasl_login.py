@@ -21,13 +21,13 @@ from ..threads.io_thread import IoThread
 from .connection_security import ConnectionSecurity
 
 SESSION_PART: Final = 0.85
-"""Of a session's lifetime, after which we authenticate again: SaslClientAuthenticator's least."""
+"""Share of a session's lifetime after which to reauthenticate: Kafka's minimum."""
 
 R = TypeVar("R", bound=Message)
 
 
 class AuthenticatedConnection(Protocol):
-    """What this uses of a Connection."""
+    """Interface of a Connection that SaslLogin uses."""
 
     failure: ConnectionFailed | None
 
@@ -45,7 +45,7 @@ class AuthenticatedConnection(Protocol):
 
 
 class SaslLogin:
-    """On the thread of the sockets, all of it."""
+    """SASL authentication of a connection, on the I/O thread."""
 
     def __init__(
         self, connection: AuthenticatedConnection, security: ConnectionSecurity, io: IoThread
@@ -56,7 +56,7 @@ class SaslLogin:
         self._exchange: ClientExchange | None = None
 
     def begin(self) -> None:
-        """Requests wait meanwhile. Again before a session ends."""
+        """Authenticate, while requests wait; repeated before a session ends."""
         if self._connection.failure is not None:
             return
         self._connection.suspend()

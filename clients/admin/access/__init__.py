@@ -1,5 +1,5 @@
-"""What Admin has of rules of access, and how brokers are asked for it.
+"""ACLs and delegation tokens in Admin: its methods, and the requests to brokers.
 
-acls_admin, acls_calls       rules of access; what Admin has of them
-tokens_admin, tokens_calls   delegation tokens; what Admin has of them
+acls_admin, acls_calls       ACLs; their methods of Admin
+tokens_admin, tokens_calls   delegation tokens; their methods of Admin
 """

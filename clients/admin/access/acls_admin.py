@@ -1,4 +1,4 @@
-"""Rules of access, made, looked at and removed at any broker, as steps for Admin.
+"""CreateAcls, DescribeAcls and DeleteAcls at any broker, as steps for Admin.
 
 Source: KafkaAdminClient (createAcls, describeAcls, deleteAcls) in apache/kafka.
 """
@@ -29,7 +29,7 @@ from ...wire.cluster_client import ClusterClient
 
 
 def create_acls(client: ClusterClient, bindings: Sequence[AclBinding]) -> Steps[None]:
-    """See Admin.create_acls. Made twice, a rule is there once: it may be asked for again."""
+    """See Admin.create_acls. Retried after a lost answer: creating an ACL twice has no effect."""
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -80,7 +80,7 @@ def describe_acls(client: ClusterClient, wanted: AclFilter) -> Steps[list[AclBin
 
 
 def delete_acls(client: ClusterClient, filters: Sequence[AclFilter]) -> Steps[list[AclBinding]]:
-    """See Admin.delete_acls. Not repeated once it may have been done: the answer would be empty."""
+    """See Admin.delete_acls. Not retried after a lost answer: the second answer would be empty."""
     request = DeleteAclsRequest(
         filters=[
             DeleteAclsFilter(

@@ -1,4 +1,4 @@
-"""What Admin has of rules of access."""
+"""Methods of Admin for ACLs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ EVERY = AclFilter()
 
 
 class AclsCalls:
-    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
+    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
 
     SecurityDisabled: the brokers have no authorizer. ClusterAuthorizationFailed: this client may
-    not ALTER the cluster, or DESCRIBE it where it only looks.
+    not ALTER the cluster, or not DESCRIBE it for describe_acls.
     """
 
     _client: ClusterClient
     _timeout_ms: int
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
-        """Make rules of access; one that is there already stays. Raises the first refusal.
+        """Create ACLs; one that exists already stays. The first refusal is raised.
 
         Raises:
-            InvalidRequest: a rule cannot be.
+            InvalidRequest: an ACL is invalid.
         """
         self._client.run(create_acls(self._client, list(bindings)), self._timeout_ms)
 
     def describe_acls(self, wanted: AclFilter = EVERY) -> list[AclBinding]:
-        """The rules that a filter matches, or all, by resource."""
+        """ACLs that a filter matches, by default all, in order of resource."""
         return self._client.run(describe_acls(self._client, wanted), self._timeout_ms)
 
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
-        """Remove the rules that filters match; those are the answer. Raises the first refusal."""
+        """Delete the ACLs that filters match, and return them. The first refusal is raised."""
         return self._client.run(delete_acls(self._client, list(filters)), self._timeout_ms)

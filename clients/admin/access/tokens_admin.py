@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48), made, renewed, ended and looked at, as steps for Admin.
+"""Delegation tokens (KIP-48): create, renew, expire and describe, as steps for Admin.
 
 Source: KafkaAdminClient (createDelegationToken, ...), TokenInformation in apache/kafka.
 """
@@ -36,24 +36,24 @@ from ...wire.cluster_client import ClusterClient
 
 REASONS: Final[Mapping[int, str]] = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
-        "there are no tokens, as the brokers have no delegation.token.secret.key"
+        "delegation tokens are disabled: the brokers have no delegation.token.secret.key"
     ),
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "ask for tokens on a listener that knows who you are, and not logged in by a token"
+        "request tokens on a listener with authentication, and not authenticated by a token"
     ),
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "a token is renewed and ended by owner and renewers",
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no token with this HMAC; has it ended?",
-    ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired; have another one made",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "use the token as its owner or a renewer",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no token with this HMAC; it may have expired",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired; create another one",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
-        "a token of another needs the right CREATE_TOKENS for this user"
+        "creating a token for another user needs the right CREATE_TOKENS on that user"
     ),
-    ErrorCode.INVALID_PRINCIPAL_TYPE: "owners and renewers are of type User, as in User:alice",
+    ErrorCode.INVALID_PRINCIPAL_TYPE: "use owners and renewers of type User, as in User:alice",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TokenInformation:
-    """Principals as Kafka writes them, "User:alice"; times in milliseconds since 1970."""
+    """Delegation token without its HMAC. Principals as "User:alice"; times in ms since 1970."""
 
     token_id: str
     owner: str
@@ -66,7 +66,7 @@ class TokenInformation:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """Who has the HMAC can log in: by SCRAM, with the token's id as the name, this as password."""
+    """Delegation token with its HMAC: SCRAM credentials, the token's id and the HMAC in base64."""
 
     token_info: TokenInformation
     hmac: bytes = field(repr=False)
@@ -77,7 +77,7 @@ class DelegationToken:
 
 
 class _Names(Protocol):
-    """What the two answers that show a token have in common."""
+    """Common fields of the two responses that describe a token."""
 
     principal_type: str
     principal_name: str
@@ -88,7 +88,7 @@ class _Names(Protocol):
 def create_delegation_token(
     client: ClusterClient, renewers: Iterable[str], owner: str | None, max_lifetime_ms: int
 ) -> Steps[DelegationToken]:
-    """See Admin.create_delegation_token. Not repeated: there would be another token."""
+    """See Admin.create_delegation_token. Not retried: it would create another token."""
     who = [_principal(each) for each in renewers]
     whose = _principal(owner) if owner else Principal("", "")
     request = CreateDelegationTokenRequest(
@@ -116,7 +116,7 @@ def create_delegation_token(
 
 
 def renew_delegation_token(client: ClusterClient, hmac: bytes, period_ms: int) -> Steps[int]:
-    """See Admin.renew_delegation_token. Done twice, it is as good as once."""
+    """See Admin.renew_delegation_token. Retried: renewing twice has the effect of once."""
     request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
     response = yield from client.send_to_any(request, RenewDelegationTokenResponse)
     if response.error_code:
@@ -125,7 +125,7 @@ def renew_delegation_token(client: ClusterClient, hmac: bytes, period_ms: int) -
 
 
 def expire_delegation_token(client: ClusterClient, hmac: bytes, period_ms: int) -> Steps[int]:
-    """See Admin.expire_delegation_token. Not repeated: a token that is gone cannot be ended."""
+    """See Admin.expire_delegation_token. Not retried: an expired token cannot be found again."""
     request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
     response = yield from client.send_to_any(
         request, ExpireDelegationTokenResponse, repeatable=False
@@ -168,12 +168,12 @@ def describe_delegation_token(
 
 
 def _refusal(code: int) -> KafkaError:
-    """The answers of these APIs have no text."""
+    """Error with a text, as the responses of these APIs have none."""
     return error_for(code, REASONS.get(code))
 
 
 def _owner_and_requester(answer: _Names) -> tuple[str, str]:
-    """Brokers before Kafka 3.3 do not say who asked: it was the owner."""
+    """Return owner and requester; for brokers before Kafka 3.3 the owner is the requester."""
     owner = Principal(answer.principal_type, answer.principal_name)
     requester = Principal(
         answer.token_requester_principal_type, answer.token_requester_principal_name

@@ -1,4 +1,4 @@
-"""What Admin has of delegation tokens."""
+"""Methods of Admin for delegation tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class TokensCalls:
-    """Mixed into Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
+    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
 
     DelegationTokenAuthDisabled: the brokers have no delegation.token.secret.key.
-    DelegationTokenRequestNotAllowed: it is not known who asks, or by a token alone.
+    DelegationTokenRequestNotAllowed: this client is anonymous, or authenticated by a token.
     """
 
     _client: ClusterClient
@@ -35,14 +35,14 @@ class TokensCalls:
         owner: str | None = None,
         max_lifetime_ms: int = -1,
     ) -> DelegationToken:
-        """Have a token made (KIP-48), for oneself or `owner`, "User:bob".
+        """Create a token (KIP-48), for oneself or for `owner`, "User:bob".
 
-        renewers: principals who may renew and end it, as its owner may.
-        max_lifetime_ms: -1 for the brokers' delegation.token.max.lifetime.ms, which is the most.
+        renewers: principals that may renew and expire it, as its owner may.
+        max_lifetime_ms: -1 for the brokers' delegation.token.max.lifetime.ms, the maximum.
 
         Raises:
-            DelegationTokenAuthorizationFailed: for another needs the right CREATE_TOKENS.
-            InvalidPrincipalType: another than User.
+            DelegationTokenAuthorizationFailed: another owner needs the right CREATE_TOKENS.
+            InvalidPrincipalType: a principal of another type than User.
             ValueError: a principal without its type.
         """
         return self._of_tokens(
@@ -50,32 +50,32 @@ class TokensCalls:
         )
 
     def renew_delegation_token(self, hmac: bytes, *, renew_time_period_ms: int = -1) -> int:
-        """Say how long a token is good from now on; returns its expiry, milliseconds since 1970.
+        """Set when a token expires, from now; return its expiry in milliseconds since 1970.
 
-        renew_time_period_ms: -1 for the brokers' delegation.token.expiry.time.ms, the most. Never
-        beyond its max_timestamp.
+        renew_time_period_ms: -1 for the brokers' delegation.token.expiry.time.ms, the maximum. The
+        expiry is never after max_timestamp.
 
         Raises:
             DelegationTokenNotFound, DelegationTokenExpired
-            DelegationTokenOwnerMismatch: neither its owner nor a renewer asks.
+            DelegationTokenOwnerMismatch: this client is neither its owner nor a renewer.
         """
         return self._of_tokens(renew_delegation_token(self._client, hmac, renew_time_period_ms))
 
     def expire_delegation_token(self, hmac: bytes, *, expiry_time_period_ms: int = -1) -> int:
-        """Say when a token is over, from now; returns its expiry, milliseconds since 1970.
+        """Expire a token at a time from now; return its expiry in milliseconds since 1970.
 
-        expiry_time_period_ms: negative for at once.
+        expiry_time_period_ms: a negative value expires it at once.
 
         Raises:
             DelegationTokenNotFound, DelegationTokenExpired
-            DelegationTokenOwnerMismatch: neither its owner nor a renewer asks.
+            DelegationTokenOwnerMismatch: this client is neither its owner nor a renewer.
         """
         return self._of_tokens(expire_delegation_token(self._client, hmac, expiry_time_period_ms))
 
     def describe_delegation_token(
         self, owners: Iterable[str] | None = None
     ) -> list[DelegationToken]:
-        """The tokens that this client may see, with their HMACs; of these owners, or all."""
+        """Tokens that this client may describe, with their HMACs; of these owners, or all."""
         return self._of_tokens(describe_delegation_token(self._client, owners))
 
     def _of_tokens(self, steps: Steps[T]) -> T:

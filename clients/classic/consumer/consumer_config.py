@@ -1,4 +1,4 @@
-"""The settings of a ConsumerConnector."""
+"""Settings of a ConsumerConnector."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NAMES: Final[Names] = {
     "allow.auto.create.topics": ("allow_auto_create_topics", boolean),
 }
 
-_LONG_POLL = "a fetch waits at the broker until there is something"
-_COORDINATED = "the group's coordinator settles who owns what"
-_FILTERS = "give the topics to create_message_streams_by_filter"
+_LONG_POLL = "a fetch waits at the broker until there are messages"
+_COORDINATED = "the group's coordinator manages partition ownership"
+_FILTERS = "pass topics to create_message_streams_by_filter"
 
 GONE: Final = {
     "socket.buffersize": "the kernel sizes the buffers of sockets",
@@ -36,7 +36,7 @@ GONE: Final = {
     "backoff.increment.ms": _LONG_POLL,
     "rebalance.retries.max": _COORDINATED,
     "rebalance.backoff.ms": _COORDINATED,
-    "shallowiterator.enable": "messages come out of their compressed batches",
+    "shallowiterator.enable": "messages are always decompressed",
     "mirror.topics.whitelist": _FILTERS,
     "mirror.topics.blacklist": _FILTERS,
     "mirror.consumer.numthreads": _FILTERS,
@@ -47,25 +47,25 @@ RESETS: Final = {"smallest": "earliest", "largest": "latest", "none": "none"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Immutable. Defaults are those of 0.7 where it had the setting.
+    """Settings of a connector. Immutable. Defaults are those of 0.7 where it had the setting.
 
     Args:
-        group_id: whose members share the partitions and the committed offsets.
-        consumer_id: the beginning of this member's client ids, which order the members.
+        group_id: group whose members share the partitions and the committed offsets.
+        consumer_id: prefix of this connector's client ids, which order the members.
         bootstrap: "host:port,..."; None: BRADBURY_BOOTSTRAP, or the Ray cluster this runs in.
-        socket_timeout_ms: without an answer for so long a connection is closed.
-        fetch_size: most bytes of a partition in one answer; a larger message comes nevertheless.
-        queued_chunks_max: how many times `fetch_size` bytes a stream may hold in advance.
-        auto_commit, auto_commit_interval_ms: store what was handed out; also before a rebalance
-            and at shutdown.
-        auto_offset_reset: where nothing is committed, or what is committed is gone: "smallest",
-            "largest", or "none" to raise OffsetOutOfRange in the iterator.
-        consumer_timeout_ms: an iterator raises ConsumerTimeoutException after so long without a
-            message; -1: it waits forever.
+        socket_timeout_ms: time without an answer after which a connection is closed.
+        fetch_size: maximum bytes of a partition in one response; a larger message is returned, too.
+        queued_chunks_max: bytes that a stream may prefetch, as a multiple of `fetch_size`.
+        auto_commit, auto_commit_interval_ms: commit consumed offsets in this interval; also before
+            a rebalance and at shutdown.
+        auto_offset_reset: start if no valid offset is committed: "smallest", "largest", or "none"
+            to raise OffsetOutOfRange in the iterator.
+        consumer_timeout_ms: time without a message after which an iterator raises
+            ConsumerTimeoutException; -1: it waits forever.
         session_timeout_ms, heartbeat_interval_ms: a member without heartbeats is removed.
-        topic_refresh_interval_ms: how often new partitions, and for filters new topics,
-            are looked for.
-        allow_auto_create_topics: whether asking for a topic by name may create it.
+        topic_refresh_interval_ms: interval of metadata refreshes for new partitions, and for
+            filters new topics.
+        allow_auto_create_topics: whether a topic given by name may be created by the broker.
 
     Raises:
         InvalidConfig: no group, or numbers out of bounds.
@@ -89,7 +89,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         if not self.group_id:
-            raise InvalidConfig("a connector needs a group: groupid")
+            raise InvalidConfig("a connector needs a group: set groupid")
         if self.auto_offset_reset not in RESETS:
             raise InvalidConfig(
                 f"autooffset.reset={self.auto_offset_reset!r}: use smallest, largest or none"
@@ -109,11 +109,11 @@ class ConsumerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """The settings by 0.7's names, e.g. {"groupid": "delays", "autooffset.reset": "smallest"}.
+        """Make settings from 0.7's names: {"groupid": "delays", "autooffset.reset": "smallest"}.
 
         Raises:
-            InvalidConfig: unknown, gone, or of the wrong kind; nothing is ignored.
+            InvalidConfig: a setting is unknown, removed, or of the wrong type; none is ignored.
         """
         if "groupid" not in properties:
-            raise InvalidConfig("a connector needs a group: groupid")
+            raise InvalidConfig("a connector needs a group: set groupid")
         return cls(**read_properties(properties, NAMES, GONE))

@@ -1,4 +1,4 @@
-"""ConsumerConnector: a group's messages as streams, for as many threads as one likes (0.7, A14).
+"""ConsumerConnector: a group's messages as streams, for any number of threads (0.7, A14).
 
     connector = ConsumerConnector.create({"groupid": "delays", "autooffset.reset": "smallest"})
     streams = connector.create_message_streams({"flights": 2})["flights"]
@@ -14,7 +14,7 @@ What always holds:
 One background thread per connector polls for the members whose iterators are idle. A connector
 that is dropped together with its streams ends without a commit.
 
-Not here: what a stream hands out (kafka_stream), assignment (assignors, coordinator).
+Not here: messages of a stream (kafka_stream), assignment (assignors, coordinator).
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.2
-"""How often the members are polled: far more often than heartbeats report a rebalance."""
+"""Seconds between polls of the members: far fewer than between heartbeats."""
 
 ANSWERS_AHEAD: Final = 2
-"""A consumer holds up to its limit of bytes when it asks for an answer, of up to as many."""
+"""Responses of maximum size that a consumer can hold: its limit when it fetches, and one more."""
 
 
 class ConsumerConnector:
-    """Made by `create`; closes with `shutdown` or `with`. Its streams are made once."""
+    """Connector of a group, made by `create`; closes with `shutdown` or `with`.
+
+    Its streams are created once.
+    """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
@@ -60,10 +63,10 @@ class ConsumerConnector:
 
     @classmethod
     def create(cls, config: ConsumerConfig | Mapping[str, object]) -> Self:
-        """A connector with these settings; a mapping has the names of 0.7.
+        """Create a connector with these settings; a mapping has the names of 0.7.
 
         Raises:
-            InvalidConfig: a setting is unknown, gone or out of bounds.
+            InvalidConfig: a setting is unknown, removed or out of bounds.
         """
         if not isinstance(config, ConsumerConfig):
             config = ConsumerConfig.from_properties(config)
@@ -82,13 +85,13 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_count: Mapping[str, int], decoder: Decoder[Any] | None = None
     ) -> dict[str, list[KafkaStream[Any]]]:
-        """Streams of each topic, as many as are asked for. They join the group in the background.
+        """Create streams of each topic, by their number. They join the group in the background.
 
         Args:
-            decoder: makes what the streams hand out; without one that is the Message.
+            decoder: decodes messages for the streams; by default they return the Message.
 
         Raises:
-            ValueError: no topic, fewer than one stream, or streams were made already.
+            ValueError: no topic, fewer than one stream, or streams were created already.
             UnknownTopicOrPartition: there is no such topic.
             ConnectionFailed: no broker answers.
         """
@@ -115,12 +118,12 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, number: int = 1, decoder: Decoder[Any] | None = None
     ) -> list[KafkaStream[Any]]:
-        """Streams of all topics that the filter allows, now and later.
+        """Create streams of all topics that the filter allows, now and later.
 
-        New topics join within `topic.refresh.interval.ms`, also where there is none yet.
+        New topics join within `topic.refresh.interval.ms`, also if there is none yet.
 
         Raises:
-            ValueError: fewer than one stream, or streams were made already.
+            ValueError: fewer than one stream, or streams were created already.
             ConnectionFailed: no broker answers.
         """
         if not isinstance(topic_filter, TopicFilter):
@@ -134,16 +137,16 @@ class ConsumerConnector:
             timeout_ms=self.config.socket_timeout_ms,
             namespace=self.config.namespace,
         ) as admin:
-            admin.describe_cluster()  # a pattern alone waits for a cluster, and says nothing
+            admin.describe_cluster()  # a pattern alone would wait for a cluster without an error
         return self._create([topic_filter.pattern] * number, decoder)
 
     def commit_offsets(self) -> None:
-        """Store what the iterators of all streams have handed out.
+        """Commit the offsets of all messages that the streams' iterators have returned.
 
         Raises:
             RebalanceInProgress, IllegalGeneration, UnknownMemberId: a stream's partitions move or
-                have moved; the other streams are committed. What this one has handed out since the
-                last commit comes again.
+                have moved; the other streams are committed. Messages of this one since the last
+                commit are read again.
             ConnectionFailed: the coordinator does not answer.
         """
         failure: Exception | None = None
@@ -158,7 +161,7 @@ class ConsumerConnector:
     def shutdown(self) -> None:
         """End the iterators, commit (with auto-commit), leave the group. Idempotent.
 
-        Callable from any thread and from a signal's handler.
+        Callable from any thread and from a signal handler.
         """
         self._stopping.set()
         for stream in self._streams:
@@ -183,12 +186,14 @@ class ConsumerConnector:
         if self._stopping.is_set():
             raise ValueError("the connector is shut down; create another one")
         if self._created:
-            raise ValueError("the streams of a connector are made once; create another connector")
+            raise ValueError(
+                "the streams of a connector are created once; create another connector"
+            )
 
     def _create(
         self, wanted: Iterable[str | re.Pattern[str]], decoder: Decoder[T] | None
     ) -> list[KafkaStream[T]]:
-        """A stream for each subscription."""
+        """Create a stream for each subscription."""
         self._check_new()
         made: list[KafkaStream[T]] = []
         try:
@@ -250,7 +255,7 @@ class ConsumerConnector:
     # --- in the background -------------------------------------------------------------------
 
     def _round(self) -> bool:
-        """See to every member once. False: all have ended."""
+        """Poll every member once. False: all have ended."""
         for stream in self._streams:
             stream.poll_group()
         return not all(stream.has_ended for stream in self._streams)
@@ -259,7 +264,7 @@ class ConsumerConnector:
 def _poll_members(
     reference: Callable[[], ConsumerConnector | None], stopping: threading.Event
 ) -> None:
-    """Until the connector is shut down or dropped; it is not held meanwhile."""
+    """Poll members until the connector is shut down or garbage-collected (not referenced here)."""
     while True:
         connector = reference()
         if connector is None:
@@ -268,7 +273,7 @@ def _poll_members(
             if not connector._round():
                 return
         except Exception:
-            logger.exception("a bug in the connector; its members continue")
+            logger.exception("unexpected error in the connector; its members continue")
         del connector
         if stopping.is_set():
             time.sleep(ROUND_S)  # a stream is ending in its iterator's thread

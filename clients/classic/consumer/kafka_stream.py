@@ -1,16 +1,16 @@
-"""A stream of a connector: a blocking iterator over the partitions that are its own.
+"""A stream of a connector: a blocking iterator over the partitions assigned to it.
 
 What always holds:
     A stream is one member of the group, so a partition is in one stream only, of all connectors
     and of all other clients in the group.
-    What the iterator has handed out is consumed, and nothing else: what lies fetched in the stream
-    is never committed.
-    Members live as long as their process (0.7): the connector sees to the group between two calls
-    of the iterator, however long a message takes its owner. A partition that moves away meanwhile
-    is handed out no further.
+    Only messages that the iterator has returned are consumed: fetched messages in the stream are
+    never committed.
+    Members live as long as their process (0.7): the connector polls the group between two calls
+    of the iterator, however long a message is processed. Messages of a partition that is revoked
+    meanwhile are not returned any more.
 
-The iterator's thread and the connector's take turns with the one bradbury.Consumer, which does all
-the work: fetching, rebalances, commits of positions.
+The iterator's thread and the connector's take turns with one bradbury.Consumer, which does
+fetching, rebalances and commits.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 SLICE_MS: Final = 100
-"""How long the iterator waits at a time: others who want the consumer wait as long at most."""
+"""Milliseconds that the iterator holds the consumer at a time, while other threads wait for it."""
 
 
 class KafkaStream(Generic[T]):
-    """Messages for one thread; another thread's stream gets others. Ends with the connector.
+    """Stream of messages for one thread. Ends with the connector.
 
-    Made by a ConsumerConnector. `client_id` distinguishes the member from the others of its group.
+    Made by a ConsumerConnector. client_id: distinguishes the member from others of its group.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class KafkaStream(Generic[T]):
         return self
 
     def __next__(self) -> MessageAndMetadata[T]:
-        """The next message, waited for.
+        """Wait for the next message.
 
         Raises:
-            ConsumerTimeoutException: none came within `consumer.timeout.ms`.
+            ConsumerTimeoutException: there was none within `consumer.timeout.ms`.
             OffsetOutOfRange: with autooffset.reset=none.
-            KafkaError: the broker or the group refuses; it may be asked again.
+            KafkaError: the broker or the group refuses; it can be called again.
         """
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
@@ -89,7 +89,7 @@ class KafkaStream(Generic[T]):
                 )
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are this stream's now."""
+        """Partitions that are assigned to this stream now."""
         self._turns.enter()
         try:
             return [] if self._ended else [*self._consumer.assignment()]
@@ -99,7 +99,7 @@ class KafkaStream(Generic[T]):
     # --- for the connector -------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Store what was handed out. Raises KafkaError: the group has gone on without this."""
+        """Commit consumed offsets. Raises KafkaError: the group has removed the member."""
         self._turns.enter()
         try:
             if not self._ended:
@@ -108,7 +108,7 @@ class KafkaStream(Generic[T]):
             self._turns.leave()
 
     def poll_group(self) -> None:
-        """Take part in rebalances and commit when it is time, unless the iterator is at it."""
+        """Take part in rebalances and auto-commit, unless the iterator does it now."""
         if not self._turns.try_enter():
             return
         try:
@@ -155,14 +155,14 @@ class KafkaStream(Generic[T]):
             self._turns.leave()
 
     def _poll_nothing(self) -> None:
-        """A poll that hands out nothing, for what else polls do: rebalances, timed commits."""
+        """Poll without returning records, for rebalances and auto-commits."""
         consumer = self._consumer
         consumer.pause(*consumer.assignment())
         try:
             table = consumer.poll(0)
         finally:
             consumer.resume(*consumer.assignment())
-        if table.num_rows:  # of a partition that came in this very poll, and so was not paused
+        if table.num_rows:  # of a partition that was assigned in this poll, and so was not paused
             firsts = table.group_by(["topic", "partition"]).aggregate([("offset", "min")])
             for row in firsts.to_pylist():
                 consumer.seek((row["topic"], row["partition"]), row["offset_min"])
@@ -171,5 +171,5 @@ class KafkaStream(Generic[T]):
         if self._ended:
             return
         self._ended = True
-        self._records = iter(())  # ends the generator, so that its rest is given back
+        self._records = iter(())  # ends the generator, so that its remaining records are put back
         self._consumer.close()

@@ -1,17 +1,17 @@
-"""SimpleConsumer: reads from one broker, where the caller says, and keeps nothing (0.7, A13).
+"""SimpleConsumer: reads from one broker at given offsets, without state (0.7, A13).
 
     consumer = SimpleConsumer("10.0.0.5", 9092)
     offset = consumer.get_offsets_before("flights", 0, EARLIEST_TIME, 1)[0]
     for message, next_offset in consumer.fetch(FetchRequest("flights", 0, offset, 1_000_000)):
-        ...  # next_offset is where to fetch on; it may be stored with the output
+        ...  # next_offset is the offset of the next fetch; it may be stored with the output
 
 What always holds:
     Every request goes to this broker: it refuses partitions that another one leads.
-    Offsets are the caller's: there is no group, no reset, no commit.
+    The caller manages offsets: there is no group, no reset, no commit.
 
-Fetches are answered at once, also with nothing, as in 0.7.
+Fetches are answered at once, even if there are no messages, as in 0.7.
 
-Not here: opening what was fetched (message_set); groups (consumer_connector).
+Not here: decoding of fetched batches (message_set); groups (consumer_connector).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EARLIEST_TIME: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What to read of one partition. offset: of the first message. max_size: bytes."""
+    """Fetch of one partition. offset: that of the first message. max_size: maximum bytes."""
 
     topic: str
     partition: int
@@ -60,18 +60,20 @@ class FetchRequest:
     def __post_init__(self) -> None:
         for name, least in (("partition", 0), ("offset", 0), ("max_size", 1)):
             if getattr(self, name) < least:
-                raise ValueError(f"{name} is at least {least}, not {getattr(self, name)}")
+                raise ValueError(f"{name}={getattr(self, name)}: use at least {least}")
 
 
 class SimpleConsumer:
-    """Usable from any thread; closes with `close` or `with`. It connects with the first request.
+    """Consumer of one broker, usable from any thread; closes with `close` or `with`.
+
+    It connects with the first request.
 
     Args:
-        host, port: the broker. Partitions have leaders: Admin.describe_topics says which.
-        so_timeout: milliseconds that an answer may take.
+        host, port: address of the broker; Admin.describe_topics shows leaders of partitions.
+        so_timeout: maximum milliseconds that an answer may take.
         buffer_size: bytes of the socket's receive buffer.
-        isolation_level: "read_uncommitted", or "read_committed" to omit messages of transactions
-            that are not decided or aborted. 0.7 had none.
+        isolation_level: "read_uncommitted", or "read_committed" to leave out messages of open and
+            aborted transactions. 0.7 had no transactions.
 
     Raises:
         InvalidConfig: there is no such isolation level.
@@ -90,7 +92,7 @@ class SimpleConsumer:
         self._isolation = isolation_level_number(isolation_level)
         for name, value in (("so_timeout", so_timeout), ("buffer_size", buffer_size)):
             if value < 1:
-                raise ValueError(f"{name} is at least 1, not {value}")
+                raise ValueError(f"{name}={value}: use at least 1")
         self._address = Address(host, port)
         self._so_timeout = so_timeout
         self._client = ClusterClient(
@@ -105,13 +107,13 @@ class SimpleConsumer:
         self._finalizer = weakref.finalize(self, self._client.close)
 
     def fetch(self, request: FetchRequest) -> MessageSet:
-        """The messages from `offset` on, as many as fit in `max_size`; empty at the log's end.
+        """Fetch messages from `offset` on, as many as fit in `max_size`; empty at the log's end.
 
         Raises:
-            InvalidMessageSize: the next messages are larger than `max_size`; says how large.
+            InvalidMessageSize: the next messages are larger than `max_size`; the text has the size.
             OffsetOutOfRange: the offset is not, or no longer, in the log.
             NotLeaderOrFollower: another broker leads the partition.
-            UnknownTopicOrPartition: there is none such here.
+            UnknownTopicOrPartition: there is no such topic or partition on this broker.
             ConnectionFailed: the broker does not answer within `so_timeout`.
         """
         [found] = self._fetch([request])
@@ -120,9 +122,9 @@ class SimpleConsumer:
         return found
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet]:
-        """Several fetches in one request, answered in their order.
+        """Fetch several partitions in one request; the sets are in the order of the requests.
 
-        A partition that is refused does not spoil the others: `error` of its set says why, and
+        An error of one partition does not affect the others: `error` of its set is the reason, and
         iterating the set raises it.
 
         Raises:
@@ -134,35 +136,37 @@ class SimpleConsumer:
         counts = Counter((request.topic, request.partition) for request in requests)
         for (topic, partition), count in counts.items():
             if count > 1:
-                raise ValueError(f"{topic}-{partition} is asked for {count} times in one request")
+                raise ValueError(
+                    f"{topic}-{partition} is {count} times in one request; use it once"
+                )
         found = self._fetch(requests)
         for number, (request, one) in enumerate(zip(requests, found, strict=True)):
             if one.error is None and not one.size_in_bytes and one.high_watermark > request.offset:
-                # There was no room left in the answer, or the next batch is larger than max_size:
-                # asked for alone it comes whole, and it shows.
+                # There was no room left in the response, or the next batch is larger than max_size:
+                # a fetch of this partition alone returns the whole batch.
                 [found[number]] = self._fetch([request])
         return found
 
     def get_offsets_before(
         self, topic: str, partition: int, time_ms: int, max_offsets: int
     ) -> list[int]:
-        """Offsets from which one may read, newest first, at most `max_offsets`.
+        """Offsets to start reading at, newest first, at most `max_offsets`.
 
-        Each is the first one of a segment of the log, or its end: places to begin at, not the very
-        record of that time, which is `Admin.list_offsets`.
+        Each is the base offset of a segment, or the log end offset: not the offset of the record at
+        that time, which `Admin.list_offsets` returns.
 
         Args:
-            time_ms: milliseconds since 1970: segments whose newest record is not younger;
+            time_ms: milliseconds since 1970, for segments without newer records;
                 LATEST_TIME: from the end of the log on; EARLIEST_TIME: only the first offset.
 
         Raises:
-            UnsupportedVersion: the broker no longer answers this question (Apache Kafka 4).
+            UnsupportedVersion: the broker no longer has this version of the API (Apache Kafka 4).
             NotLeaderOrFollower, UnknownTopicOrPartition, ConnectionFailed: as `fetch`.
         """
         if max_offsets < 1:
-            raise ValueError(f"max_offsets is at least 1, not {max_offsets}")
+            raise ValueError(f"max_offsets={max_offsets}: use at least 1")
         if time_ms < EARLIEST_TIME:
-            raise ValueError(f"{time_ms} is not a time: milliseconds, LATEST_TIME or EARLIEST_TIME")
+            raise ValueError(f"time_ms={time_ms}: use milliseconds, LATEST_TIME or EARLIEST_TIME")
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[
@@ -188,7 +192,7 @@ class SimpleConsumer:
         raise _nothing_said(topic, partition, self._address)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -252,7 +256,7 @@ class SimpleConsumer:
         )
 
     def _ask(self, request: WireMessage, response: type[R], *, max_version: int) -> R:
-        """Send `request`; a second time if the idle connection was lost."""
+        """Send `request`; retry it once if the idle connection was lost."""
 
         def steps() -> Steps[R]:
             sent = self._client.send(
@@ -274,4 +278,4 @@ def _refused(code: int, topic: str, partition: int, address: Address) -> KafkaEr
 
 
 def _nothing_said(topic: str, partition: int, address: Address) -> KafkaError:
-    return KafkaError(f"{topic}-{partition} at {address}: the answer does not mention it")
+    return KafkaError(f"{topic}-{partition} at {address}: it is missing in the answer")

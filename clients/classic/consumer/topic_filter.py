@@ -1,7 +1,7 @@
-"""Filters of topics for a connector: a regular expression that allows them, or forbids them.
+"""Filters of topics for a connector: a regular expression that allows or excludes them.
 
 As in 0.7 the whole name must match, a comma is an "or", and spaces and quotes around the expression
-do not count: "flights, weather.*" is the expression flights|weather.*
+are ignored: "flights, weather.*" is the expression flights|weather.*
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 
 
 class TopicFilter(ABC):
-    """Raises ValueError: `raw` is not a regular expression. Internal topics never pass a connector.
+    """Filter of topics. A connector never reads internal topics.
 
+    Raises ValueError: `raw` is not a regular expression.
     pattern: matches the whole names of the topics that are allowed.
     """
 
@@ -37,14 +38,14 @@ class TopicFilter(ABC):
 
 
 class Whitelist(TopicFilter):
-    """The topics that match."""
+    """Filter that allows the topics that match."""
 
     def _allowing(self, regex: str) -> str:
         return regex
 
 
 class Blacklist(TopicFilter):
-    """The topics that do not match."""
+    """Filter that allows the topics that do not match."""
 
     def _allowing(self, regex: str) -> str:
         return rf"(?!(?:{regex})\Z).+"

@@ -1,7 +1,7 @@
-"""A fair lock: a thread that releases it and acquires it again waits behind those that wait.
+"""A fair lock: a thread that releases and reacquires it waits behind threads that wait already.
 
-A plain lock is not: a thread that takes it again and again, as an iterator does for each message,
-may keep the others out for good.
+A plain lock is not fair: a thread that acquires it again and again, as an iterator does for each
+message, may starve the others.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import threading
 
 
 class Turns:
-    """One waits at the door, the others in front of it; who leaves the room goes to their end.
+    """Fair lock, made of two: a thread that waits for `_room` holds `_door`, where others wait.
 
-    Both locks are reentrant, because the handler of a signal may run within its own thread's turn;
-    `depth` then is 2.
+    Both locks are reentrant, because a signal handler may run within its own thread's turn;
+    `depth` is 2 then.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Turns:
         self.depth += 1
 
     def try_enter(self) -> bool:
-        """Whether no thread held it, and none waited."""
+        """Acquire the lock if no other thread holds it or waits; return whether it was acquired."""
         if not self._door.acquire(blocking=False):
             return False
         try:

@@ -1,6 +1,6 @@
-"""What producers and consumers of Kafka 0.7 share.
+"""Common parts of producers and consumers of Kafka 0.7.
 
-message, message_set   a message; several, as one buffer
+message, message_set   messages; a buffer of batches
 serializer, errors     encoders and decoders; exceptions
-properties             settings in Java's notation
+properties             settings by 0.7's names
 """

@@ -1,13 +1,13 @@
-"""What the interfaces of 0.7 raise besides the errors of a broker, which are in protocol/errors.
+"""Exceptions of the 0.7 interfaces besides errors of a broker, which are in protocol/errors.
 
     0.7                            here
     OffsetOutOfRangeException      OffsetOutOfRange, a broker's error
-    InvalidMessageException        CorruptMessage, also when a client finds the wrong CRC
+    InvalidMessageException        CorruptMessage, also if a client finds a wrong CRC
     InvalidPartitionException      UnknownTopicOrPartition of a broker, ValueError of a partitioner
     InvalidMessageSizeException    InvalidMessageSize
     MessageSizeTooLargeException   MessageTooLarge
 
-Not here: settings that are refused, which are InvalidConfig as everywhere.
+Not here: InvalidConfig, which is raised for invalid settings as everywhere.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ....protocol.errors import KafkaError
 
 
 class InvalidMessageSize(KafkaError):
-    """The next messages are larger than what was fetched. The text says how large they are."""
+    """The next messages are larger than the fetch size. The text has their size."""
 
     code = ErrorCode.INVALID_FETCH_SIZE
 
 
 class ConsumerTimeoutException(Exception):
-    """No message came within `consumer.timeout.ms`. The iterator may be asked again."""
+    """No message arrived within `consumer.timeout.ms`. The iterator can be used again."""
 
 
 class QueueFull(Exception):
-    """The queue of an asynchronous producer has had no room within `queue.enqueueTimeout.ms`."""
+    """The queue of an asynchronous producer had no room within `queue.enqueueTimeout.ms`."""
 
 
 class QueueClosed(Exception):

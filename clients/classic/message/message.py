@@ -1,4 +1,4 @@
-"""Messages as the interfaces of 0.7 hand them out."""
+"""Messages as the 0.7 interfaces return them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Message(NamedTuple):
-    """One message. Keys and timestamps (milliseconds since 1970) are younger than 0.7."""
+    """Message. Keys and timestamps (milliseconds since 1970) did not exist in 0.7."""
 
     payload: bytes | None
     key: bytes | None = None
@@ -16,14 +16,14 @@ class Message(NamedTuple):
 
 
 class MessageAndOffset(NamedTuple):
-    """offset: where to fetch on when this message is done; not the message's own."""
+    """Message with the offset to fetch after it, which is not the message's own offset."""
 
     message: Message
     offset: int
 
 
 class MessageAndMetadata(NamedTuple, Generic[T]):
-    """What a stream hands out. message: as the stream's decoder made it. offset: its own."""
+    """Item of a stream. message: decoded by the stream's decoder. offset: that of the message."""
 
     message: T
     topic: str

@@ -1,14 +1,15 @@
-"""A message set: the bytes of one fetched partition, opened one batch after another.
+"""A message set: the bytes of one fetched partition, decoded one batch after another.
 
 What always holds:
     Nothing is decoded or checked before the iteration gets there: a batch at a time.
     A batch that is cut off at the end is left for the next fetch, whose offset is the last one that
-    was handed out, or `next_offset`.
-    Messages below the offset that was asked for, which a batch may begin with, are omitted.
+    was returned, or `next_offset`.
+    Messages below the requested offset, which a batch may begin with, are left out.
 
-Today a batch of records takes the place of 0.7's compressed message, and comes whole or not at all.
+Today a record batch takes the place of 0.7's compressed message; it is returned whole or not at
+all.
 
-Not here: asking a broker (simple_consumer), the bytes of a batch (protocol/columns/columns).
+Not here: requests (simple_consumer), the format of a batch (protocol/columns/columns).
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from .message import Message, MessageAndOffset
 
 
 class MessageSet:
-    """Iterable any number of times.
+    """Messages of one fetched partition, iterable any number of times.
 
     Args:
-        initial_offset: the offset that was asked for.
-        max_size: bytes that were asked for; a first batch beyond it is an error, as in 0.7.
+        initial_offset: the offset of the request.
+        max_size: maximum bytes of the request; a larger first batch is an error, as in 0.7.
         high_watermark: the end of the log when it was fetched.
-        error: why there is nothing; the iteration raises it.
-        aborted: (producer id, first offset) of transactions whose messages are omitted, as the
-            broker names them to who reads committed messages only; None: nothing is omitted.
+        error: error of the partition, which the iteration raises.
+        aborted: (producer id, first offset) of aborted transactions in the fetch response, whose
+            messages are left out; None: read_uncommitted, so none are left out.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class MessageSet:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the last batch is not whole: fetch on at `next_offset`."""
+        """Whether the last batch is incomplete: continue with a fetch at `next_offset`."""
         return self.valid_bytes < len(self._records)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
-        """Each message, and the offset to fetch on at when it is done.
+        """Yield each message, with the offset to fetch after it.
 
         Raises:
             InvalidMessageSize: not even the first batch fits in `max_size`.
-            CorruptMessage: a batch is damaged; what came before it is good.
-            KafkaError: the broker has refused this partition.
+            CorruptMessage: a batch is damaged; messages before it were valid.
+            KafkaError: the broker refused this partition.
         """
         if self.error is not None:
             raise self.error
@@ -112,7 +113,7 @@ class MessageSet:
             yield MessageAndOffset(Message(payload, key, timestamp), offset + 1)
 
     def _walk(self, max_size: int) -> KafkaError | None:
-        """Find the last whole batch, by the headers alone."""
+        """Find the last complete batch, by the headers alone."""
         records = self._records
         first_size = read_size(records)[1] if len(records) >= LOG_OVERHEAD else len(records)
         for position, header in walk_batches(records):
@@ -122,7 +123,7 @@ class MessageSet:
             self.valid_bytes, self.next_offset = 0, self.initial_offset
             where = f"{self.topic}-{self.partition}: the messages at offset {self.initial_offset}"
             if len(records) >= LOG_OVERHEAD and first_size < HEADER_SIZE:
-                return CorruptMessage(f"{where} say that they take {first_size} bytes")
+                return CorruptMessage(f"{where} have an invalid size of {first_size} bytes")
             size = f"{first_size}" if len(records) >= LOG_OVERHEAD else f"more than {first_size}"
             return InvalidMessageSize(
                 f"{where} take {size} bytes, and max_size is {max_size}; fetch with more"

@@ -1,7 +1,7 @@
-"""Settings under the names of 0.7, as in a properties file, for the two config classes.
+"""Settings by their names in 0.7, as in a properties file, for the two config classes.
 
-What always holds: a name is acted on or refused, never ignored. What is gone says why, and what
-there is instead.
+What always holds: a setting is applied or refused, never ignored. The error for a removed setting
+has the reason or the replacement.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ....protocol.errors import InvalidConfig
 
 Parse = Callable[[object], object]
 Names = Mapping[str, tuple[str, Parse]]
-"""Name in 0.7 -> (field, how its value is read)."""
+"""Field and parser of each setting, by its name in 0.7."""
 
 ZOOKEEPER_GONE: Final = (
-    "there is no ZooKeeper; brokers are found by bootstrap.servers, by the environment's "
-    "BRADBURY_BOOTSTRAP, or inside Ray by themselves"
+    "there is no ZooKeeper; brokers are found by bootstrap.servers, by the environment variable "
+    "BRADBURY_BOOTSTRAP, or in the Ray cluster"
 )
 
 
 def read_properties(
     properties: Mapping[str, object], names: Names, gone: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The fields that `properties` set.
+    """Parse `properties` to values by field name.
 
     Raises:
-        InvalidConfig: an unknown or a gone name, or a value of the wrong kind.
+        InvalidConfig: an unknown or removed setting, or a value of the wrong type.
     """
     fields: dict[str, Any] = {}
     for name, value in properties.items():
@@ -38,15 +38,15 @@ def read_properties(
             except ValueError as error:
                 raise InvalidConfig(f"{name}={value!r}: {error}") from None
         elif name in gone or name.startswith("zk."):
-            raise InvalidConfig(f"{name} is gone: {gone.get(name, ZOOKEEPER_GONE)}")
+            raise InvalidConfig(f"{name} is not supported: {gone.get(name, ZOOKEEPER_GONE)}")
         else:
-            raise InvalidConfig(f"unknown setting {name!r}; there are {', '.join(sorted(names))}")
+            raise InvalidConfig(f"unknown setting {name!r}; use one of {', '.join(sorted(names))}")
     return fields
 
 
 def text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("use a text")
+        raise ValueError("expected a string")
     return value
 
 
@@ -56,29 +56,29 @@ def integer(value: object) -> int:
     try:
         return int(value if isinstance(value, str) else "")
     except ValueError:
-        raise ValueError("use a whole number") from None
+        raise ValueError("expected an integer") from None
 
 
 def boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
-        raise ValueError("use true or false")
+        raise ValueError("expected true or false")
     return value == "true"
 
 
 def name_list(value: object) -> tuple[str, ...]:
-    """The names in "a,b" or in a list."""
+    """Parse the names in "a,b" or in a list."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ValueError("use names, separated by commas")
+        raise ValueError("expected a string of names, separated by commas")
     return tuple(one.strip() for one in value if one.strip())
 
 
 def check_at_least(config: object, least: int, *fields: str) -> None:
-    """Raises InvalidConfig: one of the fields is less."""
+    """Raise InvalidConfig if one of the fields is less than `least`."""
     for field in fields:
         value = getattr(config, field)
         if value < least:
-            raise InvalidConfig(f"{field} is at least {least}, not {value}")
+            raise InvalidConfig(f"{field}={value}: use at least {least}")

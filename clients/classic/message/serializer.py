@@ -1,4 +1,4 @@
-"""Values to payloads and back (kafka.serializer of 0.7)."""
+"""Encoders and decoders of payloads (kafka.serializer of 0.7)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ EventOut = TypeVar("EventOut", covariant=True)
 
 
 class Encoder(Protocol[EventIn]):
-    """Makes the payload of a message out of a value that is sent."""
+    """Encoder of a value to the payload of a message."""
 
     def to_message(self, event: EventIn) -> bytes | None: ...
 
 
 class Decoder(Protocol[EventOut]):
-    """Makes what a stream hands out. A message whose decoding raises counts as handed out."""
+    """Decoder of a stream's messages. A message whose decoding raises counts as consumed."""
 
     def to_event(self, message: Message) -> EventOut: ...
 
 
 class DefaultEncoder:
-    """Bytes as they are; None is a tombstone."""
+    """Encoder for bytes, which stay as they are; None is a tombstone."""
 
     def to_message(self, event: bytes | bytearray | memoryview | None) -> bytes | None:
         if event is None or isinstance(event, bytes):
@@ -31,27 +31,27 @@ class DefaultEncoder:
         if isinstance(event, bytearray | memoryview):
             return bytes(event)
         raise TypeError(
-            f"{type(event).__name__} is not bytes: give an encoder, e.g. StringEncoder()"
+            f"{type(event).__name__} is not bytes: pass an encoder, e.g. StringEncoder()"
         )
 
 
 class StringEncoder:
-    """Text as UTF-8."""
+    """Encoder of strings to UTF-8."""
 
     def to_message(self, event: str) -> bytes:
         return event.encode()
 
 
 class DefaultDecoder:
-    """The message itself."""
+    """Decoder that returns the message itself."""
 
     def to_event(self, message: Message) -> Message:
         return message
 
 
 class StringDecoder:
-    """The payload as text; a tombstone is the empty text."""
+    """Decoder of UTF-8 payloads to strings; a tombstone becomes the empty string."""
 
     def to_event(self, message: Message) -> str:
-        """Raises UnicodeDecodeError: the payload is no UTF-8."""
+        """Decode the payload. Raises UnicodeDecodeError: it is not UTF-8."""
         return (message.payload or b"").decode()

@@ -1,9 +1,9 @@
 """The queue of a producer and the thread that empties it (0.7's AsyncProducer, ProducerSendThread).
 
 What always holds:
-    Messages leave in the order they came into the queue, when there are `batch.size` of them or
-    `queue.time` is over; what is in the queue at close is sent.
-    A handler or hook that raises costs its batch, which is logged and counted, and nothing else.
+    Messages are sent in the order of the queue, when there are `batch.size` of them or
+    `queue.time` is over; messages that are in the queue at close are sent.
+    If a handler or hook raises, only its batch fails, which is logged and counted.
 
 Not here: partitions (producer), sending (sync_producer).
 """
@@ -29,11 +29,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.1
-"""How long the thread waits at least for the first message of a batch."""
+"""Minimum seconds that the thread waits for the first message of a batch."""
 
 
 class AsyncProducer(Generic[T]):
-    """Usable from any thread. The settings are those of `producer.config`."""
+    """Queue and sender thread of a producer, usable from any thread, with `producer.config`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AsyncProducer(Generic[T]):
             target=self._sender.run, name=f"{config.client_id}-sender", daemon=True
         )
         self._thread.start()
-        # Dropped without close: the thread sends what is queued, and ends.
+        # If garbage-collected without close, the thread sends what is queued, and ends.
         self._finalizer = weakref.finalize(self, self._queue.close)
 
     @property
@@ -62,7 +62,7 @@ class AsyncProducer(Generic[T]):
 
     @property
     def failed_count(self) -> int:
-        """Messages of batches that failed; some may be in the log nevertheless."""
+        """Number of messages in failed batches; some may be in the log nevertheless."""
         return self._sender.failed_count
 
     def send(self, item: QueueItem[T]) -> None:
@@ -73,30 +73,32 @@ class AsyncProducer(Generic[T]):
             QueueClosed: after close.
         """
         item = self._callbacks.before_enqueue(item)
-        own = threading.current_thread() is self._thread  # a handler: it alone can make room
+        own = (
+            threading.current_thread() is self._thread
+        )  # in a handler: only this thread can make room
         added = self._queue.put(item, 0 if own else self._enqueue_timeout_ms)
         self._callbacks.after_enqueue(item, added)
         if not added:
             self.dropped_count += 1
             raise QueueFull(
-                f"{len(self._queue)} messages wait to be sent (queue.size), no room for one more "
-                f"within queue.enqueueTimeout.ms={self._enqueue_timeout_ms}; send slower, or see "
-                "whether the brokers are up"
+                f"the queue is full with {len(self._queue)} messages (queue.size), and had no room "
+                f"within queue.enqueueTimeout.ms={self._enqueue_timeout_ms}; send slower, or check "
+                "that the brokers are up"
             )
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is queued, at most `timeout` seconds, then fail the rest. Idempotent."""
         self._finalizer()
         if self._thread is threading.current_thread():
-            return  # a handler: the thread ends when it is done
+            return  # in a handler: the thread ends when it returns
         self._thread.join(timeout)
         if self._thread.is_alive():
             self._producer.close(0)
-            self._thread.join(timeout)  # ends soon: nothing can be sent any more
+            self._thread.join(timeout)  # it ends soon: nothing can be sent any more
 
 
 class _Sender(Generic[T]):
-    """What the thread runs. It does not hold the AsyncProducer, so that this may be dropped."""
+    """Loop of the thread. It has no reference to the AsyncProducer, which can be collected."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class _Sender(Generic[T]):
         events: list[QueueItem[T]] = []
         due = time.monotonic() + self._queue_time_s
         while not self._queue.is_finished:
-            # Without a queue time, or after it, what is there leaves at once; but idling is slow.
+            # Without a queue time, or after it, messages are sent at once; IDLE_S limits polling.
             until = due if events else max(due, time.monotonic() + IDLE_S)
             taken: Sequence[QueueItem[T] | None]
             taken = self._queue.take(max(1, self._batch_size - len(events)), until)
@@ -146,7 +148,7 @@ class _Sender(Generic[T]):
             self._guarded(send, count=len(events))
 
     def _guarded(self, call: Callable[[], Any], *, count: int) -> Sequence[QueueItem[T]]:
-        """What `call` returns; nothing if it raises, which costs `count` messages."""
+        """Return the result of `call`; () if it raises, which counts as `count` failed messages."""
         try:
             return call() or ()
         except Exception:

@@ -1,4 +1,4 @@
-"""What one may hang into an asynchronous producer: what sends, and what looks on (0.7, A12)."""
+"""Hooks of an asynchronous producer: event handlers send, callback handlers observe (0.7, A12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class QueueItem(NamedTuple, Generic[T]):
-    """One message in the queue. data: as it was sent, not encoded yet. key: encoded, or None."""
+    """Message in the queue. data: value that is not encoded yet. key: encoded, or None."""
 
     data: T
     topic: str
@@ -23,20 +23,20 @@ class QueueItem(NamedTuple, Generic[T]):
 
 
 class EventHandler(ABC, Generic[T]):
-    """Takes the place of DefaultEventHandler, which sends. Called by one thread."""
+    """Handler that sends batches, in the place of DefaultEventHandler. Called by one thread."""
 
     @abstractmethod
     def handle(
         self, events: Sequence[QueueItem[T]], producer: SyncProducer, encoder: Encoder[T]
     ) -> None:
-        """Dispatch one batch. What it raises is logged, and the batch counts as failed."""
+        """Dispatch one batch. Exceptions are logged, and the batch counts as failed."""
 
     def close(self) -> None:
-        """After the last batch."""
+        """Called after the last batch."""
 
 
 class DefaultEventHandler(EventHandler[Any]):
-    """Encodes, and sends what goes to one partition together and in order."""
+    """Event handler that encodes messages, and sends those of a partition together, in order."""
 
     def handle(
         self, events: Sequence[QueueItem[Any]], producer: SyncProducer, encoder: Encoder[Any]
@@ -52,30 +52,30 @@ class DefaultEventHandler(EventHandler[Any]):
 
 
 class CallbackHandler(Generic[T]):
-    """Looks on, and may change what passes. Each hook lets everything through by itself."""
+    """Handler that observes, and may change, messages. By default hooks change nothing."""
 
     def before_enqueue(self, item: QueueItem[T]) -> QueueItem[T]:
-        """Called by the thread that sends; what it returns goes into the queue."""
+        """Called by the thread that sends; the returned item goes into the queue."""
         return item
 
     def after_enqueue(self, item: QueueItem[T], added: bool) -> None:
         """Called by the thread that sends. added: False if the queue was full."""
 
     def after_dequeuing_existing_data(self, item: QueueItem[T] | None) -> Sequence[QueueItem[T]]:
-        """Called by the sender's thread, as are those below; what it returns joins the batch.
+        """Called by the sender's thread, as are those below; the returned items join the batch.
 
         Args:
-            item: None when `queue.time` is over and nothing came.
+            item: None if `queue.time` is over and there is no message.
         """
         return () if item is None else (item,)
 
     def before_sending_data(self, items: Sequence[QueueItem[T]]) -> Sequence[QueueItem[T]]:
-        """What it returns is the batch that the event handler gets."""
+        """Called before a batch is sent; the returned items are the batch for the event handler."""
         return items
 
     def last_batch_before_close(self) -> Sequence[QueueItem[T]]:
-        """What it returns is sent with the last batch."""
+        """Called at close; the returned items are sent with the last batch."""
         return ()
 
     def close(self) -> None:
-        """After everything else."""
+        """Called after everything else."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class EventQueue(Generic[T]):
-    """Many put, one takes. After `close` nothing goes in, and what is in comes out."""
+    """Queue with many producers and one consumer. After `close` it only can be emptied."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -26,15 +26,17 @@ class EventQueue(Generic[T]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is closed and nothing is left in it."""
+        """Whether it is closed and empty."""
         with self._changed:
             return self._closed and not self._items
 
     def put(self, item: T, timeout_ms: int) -> bool:
-        """Whether there was room within `timeout_ms`; -1 waits forever, 0 not at all.
+        """Put an item, if there is room within `timeout_ms`; return whether there was.
+
+        timeout_ms: -1 waits forever, 0 not at all.
 
         Raises:
-            QueueClosed: now, or while it waited.
+            QueueClosed: it is closed, or was while this waited.
         """
         with self._changed:
             if len(self._items) >= self._size and timeout_ms:
@@ -52,7 +54,7 @@ class EventQueue(Generic[T]):
             return True
 
     def take(self, most: int, deadline: float) -> list[T]:
-        """Up to `most` items, as soon as there are any; none at `deadline` (time.monotonic), or
+        """Take up to `most` items, as soon as there are any; [] at `deadline` (time.monotonic), or
         when it is finished.
         """
         with self._changed:

@@ -10,18 +10,18 @@ Key = TypeVar("Key", contravariant=True)
 
 
 class Partitioner(Protocol[Key]):
-    """Asked for each ProducerData that has a key; without one the partition is random."""
+    """Chooses the partition of a ProducerData with a key; without one it is random."""
 
     def partition(self, key: Key, partition_count: int) -> int:
-        """A number from 0 to partition_count - 1."""
+        """Partition of `key`, from 0 to partition_count - 1."""
         ...
 
 
 class DefaultPartitioner:
-    """Partitions by the hash (murmur2) that today's Kafka clients use, so that equal keys meet."""
+    """Partitioner by murmur2 hash, as in today's Kafka clients: they choose the same partitions."""
 
     def partition(self, key: bytes | str, partition_count: int) -> int:
-        """Raises TypeError: the key is neither bytes nor text; give a partitioner of your own."""
+        """Partition of `key`. Raises TypeError: it is not bytes or str."""
         if isinstance(key, str):
             key = key.encode()
         if not isinstance(key, bytes):

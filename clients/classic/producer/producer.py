@@ -5,8 +5,8 @@
 
 What always holds:
     All data of one ProducerData goes to one partition, in order.
-    Synchronous: what `send` returned from is acknowledged. Asynchronous: what `send` returned from
-    is in the queue, and in the log only some time later; what cannot be sent is logged and counted.
+    Synchronous: when `send` returns, its messages are acknowledged. Asynchronous: they are in the
+    queue, and in the log some time later; messages that cannot be sent are logged and counted.
 
 Unlike in 0.7 the key is stored with each message, so compaction and joins by key work.
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ProducerData(NamedTuple, Generic[K, T]):
-    """What goes to one partition of a topic. data: one value, or a list of them. key: or None."""
+    """Values for one partition of a topic. data: one value, or a list of them. key: or None."""
 
     topic: str
     key: K | None
@@ -46,7 +46,7 @@ class ProducerData(NamedTuple, Generic[K, T]):
 
 
 class _KeyEncoder:
-    """Keys of bytes or text as they are; others only choose the partition, as all did in 0.7."""
+    """Encoder of keys: bytes and str are stored; others only choose the partition, as in 0.7."""
 
     def to_message(self, event: object) -> bytes | None:
         if isinstance(event, str):
@@ -55,19 +55,19 @@ class _KeyEncoder:
 
 
 class Producer(Generic[K, T]):
-    """Usable from any thread; closes with `close` or `with`.
+    """Producer of 0.7, usable from any thread; closes with `close` or `with`.
 
     Args:
-        config: a mapping has the names of 0.7.
-        encoder: makes payloads of values; without one values are bytes.
-        partitioner: chooses by key; without one as every Kafka client does.
-        key_encoder: makes what is stored as the key; without one bytes and text are stored, and
-            keys of other types choose the partition only.
-        event_handler, callback_handler: of the asynchronous producer.
+        config: settings; a mapping has the names of 0.7.
+        encoder: encodes values to payloads; by default values are bytes.
+        partitioner: chooses partitions by key; by default as every Kafka client does.
+        key_encoder: encodes keys to store; by default bytes and str are stored, and keys of other
+            types choose the partition only.
+        event_handler, callback_handler: handlers of the asynchronous producer.
 
     Raises:
-        InvalidConfig: a setting is unknown, gone or out of bounds, or a handler has no queue.
-        ConnectionFailed: no cluster is named anywhere.
+        InvalidConfig: a setting is unknown, removed or out of bounds, or a handler has no queue.
+        ConnectionFailed: no cluster is given or found.
     """
 
     def __init__(
@@ -100,28 +100,28 @@ class Producer(Generic[K, T]):
 
     @property
     def queue_length(self) -> int:
-        """Messages that wait to be sent."""
+        """Number of messages that wait to be sent."""
         return 0 if self._async is None else self._async.queue_length
 
     @property
     def dropped_count(self) -> int:
-        """Messages for which the queue was full."""
+        """Number of messages dropped because the queue was full."""
         return 0 if self._async is None else self._async.dropped_count
 
     @property
     def failed_count(self) -> int:
-        """Messages of the queue that failed; some may be in the log nevertheless."""
+        """Number of queued messages that failed; some may be in the log nevertheless."""
         return 0 if self._async is None else self._async.failed_count
 
     def send(self, data: ProducerData[K, T] | Iterable[ProducerData[K, T]]) -> None:
         """Send one ProducerData or several; the first to a topic waits for its partitions.
 
         Raises:
-            QueueFull, QueueClosed: asynchronous; what came before in `data` is in the queue.
+            QueueFull, QueueClosed: asynchronous; earlier items of `data` are in the queue.
             UnknownTopicOrPartition: there is no such topic.
             MessageTooLarge: synchronous; a message is larger than `max.message.size`.
-            KafkaError, ConnectionFailed: synchronous; it is not acknowledged; the text says whether
-                it may be in the log.
+            KafkaError, ConnectionFailed: synchronous; not acknowledged; the text tells whether the
+                messages may be in the log.
             ValueError: the partitioner chose a partition that does not exist.
             TypeError: the encoder or the partitioner cannot use a value or a key.
         """
@@ -165,7 +165,7 @@ class Producer(Generic[K, T]):
         self.close()
 
     def _place(self, data: ProducerData[K, T]) -> tuple[ProducerData[K, T], int, bytes | None]:
-        """The partition of `data`, and the key that is stored."""
+        """Choose the partition of `data`, and encode the key to store."""
         count = self._sync.partitions_for(data.topic)
         if data.key is None:
             return data, random.randrange(count), None

@@ -1,4 +1,4 @@
-"""The settings of a Producer, synchronous or asynchronous."""
+"""Settings of a Producer, synchronous or asynchronous."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..message.properties import (
 
 
 def _broker_list(value: object) -> str:
-    """0.7 named brokers by id:host:port; the ids are the brokers' own business now."""
+    """Parse a broker list; the ids of 0.7's id:host:port are ignored."""
     servers = name_list(value)
     if not servers:
-        raise ValueError("use host:port,host:port")
+        raise ValueError("expected host:port,host:port")
     return ",".join(_without_id(server) for server in servers)
 
 
@@ -33,7 +33,7 @@ def _without_id(server: str) -> str:
 
 
 def _codec(value: object) -> str:
-    """0.7 numbered them: 0 none, 1 gzip, 2 snappy."""
+    """Parse a codec, by name or by 0.7's number: 0 none, 1 gzip, 2 snappy."""
     name = {"0": "none", "1": "gzip", "2": "snappy"}.get(str(value), str(value))
     try:
         CompressionType.from_name(name)
@@ -64,9 +64,9 @@ NAMES: Final[Names] = {
     "allow.auto.create.topics": ("allow_auto_create_topics", boolean),
 }
 
-_OBJECTS = "give the object itself to Producer(...)"
-_RETRIED = "messages are sent again, once each and in order, within delivery.timeout.ms"
-_KEPT = "a connection is kept while it works, and made again when it breaks"
+_OBJECTS = "pass the object itself to Producer(...)"
+_RETRIED = "messages are retried within delivery.timeout.ms, in order and without duplicates"
+_KEPT = "a connection is kept while it works, and reopened when it breaks"
 
 GONE: Final = {
     "serializer.class": _OBJECTS,
@@ -86,24 +86,24 @@ GONE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """Immutable. Defaults are those of 0.7 where it had the setting.
+    """Settings of a producer. Immutable. Defaults are those of 0.7 where it had the setting.
 
     Args:
         bootstrap: "host:port,..." (broker.list); None: BRADBURY_BOOTSTRAP, or the Ray cluster this
-            runs in. The brokers themselves then say who leads what, also later.
-        producer_type: "sync": send waits until it is acknowledged; "async": it fills a queue.
+            runs in. Leaders of partitions are found in their metadata.
+        producer_type: "sync": send waits for the acknowledgement; "async": it fills a queue.
         compression_codec: none, gzip, snappy, lz4 or zstd.
         compressed_topics: only these are compressed; empty: all.
         max_message_size: bytes; larger messages are refused.
-        queue_time_ms: async: how long a message waits for others at most.
-        queue_size: async: most messages in the queue.
-        batch_size: async: messages that are sent together.
-        enqueue_timeout_ms: async: how long send waits for room in a full queue: 0: not at all,
-            QueueFull at once; -1: forever.
+        queue_time_ms: async: maximum time that a message waits for others.
+        queue_size: async: maximum messages in the queue.
+        batch_size: async: number of messages that are sent together.
+        enqueue_timeout_ms: async: time that send waits for room in a full queue; 0: QueueFull at
+            once; -1: forever.
         acks: "all", 1 or 0.
-        socket_timeout_ms, delivery_timeout_ms: without an answer for so long a connection is given
-            up, and a message.
-        allow_auto_create_topics: whether sending to a topic that is not there may create it.
+        socket_timeout_ms, delivery_timeout_ms: time without an answer after which a connection is
+            closed, and a message fails.
+        allow_auto_create_topics: whether sending to a missing topic may create it.
 
     Raises:
         InvalidConfig: numbers out of bounds.
@@ -137,9 +137,9 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """The settings by 0.7's names, e.g. {"broker.list": "0:localhost:9092"}.
+        """Make settings from 0.7's names, e.g. {"broker.list": "0:localhost:9092"}.
 
         Raises:
-            InvalidConfig: unknown, gone, or of the wrong kind; nothing is ignored.
+            InvalidConfig: a setting is unknown, removed, or of the wrong type; none is ignored.
         """
         return cls(**read_properties(properties, NAMES, GONE))

@@ -1,4 +1,4 @@
-"""Sends payloads to partitions and waits: what handlers of events are given to send with."""
+"""SyncProducer: sends payloads to partitions and waits; event handlers send with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyAndPayload = tuple[bytes | None, bytes | None]
 
 
 class ProducerRequest(NamedTuple):
-    """Messages, each (key, payload), for one partition, in order."""
+    """Messages (key, payload) for one partition, in order."""
 
     topic: str
     partition: int
@@ -24,9 +24,9 @@ class ProducerRequest(NamedTuple):
 
 
 class SyncProducer:
-    """One or two bradbury.Producer: with compressed.topics, one that compresses and one that not.
+    """Sender of 0.7, usable from any thread.
 
-    Usable from any thread.
+    It uses a bradbury.Producer, or two with compressed.topics: one of them compresses.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -37,7 +37,7 @@ class SyncProducer:
         self._producer(config.compression_codec)  # now, so that a wrong address shows
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions `topic` has.
+        """Number of partitions of `topic`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -46,11 +46,11 @@ class SyncProducer:
         return self._producer_for(topic).partitions_for(topic)
 
     def send(self, topic: str, partition: int, messages: Sequence[KeyAndPayload]) -> None:
-        """As `multi_send` of one request."""
+        """Send the messages of one request; see `multi_send`."""
         self.multi_send([ProducerRequest(topic, partition, messages)])
 
     def multi_send(self, requests: Iterable[ProducerRequest]) -> None:
-        """Send all of them at once, and wait until they are acknowledged.
+        """Send all requests concurrently, and wait until they are acknowledged.
 
         Raises:
             KafkaError, ConnectionFailed: the first failure, when all have ended; the other requests
@@ -73,7 +73,7 @@ class SyncProducer:
             raise failure
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait at most `timeout` seconds for what is being sent. Idempotent."""
+        """Close, after at most `timeout` seconds for messages in flight. Idempotent."""
         with self._lock:
             self._closed = True
             producers = list(self._producers.values())

@@ -1,15 +1,15 @@
-"""Workers of a member as separate actors: there may be more of them than partitions.
+"""Workers of a member as separate actors, possibly more than partitions.
 
 What always holds:
-    A worker's name says which life of it is meant ("w3#2"): what a former life still sends is of no
-    known worker.
-    A worker whose call failed gets nothing more before its process is another one: one that is
-    still there is ended. Ray starts it again, and it then is a new worker.
-    Workers are their member's: they end with it, so that a member that is restarted does not find
-    its successors' work behind work whose result is no longer needed.
+    A worker's name has the number of its process ("w3#2"): messages of a former process are from
+    an unknown worker.
+    A worker whose call failed gets no batches until its process is replaced: one that still runs
+    is ended. Ray restarts it, and it is a new worker then.
+    Workers end with their member, so that a restarted member's batches do not wait for batches of
+    the former process.
 
-    Ray's own threads only note what has happened; this pool's thread acts on it. A call of Ray in
-    one of its threads may wait for that very thread.
+    Ray's threads only record events; this pool's thread handles them. A Ray call in one of Ray's
+    threads could wait for that same thread.
 
 A batch is one call. Its table goes through Ray's object store; workers read it without a copy.
 """
@@ -39,26 +39,28 @@ DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
 
 
 class StaleWorker(Exception):
-    """A batch was meant for a worker's former life, and has not been looked at in this one."""
+    """A batch was sent to a former process of the worker, and was not processed in this one."""
 
 
 class WorkerProcess:
-    """What runs in a worker: one call at a time, in the order they were made."""
+    """Code of a worker actor: one call at a time, in order."""
 
     def __init__(self, function: Function, *, deliver: bool) -> None:
-        self._function = function  # made in `ready`: an actor whose __init__ raises is dead forever
+        self._function = (
+            function  # built in `ready`: an actor whose __init__ raises is never restarted
+        )
         self._deliver = deliver
         self._built: Callable[[pa.Table], Any] | None = None
         self._life = uuid4().hex
 
     def __repr__(self) -> str:
-        """In Ray's dashboard: whose function it runs."""
+        """Name shown in Ray's dashboard, with the function's name."""
         fn = self._function.fn
         return f"{type(self).__name__}({getattr(fn, '__name__', type(fn).__name__)})"
 
     @ray.method(max_task_retries=-1)
     def ready(self) -> str:
-        """The name of this life of the process."""
+        """Build the function, and return the id of this process."""
         if self._built is None:
             self._built = self._function.build()
         return self._life
@@ -66,7 +68,7 @@ class WorkerProcess:
     @ray.method(num_returns=2, max_task_retries=0)
     def process(self, table: pa.Table) -> tuple[CallOutcome, Any]:
         if self._built is None:
-            # Sent to the life before, which died; Ray has handed it on.
+            # Sent to the former process, which died; Ray has retried it here.
             raise StaleWorker
         outcome, result = call(self._built, table)
         return outcome, result if self._deliver else None
@@ -76,7 +78,7 @@ _Worker: Any = ray.remote(WorkerProcess)
 
 
 class ActorPool:
-    """events: called from a thread of the pool's."""
+    """Pool of worker actors. events: called from a thread of the pool."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class ActorPool:
         self.resize(workers)
 
     def resize(self, count: int) -> None:
-        """Add workers until there are `count`. For fewer, `retire` those that are too many.
+        """Add workers until there are `count`. For fewer, `retire` surplus ones.
 
         A worker counts from its start, and while Ray restarts it.
         """
@@ -113,7 +115,7 @@ class ActorPool:
     def start(self, worker: str, batch: Batch) -> None:
         actor = self._actors.get(worker)
         if actor is None:
-            return  # it died, and its batches are being given to others
+            return  # it died, and its batches are being assigned to others
         outcome, result = actor.process.remote(batch.table)
         outcome.future().add_done_callback(
             lambda done: self._happened.put(lambda: self._on_processed(worker, batch, done, result))
@@ -137,7 +139,7 @@ class ActorPool:
         while (happened := self._happened.get()) is not None:
             try:
                 happened()
-            except Exception as error:  # it becomes a failure of the member, or nobody would see it
+            except Exception as error:  # reported as a failure of the member
                 logger.exception("a pool of workers failed; this is a bug in Bradbury")
                 self._events.on_failure(error)
 
@@ -146,7 +148,7 @@ class ActorPool:
         self._await(f"w{next(self._names)}", actor)
 
     def _await(self, name: str, actor: Any, former: str | None = None) -> None:
-        """Tell of the worker when it is there, in a process other than `former`."""
+        """Report the worker when it is ready, in another process than `former`."""
         worker = f"{name}#{next(self._lives)}"
         self._actors[worker] = actor
         self._ask(worker, actor, former)
@@ -161,7 +163,7 @@ class ActorPool:
         if worker not in self._actors or self._closed:
             return
         if error is None and done.result() == former:
-            # It was only out of reach, and may still be at work on what others have by now.
+            # It was only unreachable, and may still process batches that others have now.
             actor = self._actors[worker]
             ray.kill(actor, no_restart=False)
             self._ask(worker, actor, former)
@@ -192,12 +194,12 @@ class ActorPool:
             if actor is None or self._closed:
                 return  # one of its other calls has reported it
             name = worker.partition("#")[0]
-            # Not killed here: by the time that is done it may be the next life at work.
+            # Not killed here: Ray may have restarted it by then.
             self._await(name, actor, self._processes.pop(worker, None))
         self._events.on_worker_down(worker, error)
 
     def _replace(self, worker: str) -> None:
-        """Ray has given this actor up: its node may be gone for good."""
+        """Start another actor, as Ray does not restart this one: its node may be lost."""
         with self._lock:
             if self._actors.pop(worker, None) is not None and not self._closed:
                 self._start_worker()

@@ -1,13 +1,13 @@
-"""What is processed at a time: rows of a poll, and which offsets of which partitions they are.
+"""Batches of a function call: rows of a poll, with their partitions and offsets.
 
 What always holds:
     The rows of one partition are in order of their offsets.
     A span begins at its first row's offset and is done when its batch is: rows of one poll may be
-    spread over several batches by their keys, so the spans of a partition overlap.
+    distributed over several batches by key, so the spans of a partition overlap.
 
 Pure: no clock, no actor.
 
-Not here: what is done and what may be committed (progress), who processes it (dispatcher).
+Not here: progress and commits (group_progress), assignment to workers (dispatcher).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ...wire.record_metadata import TopicPartition
 Order = Literal["key", "partition"] | None
 
 _GOLDEN: Final = 0x9E3779B1
-"""Spreads hashes again: keys of one partition agree in what placed them there."""
+"""Multiplier that spreads hashes again: keys of one partition have hashes with equal remainders."""
 
 
 class Span(NamedTuple):
-    """Rows of one partition: from offset `first` to `last`, both included. number: unique."""
+    """Offsets `first` to `last` (inclusive) of rows of one partition. number: unique."""
 
     topic_partition: TopicPartition
     first: int
@@ -42,10 +42,10 @@ class Span(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Rows that one call of the function gets.
+    """Rows for one call of the function.
 
-    lane: batches of one lane are processed one after another; None: this one may go with any.
-    attempts: how many workers have died of it, or failed, so far.
+    lane: batches of one lane are processed one after another; None: in any order.
+    attempts: number of failed attempts, by an exception or the worker's death.
     """
 
     number: int
@@ -66,9 +66,9 @@ class Batch:
 
 @dataclass(slots=True)
 class BatchMaker:
-    """Cuts polls into batches. lanes: how many ways records with an order are spread.
+    """Splits polls into batches. lanes: number of lanes that ordered records are spread over.
 
-    apart: no batch has rows of two partitions.
+    apart: whether each batch has rows of one partition only.
     """
 
     order: Order = None
@@ -77,9 +77,9 @@ class BatchMaker:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(2**62)))
 
     def cut(self, table: pa.Table) -> list[Batch]:
-        """The batches of one poll, none of them empty.
+        """Split one poll into batches that are not empty.
 
-        Without an order the poll is one batch; else one for each lane that has rows of it.
+        Without an order the poll is one batch; else there is one for each lane with rows.
         """
         parts = list(_by_partition(table))
         if self.order is None and self.apart:
@@ -101,7 +101,7 @@ class BatchMaker:
         return [self._batch(rows, lane) for lane, rows in sorted(by_lane.items())]
 
     def merge(self, batches: list[Batch]) -> Batch:
-        """One batch of several of the same lane, in their order."""
+        """Merge batches of the same lane into one, in order."""
         if len(batches) == 1:
             return batches[0]
         table = pa.concat_tables([batch.table for batch in batches])
@@ -119,12 +119,12 @@ class BatchMaker:
 
 
 def lanes_of_keys(keys: Any, lanes: int) -> Int32s:
-    """The lane of each key: equal keys, equal lanes. Records without a key go in turn.
+    """Lane of each key: equal keys have equal lanes. Records without a key are dealt in turn.
 
     Cost: 20 ns a key of 16 bytes once the kernels are loaded, 2 us before.
     """
     column: Any = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    if isinstance(column, pa.ChunkedArray):  # what combine_chunks gives for no or many chunks
+    if isinstance(column, pa.ChunkedArray):  # result of combine_chunks for no or many chunks
         column = pa.concat_arrays(column.chunks)
     hashes: Any = loops_for(len(column)).hash_keys(column)  # Kafka's murmur2; -1 for no key
     mixed: npt.NDArray[np.uint64] = hashes.astype(np.uint64) * np.uint64(_GOLDEN)
@@ -138,7 +138,7 @@ def _lane_of(key: TopicPartition, lanes: int) -> int:
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[TopicPartition, pa.Table]]:
-    """The rows of each partition, in order of the first of them."""
+    """Yield the rows of each partition, in order of their first row."""
     found: dict[TopicPartition, list[pa.Table]] = {}
     for rows in table.to_batches():
         if not rows.num_rows:
@@ -154,7 +154,7 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[TopicPartition, pa.Table]]:
 
 
 def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Where the partition stays the same: nearly always once, a poll has a piece for each."""
+    """Yield row ranges of equal partition number: usually one, as polls have a piece for each."""
     partitions: Any = rows.column("partition").to_numpy()
     changes = np.flatnonzero(np.diff(partitions)) + 1
     bounds = [0, *changes.tolist(), rows.num_rows]
@@ -163,7 +163,7 @@ def _runs(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
 
 
 def _split_topics(topics: Any, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Two topics may meet in partitions of one number."""
+    """Split a row range by topic, as partitions of two topics may have the same number."""
     codes = topics.slice(start, end - start).dictionary_encode().indices
     changes = np.flatnonzero(np.diff(codes.to_numpy())) + 1
     bounds = [start, *(start + change for change in changes.tolist()), end]

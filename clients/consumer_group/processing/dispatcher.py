@@ -1,19 +1,19 @@
-"""The dispatcher of a member's batches: which worker gets which batch, and when.
+"""The dispatcher of a member's batches: assigns batches to workers.
 
 What always holds:
-    A worker has at most `max_in_flight` batches: one it works on, the others at hand.
-    Of a lane at most one batch is with a worker at a time, and lanes are first in, first out: so
-    records of one key, or of one partition, are processed in order, by whichever worker.
-    A lane has one worker as its home for as long as that worker is there, so what a worker keeps
-    in memory of a key stays true; when workers come and go as few lanes move as keep them even.
-    What a worker had when it died goes to others before everything else, and counts as an attempt
-    for the oldest of it only, which is what it worked on.
+    A worker has at most `max_in_flight` batches: one in progress, the others queued at it.
+    At most one batch of a lane is with a worker at a time, and lanes are first in, first out: so
+    records of one key, or of one partition, are processed in order.
+    A lane keeps its worker for as long as the worker exists, so that state that a worker keeps
+    per key stays valid; when workers are added or removed as few lanes move as possible.
+    Batches of a worker that died are reassigned before others, and only the oldest of them, which
+    was in progress, counts an attempt.
     A batch with an attempt is alone with its worker. The oldest may have been finished, and its
-    outcome lost with the worker that died of the next one: alone, only the guilty one counts again.
+    outcome lost with the worker that died of the next one: alone, only the cause counts again.
 
-Pure: `starts` says what to send where, the caller does.
+Pure: `starts` returns the batches to send, and the caller sends them.
 
-Not here: what is unfinished and may be committed (progress).
+Not here: progress and commits (group_progress).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Merge = Callable[[list[Batch]], Batch]
 
 
 class Dispatcher:
-    """`merge` makes one batch of small ones that wait in a lane, up to `batch_records` rows."""
+    """Dispatcher of one member. merge: merges batches of a lane, up to `batch_records` rows."""
 
     def __init__(self, *, lanes: int, max_in_flight: int, batch_records: int, merge: Merge) -> None:
         self._lanes = lanes
@@ -51,13 +51,13 @@ class Dispatcher:
         self._share_lanes()
 
     def retire_worker(self, worker: str) -> bool:
-        """It gets nothing more; True when it has nothing left."""
+        """Assign no more batches to a worker; return whether it has none left."""
         self._retiring.add(worker)
         self._share_lanes()
         return not self._in_flight.get(worker)
 
     def remove_worker(self, worker: str) -> list[Batch]:
-        """It is gone. Its batches, oldest first, wait again; they are returned."""
+        """Remove a worker that died; its batches, oldest first, are queued again and returned."""
         lost = list(self._in_flight.pop(worker, {}).values())
         self._retiring.discard(worker)
         if lost:
@@ -73,18 +73,18 @@ class Dispatcher:
 
     @property
     def workers(self) -> list[str]:
-        """The workers that get batches."""
+        """Workers that get batches."""
         return [worker for worker in self._in_flight if worker not in self._retiring]
 
     @property
     def retiring(self) -> list[str]:
-        """The workers that finish what they have and get nothing more."""
+        """Workers that finish their batches and get no more."""
         return [worker for worker in self._in_flight if worker in self._retiring]
 
     # --- batches -----------------------------------------------------------------------------
 
     def add(self, batch: Batch, *, first: bool = False) -> None:
-        """`first`: it has failed and is to be tried again, before what came after it."""
+        """Queue a batch. first: it is retried, before later batches."""
         queue = self._free
         if batch.lane is not None:
             queue = self._queues.setdefault(batch.lane, deque())
@@ -94,7 +94,7 @@ class Dispatcher:
             queue.append(batch)
 
     def starts(self) -> list[tuple[str, Batch]]:
-        """What goes to a worker now. Each is in flight from here on."""
+        """Assign batches to workers now; they are in flight from here on."""
         found: list[tuple[str, Batch]] = []
         while True:
             start = self._next_free() or self._next_of_lanes()
@@ -105,7 +105,7 @@ class Dispatcher:
             found.append(start)
 
     def on_finished(self, worker: str, batch: Batch) -> bool:
-        """False: it was not with this worker, and is done, or being done, elsewhere."""
+        """Note the end of a batch; False: it was reassigned to another worker."""
         if self._in_flight.get(worker, {}).pop(batch.number, None) is None:
             return False
         if batch.lane is not None:
@@ -113,7 +113,7 @@ class Dispatcher:
         return True
 
     def is_idle(self, worker: str) -> bool:
-        """Whether it is there and has nothing."""
+        """Whether a worker exists and has no batches."""
         return worker in self._in_flight and not self._in_flight[worker]
 
     def discard(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
@@ -127,14 +127,14 @@ class Dispatcher:
         return taken
 
     def hold(self, keys: Iterable[TopicPartition]) -> None:
-        """Start nothing of these partitions until `release`."""
+        """Start no batches of these partitions until `release`."""
         self._held.update(keys)
 
     def release(self) -> None:
         self._held.clear()
 
     def in_flight(self, keys: Iterable[TopicPartition] | None = None) -> int:
-        """How many batches are with workers: all, or those of some partitions."""
+        """Number of batches with workers: all, or those of some partitions."""
         wanted = None if keys is None else set(keys)
         return sum(
             wanted is None or not wanted.isdisjoint(batch.topic_partitions)
@@ -146,7 +146,7 @@ class Dispatcher:
         return len(self._free) + sum(len(queue) for queue in self._queues.values())
 
     def rows(self) -> int:
-        """Rows of everything that waits or is with a worker."""
+        """Number of rows of each batch that waits or is with a worker."""
         queues = (
             self._free,
             *self._queues.values(),
@@ -175,7 +175,7 @@ class Dispatcher:
             if home is None or not self._has_room(home, queue[0]):
                 continue
             if home in awaited and not queue[0].attempts:
-                continue  # it is to have nothing, so that it can take one alone
+                continue  # kept free, so that it can take one alone
             self._queues[lane] = self._queues.pop(lane)  # the others first next time
             self._busy_lanes.add(lane)
             return home, self._take(queue)
@@ -188,7 +188,7 @@ class Dispatcher:
         return len(taken) < self._max_in_flight and not any(one.attempts for one in taken)
 
     def _take(self, queue: deque[Batch]) -> Batch:
-        """The first that waits, with those after it that fit; one that was tried before, alone."""
+        """Take the first batch, merged with following ones that fit; a retried batch alone."""
         taken = [queue.popleft()]
         rows = taken[0].rows
         while (
@@ -206,7 +206,7 @@ class Dispatcher:
         return bool(self._held) and not self._held.isdisjoint(batch.topic_partitions)
 
     def _share_lanes(self) -> None:
-        """Every lane has a home, and no worker has two more than another."""
+        """Assign every lane to a worker, so that their numbers differ by at most one."""
         workers = self.workers
         if not workers:
             self._homes.clear()

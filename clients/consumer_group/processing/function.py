@@ -1,10 +1,10 @@
-"""The function a group runs, what it is given, and what came of it.
+"""The function a group runs, its arguments, and the outcome of a call.
 
-Functions are plain ones, called with each batch, or classes, made once in every actor that
-processes and then called with each batch, as Ray Data's map_batches has it: what is expensive to
-make (a model, a database connection) is made once.
+It is a function, called with each batch, or a class, instantiated once in every actor that
+processes and then called with each batch, as in Ray Data's map_batches: so expensive objects (a
+model, a database connection) are created once.
 
-Not here: who calls it (local_pool, actor_pool).
+Not here: the callers (local_pool, actor_pool).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BatchFormat = Literal["arrow", "records"]
 
 
 class CallOutcome(NamedTuple):
-    """error: what the function raised; None: it returned. traceback: of the error, as text."""
+    """Outcome of a call. error: exception raised; None: it returned. traceback: as text."""
 
     error: Exception | None = None
     traceback: str = ""
@@ -37,7 +37,7 @@ class WorkerDied(Exception):
 
 
 class BatchFailed(Exception):
-    """The function raised for a batch, or workers died of it; `__cause__` is what was raised.
+    """The function raised for a batch, or workers died of it; `__cause__` is the error.
 
     spans: the offsets of the batch, by partition. table: its rows. It is not committed;
     iterating past this error marks the batch as handled.
@@ -60,11 +60,11 @@ class BatchFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """fn: a function, or a class whose instances are called. batch_format: what it is called with.
+    """Function of a group. fn: a function, or a class whose instances are called.
 
     batch_format: "arrow": a table with the columns topic, partition, offset, timestamp, key, value,
         headers; "records": a list of ConsumerRecord.
-    arguments, keywords: given with each batch. constructor_...: for a class.
+    arguments, keywords: passed with each batch. constructor_...: passed to a class.
     """
 
     fn: Callable[..., Any]
@@ -84,10 +84,10 @@ class Function:
         fn_constructor_args: Iterable[Any],
         fn_constructor_kwargs: Mapping[str, Any] | None,
     ) -> Self:
-        """As ConsumerGroup.map is given it.
+        """Make it from arguments of ConsumerGroup.map.
 
         Raises:
-            TypeError, ValueError: it is none.
+            TypeError, ValueError: an argument is invalid.
         """
         return cls(
             fn=fn,
@@ -110,7 +110,7 @@ class Function:
             )
 
     def build(self) -> Callable[[pa.Table], Any]:
-        """What is called with each table. Raises whatever the class's constructor raises."""
+        """Build the callable for each table. Raises exceptions of the class's constructor."""
         fn: Callable[..., Any] = self.fn
         if isinstance(fn, type):
             fn = fn(*self.constructor_arguments, **self.constructor_keywords)
@@ -120,7 +120,7 @@ class Function:
 
 
 def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[CallOutcome, Any]:
-    """What came of one call. SystemExit is a failure too: it must not end the actor."""
+    """Call the function; return the outcome and its result. SystemExit is a failure, too."""
     try:
         return CallOutcome(), built(table)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is raised to the caller
@@ -128,7 +128,7 @@ def call(built: Callable[[pa.Table], Any], table: pa.Table) -> tuple[CallOutcome
 
 
 def portable(error: BaseException) -> Exception:
-    """The error itself, or what can be said of one that cannot travel between processes."""
+    """Return the error, or a RuntimeError with its text if it cannot be pickled."""
     if isinstance(error, Exception):
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301 -- made in this line
@@ -139,7 +139,7 @@ def portable(error: BaseException) -> Exception:
 
 
 def records_in(table: pa.Table) -> list[ConsumerRecord]:
-    """The rows as records. Cost: about 1 us each."""
+    """Convert rows to records. Cost: about 1 us each."""
     columns: Any = table
     headers: Any = columns.column("headers")
     any_headers = bool(pc.max(pc.list_value_length(headers)).as_py())

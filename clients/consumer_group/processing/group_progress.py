@@ -1,13 +1,13 @@
-"""How far each partition is: what was read, what is unfinished, what may be committed.
+"""Progress of each partition: offsets read, unfinished and committable.
 
 What always holds:
-    The commit point of a partition is its lowest unfinished offset, or, when nothing is unfinished,
+    The commit point of a partition is its lowest unfinished offset or, if nothing is unfinished,
     the offset that is read next. It never moves back while the partition is held.
     A span that is finished after its partition was revoked changes nothing.
 
-A partition that is revoked in a rebalance is *suspended*, since it often comes straight back:
-processing of it goes on, and if no member committed anything meanwhile, so does its progress. If
-one has, or another member got it, what is unfinished is dropped here and done there.
+A partition that is revoked in a rebalance is *suspended*, since it is often assigned again at once:
+its processing continues, and if no member committed anything meanwhile, its progress is kept. If
+one has, or another member got the partition, unfinished batches are dropped here.
 
 Pure: no clock, no actor.
 """
@@ -23,7 +23,7 @@ from .batch import Span
 
 @dataclass(slots=True)
 class _Partition:
-    """position: of the next record to be read. unfinished: first offsets by span number."""
+    """Progress of one partition. position: next offset. unfinished: first offset by span."""
 
     position: int
     committed: int | None
@@ -38,11 +38,11 @@ class Progress:
     # --- partitions come and go --------------------------------------------------------------
 
     def on_assigned(self, key: TopicPartition, committed: int | None) -> int | None:
-        """Take a partition, or take it back; returns where to seek, if not to `committed`.
+        """Add a partition, or resume it; return the offset to seek to, if not `committed`.
 
         Args:
             key: the partition.
-            committed: what the group has stored now; None for nothing.
+            committed: the group's committed offset now; None if there is none.
         """
         kept = self._partitions.get(key)
         if kept is not None and kept.suspended and kept.committed == committed:
@@ -52,13 +52,13 @@ class Progress:
         return None
 
     def suspend(self, keys: Iterable[TopicPartition]) -> None:
-        """Revoked in a rebalance: nothing of it is committed until it is assigned again."""
+        """Suspend revoked partitions: nothing is committed until they are assigned again."""
         for key in keys:
             if key in self._partitions:
                 self._partitions[key].suspended = True
 
     def drop_suspended(self) -> set[TopicPartition]:
-        """Forget what did not come back; returns it."""
+        """Drop the partitions that were not assigned again; return them."""
         gone = {key for key, one in self._partitions.items() if one.suspended}
         for key in gone:
             del self._partitions[key]
@@ -67,7 +67,7 @@ class Progress:
     # --- work --------------------------------------------------------------------------------
 
     def on_read(self, spans: Iterable[Span]) -> None:
-        """Records were handed out: they are unfinished now."""
+        """Mark spans of a poll as unfinished."""
         for key, first, last, number in spans:
             one = self._partitions.get(key)
             if one is not None:
@@ -75,14 +75,14 @@ class Progress:
                 one.position = max(one.position, last + 1)
 
     def on_position(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Where reading goes on: past what holds no records, too."""
+        """Update positions, which may be past offsets without records."""
         for key, position in positions.items():
             one = self._partitions.get(key)
             if one is not None and not one.suspended:
                 one.position = max(one.position, position)
 
     def rewind(self, spans: Iterable[Span]) -> None:
-        """They will be read again."""
+        """Drop spans, which will be read again."""
         for key, first, _, number in spans:
             one = self._partitions.get(key)
             if one is not None:
@@ -96,11 +96,11 @@ class Progress:
                 one.unfinished.pop(number, None)
 
     def is_current(self, spans: Iterable[Span]) -> bool:
-        """Whether any of these is still this member's to do."""
+        """Whether any of these spans still belongs to this member."""
         return bool(self.current(spans))
 
     def current(self, spans: Iterable[Span]) -> tuple[Span, ...]:
-        """Those that are still this member's to do."""
+        """Spans that still belong to this member."""
         return tuple(
             span
             for span in spans
@@ -111,13 +111,13 @@ class Progress:
     # --- commits -----------------------------------------------------------------------------
 
     def to_commit(self) -> dict[TopicPartition, int]:
-        """The commit points that have moved since the last commit."""
+        """Commit points that have moved since the last commit."""
         return self.commit_points(())
 
     def commit_points(
         self, finished: Iterable[Span], *, all_of: bool = False
     ) -> dict[TopicPartition, int]:
-        """The same when `finished` would be; with `all_of`, also those that have not moved."""
+        """Commit points if `finished` were finished; with `all_of`, also those not moved."""
         numbers = {span.number for span in finished}
         found = {}
         for key, one in self._partitions.items():
@@ -130,7 +130,7 @@ class Progress:
         return found
 
     def is_held(self, key: TopicPartition) -> bool:
-        """Whether it is this member's now."""
+        """Whether the partition is assigned to this member now."""
         return key in self._partitions and not self._partitions[key].suspended
 
     def on_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -139,7 +139,7 @@ class Progress:
                 self._partitions[key].committed = offset
 
     def committed(self) -> dict[TopicPartition, int]:
-        """What is stored, of the partitions held."""
+        """Committed offsets of the partitions held."""
         return {
             key: one.committed
             for key, one in self._partitions.items()

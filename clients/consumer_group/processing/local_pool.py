@@ -1,8 +1,8 @@
-"""The one worker of a member that processes by itself: a second thread, besides the one that polls.
+"""The worker of a member that processes by itself: a second thread besides the polling one.
 
-While the function runs, the member polls, heartbeats and commits. That holds for all Python code
-and for what releases the GIL; a function that keeps the GIL for longer than the session time-out
-belongs into separate workers (actor_pool).
+While the function runs, the member polls, heartbeats and commits. That is so for Python code and
+for code that releases the GIL; a function that holds the GIL for longer than the session timeout
+needs separate workers (actor_pool).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PoolEvents(Protocol):
     def on_outcome(self, worker: str, batch: Batch, outcome: CallOutcome, result: Any) -> None: ...
 
     def on_failure(self, error: Exception) -> None:
-        """The function cannot be made: nothing can be processed."""
+        """Called if the function cannot be built, so that nothing can be processed."""
 
 
 class Pool(Protocol):
@@ -37,7 +37,7 @@ class Pool(Protocol):
     def start(self, worker: str, batch: Batch) -> None: ...
 
     def retire(self, worker: str) -> None:
-        """End a worker that has nothing left."""
+        """End a worker that has no batches left."""
 
     def close(self) -> None: ...
 
@@ -50,13 +50,13 @@ class LocalPool:
         threading.Thread(target=self._run, name="bradbury-processing", daemon=True).start()
 
     def resize(self, count: int) -> None:
-        """A member without workers is its own only one."""
+        """Do nothing: a member without workers has this one only."""
 
     def start(self, worker: str, batch: Batch) -> None:
         self._queue.put(batch)
 
     def retire(self, worker: str) -> None:
-        """Never asked for: this one stays."""
+        """Never called: this worker stays."""
 
     def close(self) -> None:
         self._queue.put(None)

@@ -1,4 +1,4 @@
-"""The configuration of a member, which Ray passes again whenever it restarts the actor."""
+"""Configuration of a member, which Ray passes again whenever it restarts the actor."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Guarantee = Literal["at_least_once", "at_most_once"]
 MemberGuarantee = Guarantee | Literal["exactly_once"]
 
 LANES_PER_WORKER = 4
-"""Several, so that a later worker gets its share, and busy keys do not all share one lane."""
+"""Lanes per worker: several, so that added workers get a share and busy keys are spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """See ConsumerGroup for what each means.
+    """Configuration of a member; see the arguments of ConsumerGroup.
 
-    function: None where tables are polled by the holder of the handle. deliver: results are handed
-    out, and a batch is done when its result was taken; otherwise it is done when processed.
-    workers: of this member; 0: it processes by itself.
-    consumer_options, producer_options: never shown; there may be passwords among them.
+    function: None if tables are polled through the handle. deliver: results are returned, and a
+    batch is done when its result was handled; otherwise it is done when processed.
+    workers: number of this member's; 0: it processes by itself.
+    consumer_options, producer_options: never logged, as they may have passwords.
     """
 
     topics: tuple[str, ...] | re.Pattern[str]

@@ -1,4 +1,4 @@
-"""Workers of a member: how many there are, what each is given, what becomes of it (PoolEvents)."""
+"""Workers of a member: their number, their batches, and the outcomes (PoolEvents)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class MemberWorkers:
-    """changed: the condition of the member's work, which guards all of this."""
+    """Workers of one member. changed: condition of the member's work, which guards this."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MemberWorkers:
             self.resize(self.wanted)
 
     def resize(self, workers: int) -> None:
-        """More workers, or those that are too many as soon as they have nothing left."""
+        """Add workers, or retire surplus ones as soon as they have no batches left."""
         with self._changed:
             if not self._config.workers:
                 return  # a member that processes by itself is its only worker
@@ -55,7 +55,7 @@ class MemberWorkers:
                 return
             for worker in self._dispatcher.retiring:
                 if len(self._dispatcher.workers) < workers:
-                    self._dispatcher.add_worker(worker)  # it has not gone yet: it stays
+                    self._dispatcher.add_worker(worker)  # it has not ended yet: keep it
             self._pool.resize(workers + len(self._dispatcher.retiring))
             for worker in self._dispatcher.workers[workers:]:
                 if self._dispatcher.retire_worker(worker):
@@ -110,7 +110,7 @@ class MemberWorkers:
     # --- with the condition held -------------------------------------------------------------
 
     def start(self) -> None:
-        """What may be started now is."""
+        """Start all batches that can be started now."""
         if self._pool is not None:
             for worker, batch in self._dispatcher.starts():
                 self._pool.start(worker, batch)
@@ -121,7 +121,7 @@ class MemberWorkers:
 
     def _on_outcome(self, batch: Batch, outcome: CallOutcome, result: Any) -> None:
         if not self._config.commits_first and not self._progress.is_current(batch.spans):
-            return  # its partitions are another's, who does it again
+            return  # its partitions belong to another member, which processes it again
         if outcome.error is None and self._config.exactly_once:
             self._uncommitted.put(batch, result)
         elif outcome.error is None and self._config.deliver:

@@ -1,7 +1,7 @@
-"""Processed batches of a member: until their results are taken and acknowledged, or committed.
+"""Processed batches of a member, until their results are acknowledged or committed.
 
-A result that was handed out is handed out again, to a caller that does not know it, until it is
-acknowledged: an answer that was lost on its way loses nothing.
+A result is returned again to a caller that does not know it, until it is acknowledged: a lost
+answer loses no result.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .function import CallOutcome
 from .group_progress import Progress
 
 RATE_SECONDS = 10.0
-"""Over which records per second are counted."""
+"""Seconds over which records per second are counted."""
 
 
 class Entry(NamedTuple):
-    """A batch that is processed. result: a value, or a reference to one that a worker returned.
+    """Processed batch. result: a value, or a reference to one that a worker returned.
 
-    table: the rows, if the batch failed. rows: how many they are.
+    table: the rows, if the batch failed. rows: their number.
     """
 
     number: int
@@ -40,11 +40,11 @@ class Entry(NamedTuple):
 
 
 class MemberReport(NamedTuple):
-    """A member's report. life: the number of its process's start.
+    """Report of a member. life: id of its process.
 
-    version: to be said in the next call, which waits for something newer.
-    committed: of the partitions it holds. open: batches that were polled and are not finished.
-    ended: nothing more comes. failure: why it cannot go on.
+    version: version of the state, for the next call, which waits for a newer one.
+    committed: offsets of the partitions it holds. open: number of polled, unfinished batches.
+    ended: whether it has ended. failure: error why it cannot continue.
     """
 
     life: str
@@ -58,7 +58,7 @@ class MemberReport(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """Since this life of the member began."""
+    """Counters of this process of the member."""
 
     records: int = 0
     batches: int = 0
@@ -82,7 +82,7 @@ class Figures:
 
 
 def _without_lost(entry: Entry, spans: tuple[Span, ...]) -> Entry:
-    """Another member reads the rest again."""
+    """Keep only `spans` in an entry; another member reads the other ones again."""
     table: pa.Table = entry.result
     kept = pa.concat_tables(
         table.filter((pc.field("topic") == key.topic) & (pc.field("partition") == key.partition))
@@ -92,12 +92,12 @@ def _without_lost(entry: Entry, spans: tuple[Span, ...]) -> Entry:
 
 
 class ProcessedBatches:
-    """Results in the order in which they came, and whether the member goes on.
+    """Results in order of completion, and the state of the member.
 
-    changed: the condition of the member's work, which guards all of this.
-    open_elsewhere: batches that were polled and are not processed yet.
-    commits_first: what is here is committed, and nobody else's any more.
-    on_change: called when there may be something to commit, or room to poll.
+    changed: the condition of the member's work, which guards this object.
+    open_elsewhere: returns the number of batches that are polled and not processed yet.
+    commits_first: whether batches here are committed already (at most once).
+    on_change: called when there may be offsets to commit, or room to poll.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ProcessedBatches:
     def take(
         self, known: Collection[int], version: int, timeout_s: float, *, limit: int = 1_000
     ) -> MemberReport:
-        """What is processed and not in `known`, or another state than `version`, waited for."""
+        """Wait for results that are not in `known`, or for a newer state than `version`."""
 
         def has_news() -> bool:
             return (
@@ -157,10 +157,10 @@ class ProcessedBatches:
             )
 
     def take_one(self, timeout_s: float) -> Entry | None:
-        """The next polled table, or None after `timeout_s`: the rows of partitions that the member
-        still has. As long as a rebalance has not decided that, it is not handed out.
+        """Return the next polled table, or None after `timeout_s`: rows of partitions that the
+        member still has. During a rebalance it is not returned.
 
-        Raises why the member cannot go on.
+        Raises the error why the member cannot continue.
         """
 
         def place() -> int | None:
@@ -190,7 +190,7 @@ class ProcessedBatches:
             return entry
 
     def acknowledge(self, numbers: Collection[int] | None) -> None:
-        """What was done with these results, or with all that were handed out, is done."""
+        """Mark these results, or all returned ones, as handled."""
         with self._changed:
             for number in list(self._handed) if numbers is None else numbers:
                 entry = self._handed.pop(number, None)
@@ -199,7 +199,7 @@ class ProcessedBatches:
             self.notify()
 
     def end(self, failure: Exception | None = None) -> None:
-        """The member has ended."""
+        """Mark the member as ended."""
         with self._changed:
             self.failure = self.failure or failure
             self.ended = True
@@ -218,28 +218,28 @@ class ProcessedBatches:
         self.put(batch, outcome, None, batch.table)
 
     def finish(self, spans: tuple[Span, ...], rows: int) -> None:
-        """Nothing more is to be done about these records: they may be committed."""
+        """Mark records as finished: they may be committed."""
         self._progress.on_finished(spans)
         self._version += 1
         self.figures.on_done(rows, time.monotonic())
 
     def on_positions_changed(self) -> None:
-        """Who waits for news of committed offsets or of the assignment has some."""
+        """Wake callers that wait for committed offsets or the assignment."""
         self._version += 1
         self._changed.notify_all()
 
     def discard_lost(self) -> None:
-        """Results of partitions that are another member's now are not handed out."""
+        """Drop results of partitions that another member has now."""
         self._results = deque(
             entry for entry in self._results if self._progress.is_current(entry.spans)
         )
 
     def count(self) -> int:
-        """Of those that wait to be taken or acknowledged."""
+        """Number of results that wait to be taken or acknowledged."""
         return len(self._results) + len(self._handed)
 
     def rows(self, *, with_handed: bool) -> list[int]:
-        """Of each that waits to be taken, and perhaps of each that waits to be acknowledged."""
+        """Row counts of results to be taken; with `with_handed` also of unacknowledged ones."""
         entries = [*self._results, *(self._handed.values() if with_handed else ())]
         return [entry.rows for entry in entries]
 

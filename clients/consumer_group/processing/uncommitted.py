@@ -1,15 +1,15 @@
 """Batches whose function has returned, and whose output is not written yet.
 
 What always holds:
-    Batches are of one partition each. What is written together with an offset is all that was read
-    before it, and nothing that was read after it: a batch waits for those before it, and for those
-    whose rows lie between its own (records are spread over batches by their keys).
-    A batch whose partition was revoked is not written while that is so, and dropped when the
-    partition has another owner, who does it again.
+    Batches are of one partition each. An offset is written with the output of all records before
+    it, and of none after it: a batch waits for those before it, and for those whose rows are
+    between its own (records are spread over batches by key).
+    A batch whose partition is revoked is not written, and dropped when the partition has another
+    owner, which processes it again.
 
 Used with the condition of the member's work.
 
-Not here: the transaction (output), when it is written (member).
+Not here: the transaction (group_output), the time of writing (member).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .group_progress import Progress
 
 @dataclass(slots=True, eq=False)
 class FinishedBatch:
-    """result: what the function returned, or a reference to it."""
+    """Batch with its result: the function's return value, or a reference to it."""
 
     batch: Batch
     result: Any
@@ -39,7 +39,7 @@ class FinishedBatch:
 
 
 class Writable(NamedTuple):
-    """What may be written in one transaction: batches, and the offsets that they make done."""
+    """Content of one transaction: batches, and the offsets that they complete."""
 
     batches: list[FinishedBatch]
     offsets: dict[TopicPartition, int]
@@ -47,7 +47,7 @@ class Writable(NamedTuple):
 
 @dataclass(slots=True)
 class BatchEvents:
-    """What becomes of a batch; all with the condition held. again: it is to be processed again."""
+    """Callbacks for batches, called with the condition held. again: process the batch again."""
 
     finished: Callable[[Batch], None]
     failed: Callable[[Batch, CallOutcome], None]
@@ -56,7 +56,7 @@ class BatchEvents:
 
 @dataclass(slots=True)
 class Uncommitted:
-    """changed: the condition of the member's work."""
+    """Finished batches of a member. changed: the condition of the member's work."""
 
     changed: threading.Condition
     progress: Progress
@@ -64,22 +64,22 @@ class Uncommitted:
     _batches: list[FinishedBatch] = field(default_factory=list)
 
     def put(self, batch: Batch, result: Any) -> None:
-        """The function has returned. With the condition held."""
+        """Add a batch whose function has returned. With the condition held."""
         self._batches.append(FinishedBatch(batch, result))
 
     def batches(self) -> list[Batch]:
-        """With the condition held."""
+        """Batches that are not written yet. With the condition held."""
         return [one.batch for one in self._batches]
 
     def drop_lost(self) -> None:
-        """After a rebalance, with the condition held."""
+        """Drop batches of lost partitions after a rebalance. With the condition held."""
         self._batches = [one for one in self._batches if self.progress.is_current(one.batch.spans)]
 
     def writable(self, *, few: bool = False) -> Writable:
-        """What may be written now.
+        """Batches and offsets that may be written now.
 
         Args:
-            few: only as much as cannot be written apart, to find what cannot be written at all.
+            few: the smallest possible part, to find a batch that cannot be written.
         """
         with self.changed:
             chosen = self._chosen()
@@ -88,21 +88,21 @@ class Uncommitted:
             return Writable(chosen, self.progress.commit_points(one.span for one in chosen))
 
     def on_written(self, written: Writable) -> None:
-        """It is committed."""
+        """Finish the batches of a committed transaction."""
         with self.changed:
             for one in written.batches:
-                if one in self._batches:  # or its partition has gone meanwhile
+                if one in self._batches:  # else its partition was lost meanwhile
                     self._batches.remove(one)
                     self.events.finished(one.batch)
 
     def on_lost_result(self, one: FinishedBatch) -> None:
-        """What a worker returned went with its process: it is processed again."""
+        """Process a batch again, as its result was lost with the worker's process."""
         with self.changed:
             self._batches.remove(one)
             self.events.again(one.batch)
 
     def on_refused(self, one: FinishedBatch, outcome: CallOutcome) -> None:
-        """What it returned cannot be written."""
+        """Fail a batch whose output cannot be written."""
         with self.changed:
             self._batches.remove(one)
             self.events.failed(one.batch, outcome)
@@ -118,7 +118,7 @@ class Uncommitted:
 
 
 def _inseparable(batches: Iterable[FinishedBatch]) -> list[FinishedBatch]:
-    """The first of one partition, with those that reach into it."""
+    """The first batch of a partition, with those that overlap it."""
     ordered = sorted(batches, key=lambda one: (one.span.topic_partition, one.span.first))
     first = ordered[0]
     found = [first]

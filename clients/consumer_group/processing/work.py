@@ -1,14 +1,14 @@
-"""A member's work between its two threads: what was polled, is processed, waits to be taken.
+"""A member's batches between its threads: polled, being processed, waiting to be taken.
 
 What always holds:
-    Nothing is finished before its function has returned and, where results are handed out, before
-    the result was acknowledged by its taker. With at-most-once it is finished when it is
-    committed, and then processed once at most: what a worker has when it dies is not given again.
-    What is open is bounded: `has_room` says when to poll for more.
+    A batch is not finished before its function has returned and, if results are returned, before
+    the caller has acknowledged the result. With at-most-once it is finished when it is committed,
+    and processed at most once: batches of a worker that dies are not retried.
+    The number of open rows is bounded: `has_room` decides when to poll.
 
 Everything is guarded by one condition, which is notified of every change.
 
-Not here: polling and committing (member), who processes what (dispatcher), the workers
+Not here: polling and committing (member), assignment to workers (dispatcher), the workers
 (member_workers), results (processed_batches).
 """
 
@@ -33,7 +33,7 @@ from .uncommitted import BatchEvents, Uncommitted
 class MemberWork:
     """Batches from poll to commit, as the polling thread sees them.
 
-    `on_change` is called when there may be something to commit, or room to poll.
+    on_change: called when there may be offsets to commit, or room to poll.
     """
 
     def __init__(self, config: MemberConfig, life: str, on_change: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class MemberWork:
         self._dispatcher = Dispatcher(
             lanes=config.lanes,
             max_in_flight=config.max_in_flight,
-            # Merged batches could be of two partitions, of which one may go to another member.
+            # Merged batches could have two partitions, one of which may move to another member.
             batch_records=0 if config.exactly_once else config.batch_records,
             merge=self._maker.merge,
         )
@@ -82,7 +82,7 @@ class MemberWork:
                 return False
             slots = self._config.max_in_flight * self.workers.wanted
             batches = slots if self._config.order is None else max(slots, 2 * self._config.lanes)
-            # Without a function the caller of poll has those that were handed out.
+            # Without a function the caller of poll has the returned ones.
             open_rows = self.processed.rows(with_handed=self._config.function is not None)
             open_rows += [batch.rows for batch in self.uncommitted.batches()]
             rows = self._dispatcher.rows() + sum(open_rows)
@@ -90,7 +90,7 @@ class MemberWork:
             return rows < slots * self._config.batch_records and count < batches
 
     def cut(self, table: pa.Table) -> list[Batch]:
-        """The batches of a poll, unfinished from now on."""
+        """Split a poll into batches, which are unfinished from now on."""
         batches = self._maker.cut(table)
         with self.changed:
             for batch in batches:
@@ -102,11 +102,11 @@ class MemberWork:
         batches: Iterable[Batch],
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Hand a batch to the workers; or, where there is no function, to the caller of poll.
+        """Queue batches for the workers or, without a function, for callers of poll.
 
         Args:
-            batches: of one poll.
-            committed: with at-most-once, their offsets, which are stored by now.
+            batches: those of one poll.
+            committed: with at-most-once, their offsets, which are committed already.
         """
         with self.changed:
             if committed is not None:
@@ -121,25 +121,25 @@ class MemberWork:
             self.workers.start()
 
     def reread(self, batches: Iterable[Batch]) -> None:
-        """Not to be processed now: their offsets could not be committed."""
+        """Drop batches whose offsets could not be committed; they are read again."""
         with self.changed:
             for batch in batches:
                 self._progress.rewind(batch.spans)
 
     def drain(self) -> None:
-        """Start nothing more. What is committed already is finished all the same."""
+        """Start no more batches, except those that are committed already."""
         with self.changed:
             self._draining = True
             if not self._config.commits_first:
                 self._dispatcher.discard(lambda _: True)
 
     def is_drained(self) -> bool:
-        """Whether every function has returned."""
+        """Whether every function call has returned."""
         with self.changed:
             return not self._dispatcher.in_flight() and not self._dispatcher.waiting()
 
     def counts(self) -> tuple[int, int, int]:
-        """Batches that wait, that are with workers, and that wait to be taken or acknowledged."""
+        """Numbers of batches that wait, are with workers, and wait to be taken or acknowledged."""
         with self.changed:
             dispatcher = self._dispatcher
             return dispatcher.waiting(), dispatcher.in_flight(), self.processed.count()
@@ -174,17 +174,17 @@ class MemberWork:
     # --- rebalances --------------------------------------------------------------------------
 
     def settle(self, keys: Collection[TopicPartition], timeout_s: float) -> bool:
-        """Start nothing more of these partitions, and wait until what was started is finished."""
+        """Start no more batches of these partitions, and wait until started ones are finished."""
         with self.changed:
             if self._config.commits_first:
-                return True  # the commits are this group's, whichever member has the partition
+                return True  # committed already, so that another member does not repeat them
             self._dispatcher.hold(keys)
             if self._draining:
                 return not self._dispatcher.in_flight(keys)
             return self.changed.wait_for(lambda: not self._is_busy(keys), timeout_s)
 
     def suspend(self, keys: Iterable[TopicPartition]) -> None:
-        """They are revoked. What is in flight goes on, and nothing of it is committed for now."""
+        """Suspend revoked partitions: batches in flight continue, but are not committed."""
         with self.changed:
             keys = list(keys)
             self._dispatcher.hold(keys)
@@ -193,7 +193,7 @@ class MemberWork:
     def on_assigned(
         self, committed: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:
-        """Partitions are given, with what the group has stored of them; returns where to seek."""
+        """Add assigned partitions, with their committed offsets; return offsets to seek to."""
         with self.changed:
             seeks = {}
             for key, offset in committed.items():
@@ -204,7 +204,7 @@ class MemberWork:
             return seeks
 
     def resume(self) -> None:
-        """After a rebalance: go on with what came back, drop what waits of the others."""
+        """After a rebalance continue with partitions assigned again; drop batches of the others."""
         with self.changed:
             self._progress.drop_suspended()
             self._dispatcher.release()

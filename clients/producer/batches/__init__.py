@@ -1,7 +1,7 @@
-"""Records become batches, which wait for their turn; what became of them.
+"""Encoding of records to batches, queues of batches, and their outcomes.
 
 producer_batch, producer_columns   one batch; many records at once, as columns
 accumulator, partition_queue       batches to be filled; batches to be sent, in order
-buffer_memory                      how much is held, and who waits for room
+buffer_memory                      limit of buffered bytes, and waiting for room
 deliveries, producer_metrics       outcomes for users; figures
 """

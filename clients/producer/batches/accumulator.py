@@ -45,14 +45,14 @@ from .deliveries import CollectedRecords
 from .producer_batch import Delivery, ProducerBatch, Rows
 
 RECORD_OVERHEAD: Final = 24
-"""Bytes a record takes besides its key and value: at most 21 in a batch, and some in lists."""
+"""Bytes of a record besides its key and value: at most 21 in a batch, and some in lists."""
 
 FEW: Final = 8
-"""So many records of one `send` each are encoded sooner one by one, at 5 us, than by columns, which
-cost some 100 us however few rows they have."""
+"""Number of records up to which encoding one by one, at 5 us each, is faster than by columns, which
+cost some 100 us for any number of rows."""
 
 Partitioner = Callable[[bytes | None, int], int]
-"""partitioner(key, number of partitions) -> partition."""
+"""Function partitioner(key, number of partitions) that returns a partition."""
 
 Int32s = npt.NDArray[np.int32]
 
@@ -201,7 +201,7 @@ class Accumulator:
             return bool(self._incomplete)
 
     def open_record_count(self) -> int:
-        """How many records that were sent have no outcome yet; about, if any are sent meanwhile."""
+        """Number of records without an outcome yet; approximate while records are sent."""
         topics = list(self.topics.values())
         runs = [run for topic in topics for run in (topic.run, topic.encoding) if run is not None]
         return sum(len(run.values) for run in runs) + sum(
@@ -233,7 +233,7 @@ class Accumulator:
         return self._encode_few(topic, run)
 
     def _encode_few(self, topic: TopicBuffer, run: CollectedRecords) -> list[ProducerBatch]:
-        """As _encode, record by record. They fit into one batch of each partition."""
+        """Encode a run record by record. The records fit into one batch per partition."""
         count = len(run.values)
         on_records(count)
         self._look_for_partitions(topic)
@@ -262,7 +262,7 @@ class Accumulator:
         return batches
 
     def _partitions_of_few(self, topic: TopicBuffer, run: CollectedRecords) -> list[int]:
-        """As _partitions, row by row, where the caller gave no partitioner."""
+        """Partition of each row, computed row by row, without a custom partitioner."""
         count = len(run.values)
         partitions = [-1] * count if run.partitions is None else list(run.partitions)
         if max(partitions) >= topic.partition_count:
@@ -279,7 +279,7 @@ class Accumulator:
         return partitions
 
     def _look_for_partitions(self, topic: TopicBuffer) -> None:
-        """There may be more of them than when the topic was opened."""
+        """Update the number of partitions, which may have grown since the topic was opened."""
         topic.partition_count = max(topic.partition_count, self._view().partition_count(topic.name))
 
     def _encode(

@@ -1,4 +1,4 @@
-"""The memory of one producer: how many bytes of records it holds, and who waits for more.
+"""Buffer memory of one producer: bytes of records that it holds, and waiting for room.
 
 What always holds: at most `size` bytes are held at a time; who wants more waits. What alone is
 larger than that goes in when nothing else is held.
@@ -16,7 +16,7 @@ from .producer_metrics import ProducerMetrics
 
 
 class BufferMemory:
-    """`condition`, which is the accumulator's, guards it."""
+    """Memory limit of a producer, guarded by the accumulator's `condition`."""
 
     def __init__(
         self,
@@ -92,5 +92,5 @@ class BufferMemory:
         return RequestTimedOut(
             f"no room for {size} bytes within max_block_ms={self._max_block_s * 1000:.0f}: "
             f"{self.held} of buffer_memory={self.size} are waiting to be "
-            "acknowledged; send slower, raise buffer_memory, or see whether the brokers are up"
+            "acknowledged; send slower, raise buffer_memory, or check that the brokers are up"
         )

@@ -87,14 +87,14 @@ class CollectedRecords:
         self.keys, self.values, self.headers, self.partitions = [], [], None, None
 
     def fail(self, error: Exception) -> None:
-        """None of the records could be encoded."""
+        """Fail all records, which could not be encoded."""
         with self.condition:
             self.error = error
             self.condition.notify_all()
         self._call_back([*self._callbacks, *self._waiters])
 
     def outcome(self, row: int) -> RecordMetadata | Exception | None:
-        """None while it is open."""
+        """Outcome of a row; None while it is open."""
         if self.error is not None:
             return self.error
         if self._batch_of is None or self._position_of is None:
@@ -170,7 +170,7 @@ def _settle_all(waiters: list[asyncio.Future[None]]) -> None:
 
 
 class RecordFuture(AwaitableFuture[RecordMetadata]):
-    """Where one sent record will be.
+    """Future of one sent record, with its metadata.
 
     It is a concurrent.futures.Future, but has only the two slots below: what the base class
     keeps is made when it is looked up, as concurrent.futures.wait does.
@@ -221,7 +221,7 @@ class RecordFuture(AwaitableFuture[RecordMetadata]):
         return self.result()
 
     def __getattr__(self, name: str) -> Any:
-        """What the base class keeps, which its own functions for many futures look at."""
+        """Attributes of the base class, which functions of concurrent.futures use."""
         if name not in _BASE_STATE:
             raise AttributeError(f"a future of a sent record has no {name!r}")
         with _BASE_LOCK:

@@ -28,7 +28,7 @@ from ....protocol.records.records import stamp_producer
 from .producer_batch import ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""What the broker remembers of each producer, so what it can recognise as sent again."""
+"""Batches that a broker remembers of each producer, among which it recognises duplicates."""
 
 MAX_EPOCH: Final = 32_767
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -43,7 +43,7 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionQueue:
-    """All soft state: it ends with the producer.
+    """Batches of one partition, in memory only.
 
     identity: whose sequences these are; None before the first batch and when epochs have run out.
     gap: a batch that had a sequence has failed, so the broker may refuse all later sequences.
@@ -96,23 +96,23 @@ class PartitionQueue:
         return batch
 
     def on_done(self, batch: ProducerBatch) -> None:
-        """The broker has it."""
+        """Remove a batch that the broker has appended."""
         self.in_flight.remove(batch)
 
     def on_retry(self, batch: ProducerBatch, *, retry_at: float) -> None:
-        """It failed and may be there or not: it goes again, before all that came after it."""
+        """Queue a batch with unknown outcome for a retry, before all later ones."""
         self.in_flight.remove(batch)
         self._put_back(batch)
         self.retry_at = max(self.retry_at, retry_at)
 
     def on_refused(self, batch: ProducerBatch, *, retry_at: float) -> None:
-        """The broker says that it cannot be in the log: it goes again under a new epoch."""
+        """Queue a batch that is certainly not in the log for a retry, under a new epoch."""
         self.on_retry(batch, retry_at=retry_at)
         batch.base_sequence = -1
         self.gap = True
 
     def on_failed(self, batch: ProducerBatch) -> None:
-        """It has failed, in flight or not."""
+        """Remove a batch that failed, in flight or not."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
         else:
@@ -122,7 +122,7 @@ class PartitionQueue:
             self.recovering = True
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """It is refused for its size: its parts take its place, and its sequences."""
+        """Replace a batch that is too large by its parts, which take its sequences."""
         self.in_flight.remove(batch)
         sequence = batch.base_sequence
         for number, part in enumerate(parts):

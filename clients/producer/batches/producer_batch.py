@@ -21,7 +21,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class AppendedBatch(NamedTuple):
-    """base_offset: -1 if the broker did not say (acks=0, or a duplicate it had forgotten).
+    """Result of an appended batch. base_offset: -1 if unknown (acks=0, or an old duplicate).
 
     append_time_ms: the broker's on a LogAppendTime topic, else -1.
     """
@@ -31,7 +31,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Delivery(Protocol):
-    """What batches were made of. Called on the I/O thread, or on the caller's that encodes."""
+    """Records that batches were made of. Called on the I/O thread, or on the encoding caller's."""
 
     def on_placed(self, batches: list[ProducerBatch]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What `send_batch` is given, as the columns the encoder takes, in pieces of bounded size.
+"""Data of `send_batch` as columns for the encoder, in pieces of bounded size.
 
 As in columns_arrow no Python value becomes an Arrow one unless it must: that imports pandas.
 """
@@ -114,7 +114,7 @@ def _table_of(data: Any, key: str, value: str) -> Any:
 
 
 def _array_of(values: Sequence[Any]) -> pa.Array:
-    """Not by pa.array, whose first call imports pandas."""
+    """Make an array without pa.array, whose first call imports pandas."""
     try:
         return binary_of(values)
     except TypeError:  # most likely there is text

@@ -1,4 +1,4 @@
-"""What a producer has done, under the names that Kafka's producers use.
+"""Metrics of a producer, by the names of Kafka's producers.
 
 Source: SenderMetricsRegistry, KafkaProducerMetrics, BufferPool in apache/kafka
 clients/.../producer/internals.
@@ -17,11 +17,11 @@ from ...wire.sampled_stats import Average, Figures, Meter, Metrics, tagged
 from .producer_batch import ProducerBatch
 
 TRANSACTION_CALLS: Final = ("init", "begin", "send-offsets", "commit", "abort")
-"""What a producer waits for in transactions, as the names of the metrics call it (KIP-761)."""
+"""Transaction calls that are timed, as in the names of metrics (KIP-761)."""
 
 
 class TopicMetrics:
-    """What was sent to one topic."""
+    """Counters of records sent to one topic."""
 
     def __init__(self) -> None:
         self.sends = Meter("record-send")
@@ -62,7 +62,7 @@ class ProducerMetrics:
         self._per_request = Average("records-per-request", highest=False)
 
     def on_send(self, batches: Collection[ProducerBatch], now: float) -> None:
-        """One request was sent."""
+        """Record a sent request."""
         records = 0
         for batch in batches:
             count, size = batch.record_count, len(batch.data)

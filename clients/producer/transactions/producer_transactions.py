@@ -144,13 +144,13 @@ class ProducerTransactions:
 
     @staticmethod
     def finish(operation: TransactionOperation) -> None:
-        """The caller sees how it ended."""
+        """Mark the operation as seen by the caller, and raise its error if it failed."""
         operation.is_acknowledged = True
         if operation.error is not None:
             raise operation.error
 
     def on_send_failed(self, error: Exception) -> None:
-        """A record could not be sent, or encoded."""
+        """Report a record that could not be sent or encoded."""
         if self._client.io.is_current():  # now: the end of the transaction may be next
             self.manager.on_send_failed(error)
             self._on_change()
@@ -171,7 +171,7 @@ class ProducerTransactions:
             self._client.io.spawn(self._perform(request)).add_done_callback(self._on_performed)
 
     def refusal(self) -> Exception:
-        """Why a batch that was not sent yet never will be."""
+        """Error of a batch that was not sent before its transaction failed or ended."""
         failure = self.manager.failure
         if failure is not None:
             return failure
@@ -249,7 +249,7 @@ class ProducerTransactions:
         self._on_change()
 
     def _settle(self) -> None:
-        """Let those go on whose operations are done."""
+        """Resume steps whose operations are done."""
         waiting, self._waiting = self._waiting, []
         for operation, future in waiting:
             if operation.is_done:

@@ -37,7 +37,7 @@ _UNUSED: Final = (Phase.UNINITIALIZED, Phase.INITIALIZING)
 
 
 class TransactionCalls:
-    """What Producer has of them. Times are seconds; None is `max_block_ms`.
+    """Transaction methods of Producer. Times are seconds; None is `max_block_ms`.
 
     Each of them can time out (RequestTimedOut): the call goes on, and is repeated to see its end.
     """
@@ -159,19 +159,19 @@ class TransactionCalls:
 
 
 class AsyncTransactionCalls(ABC):
-    """What AsyncProducer has of them: as TransactionCalls has them, awaited.
+    """Transaction methods of AsyncProducer: async versions of those of TransactionCalls.
 
     A call whose coroutine is cancelled goes on, and is repeated to see its end.
     """
 
     async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As Producer.init_transactions."""
+        """Async version of Producer.init_transactions."""
         transactions = self._transactional("init_transactions")
         with transactions.metrics.transaction_call("init"):
             await _ended(transactions, transactions.initialize(), "init_transactions", timeout)
 
     async def begin(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As Producer.begin."""
+        """Async version of Producer.begin."""
         transactions = self._transactional("begin")
         if transactions.manager.phase in _UNUSED:
             await self.init_transactions(timeout)
@@ -184,27 +184,27 @@ class AsyncTransactionCalls(ABC):
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:
-        """As Producer.send_offsets."""
+        """Async version of Producer.send_offsets."""
         transactions = self._transactional("send_offsets")
         with transactions.metrics.transaction_call("send-offsets"):
             sent = transactions.send_offsets(offsets, group)
             await _ended(transactions, sent, "send_offsets", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As Producer.commit."""
+        """Async version of Producer.commit."""
         transactions = self._transactional("commit")
         with transactions.metrics.transaction_call("commit"):
             await _ended(transactions, transactions.end(is_commit=True), "commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As Producer.abort."""
+        """Async version of Producer.abort."""
         transactions = self._transactional("abort")
         with transactions.metrics.transaction_call("abort"):
             await _ended(transactions, transactions.end(is_commit=False), "abort", timeout)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """As Producer.transaction, with `async with`."""
+        """Async version of Producer.transaction, for `async with`."""
         transactions = self._transactional("transaction")
         await self.begin()
         try:
@@ -223,7 +223,7 @@ class AsyncTransactionCalls(ABC):
 
     @abstractmethod
     def _given_transactions(self) -> ProducerTransactions | None:
-        """None: the producer has no transactional_id."""
+        """Transactions of the producer; None if it has no transactional_id."""
 
     def _transactional(self, name: str) -> ProducerTransactions:
         return _required(self._given_transactions(), name)

@@ -1,4 +1,4 @@
-"""What an error does to a transaction: repeated, aborted, or the producer's end (KIP-1050).
+"""Effects of errors on a transaction: retry, abort, or the producer's end (KIP-1050).
 
 What is in none of these sets is repeated if Kafka's table calls it retriable, else fatal. Source:
 the handlers of TransactionManager in apache/kafka clients/.../producer/internals.
@@ -49,7 +49,7 @@ BATCH_FATAL: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Of a Produce. INVALID_PRODUCER_EPOCH is not among them: the end of the transaction says whether
+"""Fatal errors of a Produce. INVALID_PRODUCER_EPOCH is not one: the transaction's end shows whether
 the producer is fenced.
 """
 
@@ -63,11 +63,11 @@ NOT_STARTED: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""Why a producer was not initialized, but may be later."""
+"""Errors for which a producer was not initialized, but may be later."""
 
 
 def is_ended_by_another(error: BaseException) -> bool:
-    """Whether a producer has failed as somebody else has ended its transaction: another producer
+    """Whether a producer failed because its transaction was ended by another producer
     of its transactional id, or the coordinator, for which it was open for too long.
 
     Between the abort and the epoch of the other one the coordinator, as Kafka's, knows only that

@@ -82,14 +82,14 @@ from .transaction_request import (
 
 NO_IDENTITY: Final = Identity(-1, -1)
 IMPLICIT_PARTITIONS: Final = 2
-"""The transaction.version from which on brokers add partitions, and each end raises the epoch."""
+"""transaction.version from which brokers add partitions, and each end raises the epoch."""
 
 CONCURRENT_BACKOFF_MS: Final = 20
-"""While the transaction before is being completed; that takes less than the usual back-off."""
+"""Backoff in ms while the previous transaction is completed, shorter than the usual one."""
 
 
 class Phase(Enum):
-    """Where a transactional producer is."""
+    """Phase of a transactional producer."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "being initialized"
@@ -248,7 +248,7 @@ class TransactionManager:
         return False
 
     def on_send_failed(self, error: Exception) -> None:
-        """A record that was to be in the transaction is not, or perhaps not."""
+        """Fail the transaction, as a record may be missing in it."""
         if self.phase is Phase.FATAL_ERROR:
             return
         if isinstance(error, KafkaError) and error.code in BATCH_FATAL:
@@ -262,11 +262,11 @@ class TransactionManager:
     # --- requests ------------------------------------------------------------------------------
 
     def on_features(self, transaction_version: int) -> None:
-        """What the brokers have finalized; it is spoken from the next transaction on."""
+        """Set the brokers' transaction.version, which is used from the next transaction on."""
         self._offered_version = transaction_version
 
     def next_request(self, *, is_flushed: bool) -> TransactionRequest | None:
-        """What is to be sent now, if anything. One at a time: then its answer, then the next.
+        """Next request to send, or None. One at a time: the next one follows its answer.
 
         Args:
             is_flushed: every batch of the transaction has its outcome.
@@ -277,7 +277,7 @@ class TransactionManager:
         return None
 
     def on_response(self, request: TransactionRequest, response: Message) -> Advice:
-        """The coordinator has answered."""
+        """Handle an answer of the coordinator."""
         assert request is self._open
         self._open = None
         match response:
@@ -304,7 +304,7 @@ class TransactionManager:
         return Advice()
 
     def on_error(self, request: TransactionRequest, error: Exception) -> Advice:
-        """It could not be sent, or the connection was lost before the answer came."""
+        """Handle a request that could not be sent, or whose answer was lost."""
         assert request is self._open
         self._open = None
         if isinstance(error, ConnectionFailed):
@@ -459,7 +459,7 @@ class TransactionManager:
         self._end_pending(error)
 
     def _on_ended(self) -> None:
-        """The transaction is over. A new epoch comes next, where one is needed."""
+        """Finish the transaction. A new epoch is requested next, if needed."""
         self._ended = True
         was_explicit = self.transaction_version < IMPLICIT_PARTITIONS
         # Batches of the old generation must not reach partitions that the new one writes to.

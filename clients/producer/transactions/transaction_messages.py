@@ -31,17 +31,17 @@ from .transaction_request import OffsetsToSend, RequestKind, TransactionRequest
 
 _INITIALIZE_VERSIONS: Final = (0, 5)
 _RAISE_EPOCH_VERSION: Final = 3
-"""Of InitProducerId: from it on the epoch can be raised by its owner (KIP-360)."""
+"""Version of InitProducerId from which a producer can raise its own epoch (KIP-360)."""
 
 _FENCED_COMMIT_VERSION: Final = 3
 _IMPLICIT_VERSION: Final = 5
-"""Of EndTxn and TxnOffsetCommit."""
+"""Version of EndTxn and TxnOffsetCommit with transaction.version 2."""
 
 
 def initialize_request(
     transactional_id: str, timeout_ms: int, identity: Identity
 ) -> TransactionRequest:
-    """For a new producer (id -1), or to raise the epoch of this one."""
+    """InitProducerId for a new producer (id -1), or to raise the epoch of this one."""
     first, last = _INITIALIZE_VERSIONS
     return TransactionRequest(
         RequestKind.INITIALIZE,
@@ -94,7 +94,7 @@ def add_offsets_request(
 def commit_offsets_request(
     transactional_id: str, identity: Identity, waiting: OffsetsToSend, *, implicit: bool
 ) -> TransactionRequest:
-    """implicit: the group's coordinator adds the group to the transaction itself."""
+    """TxnOffsetCommit. implicit: the group's coordinator adds the group to the transaction."""
     group = waiting.group
     topics: dict[str, TxnOffsetCommitRequestTopic] = {}
     for (topic, partition), (offset, metadata, leader_epoch) in sorted(waiting.missing.items()):
@@ -129,7 +129,7 @@ def commit_offsets_request(
 def end_request(
     transactional_id: str, identity: Identity, *, is_commit: bool, implicit: bool
 ) -> TransactionRequest:
-    """implicit: the coordinator raises the epoch, and the answer says it."""
+    """EndTxn. implicit: the coordinator raises the epoch, which is in the answer."""
     return TransactionRequest(
         RequestKind.END,
         EndTxnRequest(

@@ -13,7 +13,7 @@ from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
 
 
 class RequestKind(Enum):
-    """Of which API a request is."""
+    """API of a request."""
 
     INITIALIZE = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
@@ -37,7 +37,7 @@ class TransactionOperation:
         self.is_acknowledged = False
 
     def end(self, error: Exception | None = None) -> None:
-        """It is over; the first end counts."""
+        """End the operation; later calls have no effect."""
         if not self.is_done:
             self.is_done = True
             self.error = error
@@ -64,7 +64,7 @@ class OffsetsToSend:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRequest:
-    """To be sent, to the coordinator of the group if one is given, else to the transaction's.
+    """Request to the coordinator of the group if one is given, else to the transaction's.
 
     min_version, max_version: limits that say which generation of the protocol is spoken.
     """
@@ -78,7 +78,7 @@ class TransactionRequest:
 
 
 class Advice(NamedTuple):
-    """What to do before the next request. delay_ms: wait so long.
+    """Actions before the next request. delay_ms: time to wait.
 
     find_coordinator: the one that was asked is not, or may not be, the coordinator any more.
     """

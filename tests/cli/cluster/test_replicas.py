@@ -54,8 +54,8 @@ def test_invalid_arguments_are_refused_with_the_remedy(command: Command, topic: 
     assert "has partitions 0 to 0, not 7" in command("replicas", "assign", topic, "7", "1").error
     assert "are not node ids" in command("replicas", "assign", topic, "0", "one").usage
     assert "bradbury status" in command("replicas", "assign", topic, "0", "1,99").error
-    assert "nothing goes on" in command("replicas", "cancel", topic, "0").error
-    assert "name the TOPIC" in command("replicas", "elect", "--unclean").usage
+    assert "no reassignment in progress" in command("replicas", "cancel", topic, "0").error
+    assert "give the TOPIC" in command("replicas", "elect", "--unclean").usage
 
 
 def test_leaders_are_elected_where_it_is_due(command: Command, topic: str) -> None:

@@ -104,7 +104,7 @@ def test_what_a_killed_cluster_left_running_is_ended_and_nothing_else(command: C
         assert {left.pid, other.pid} <= set(below)
         mine = (left.pid, below[left.pid]), (other.pid, below[other.pid] - 1)
         write_state(replace(state(os.getpid(), 1), descendants=mine))
-        assert "had ended by itself" in command("down").err
+        assert "has ended unexpectedly" in command("down").err
         assert left.wait(60) == -9
         assert other.poll() is None
         other.kill()

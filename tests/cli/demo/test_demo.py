@@ -90,7 +90,7 @@ def test_without_java_a_required_spark_is_an_error_before_anything_starts(
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_starts(
     process: Command,
 ) -> None:
-    assert "no such folder" in process("demo", "--plot", "absent/x.png", timeout=30).usage
+    assert "folder does not exist" in process("demo", "--plot", "absent/x.png", timeout=30).usage
 
 
 @pytest.mark.long  # cluster/test_up_and_down.py interrupts an `up`

@@ -168,7 +168,7 @@ def test_offsets_of_a_topic_are_forgotten(
         outcome = command("groups", "delete-offsets", group, "--topic", topic)
         assert "a live member of the group reads it" in outcome.error
     outcome = command("groups", "delete-offsets", group, "-t", f"{topic}:1")
-    assert outcome.err == f"group {group!r}: forgot 1 offset of {topic}:1\n"
+    assert outcome.err == f"group {group!r}: deleted 1 offset of {topic}:1\n"
     (found,) = json.loads(command("groups", "describe", group, "--json").out)
     assert [one["partition"] for one in found["partitions"]] == [0]
     assert "does not exist" in command("groups", "delete-offsets", group, "-t", "absent").error
@@ -230,4 +230,4 @@ def test_a_watch_on_a_terminal_draws_over_itself(
     text = drawn.decode()
     assert text.count("lag 2") >= 3
     assert text.count("\x1b[1A") >= 2 * 3, "the cursor never went back up"
-    assert "Ctrl-C ends it" in text
+    assert "Ctrl-C to end" in text

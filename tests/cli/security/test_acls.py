@@ -118,7 +118,10 @@ def test_a_table_for_people(command: Command) -> None:
         (("add", "--topic", "t"), "--allow-principal"),
         (("add", "--topic", "t", "--allow-principal", "alice"), "use User:alice"),
         (("add", *ALICE, "--topic", "t", "--operation", "fly"), "ALTER_CONFIGS"),
-        (("add", *ALICE, "--topic", "t", "--operation", "cluster-action"), "of a topic there are"),
+        (
+            ("add", *ALICE, "--topic", "t", "--operation", "cluster-action"),
+            "does not apply to a topic",
+        ),
         (("add", *ALICE, "--consumer", "--topic", "t"), "--group"),
         (("add", *ALICE, "--producer"), "--topic"),
         (("add", *ALICE, "--idempotent", "--topic", "t"), "--producer"),

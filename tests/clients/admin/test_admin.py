@@ -228,7 +228,7 @@ def test_a_change_whose_answer_is_lost_is_not_made_again() -> None:
     with ScriptedBroker({}, spoken) as broker:
         broker.on(CreateTopicsRequest, HANG_UP)
         with bradbury.Admin(broker.address) as admin:
-            with pytest.raises(ConnectionFailed, match="may have been done"):
+            with pytest.raises(ConnectionFailed, match="may have been made"):
                 admin.create_topic("t")
         assert len(broker.wait_for(CreateTopicsRequest)) == 1
 

@@ -326,7 +326,7 @@ def broker() -> Iterator[ScriptedBroker]:
 def test_a_deletion_whose_answer_is_lost_is_not_repeated(broker: ScriptedBroker) -> None:
     broker.on(DeleteGroupsRequest, HANG_UP)
     with bradbury.Admin(broker.address, timeout_ms=5_000) as admin:
-        with pytest.raises(ConnectionFailed, match="may have been done"):
+        with pytest.raises(ConnectionFailed, match="may have been made"):
             admin.delete_groups(["g"])
     assert len(broker.wait_for(DeleteGroupsRequest)) == 1
 

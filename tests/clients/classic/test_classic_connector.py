@@ -562,9 +562,9 @@ def test_streams_are_made_once_and_at_least_one(new_topic: NewTopic, connect: Co
     with pytest.raises(TypeError, match="not str"):
         connector.create_message_streams_by_filter("a", 1)  # type: ignore[call-overload]
     connector.create_message_streams({topic: 1})
-    with pytest.raises(ValueError, match="made once"):
+    with pytest.raises(ValueError, match="created once"):
         connector.create_message_streams({topic: 1})
-    with pytest.raises(ValueError, match="made once"):
+    with pytest.raises(ValueError, match="created once"):
         connector.create_message_streams_by_filter(Whitelist("a"))
     connector.shutdown()
     with pytest.raises(ValueError, match="shut down"):

@@ -236,7 +236,7 @@ def test_a_multifetch_of_nothing_or_of_one_partition_twice_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="at least one"):
         consumer.multifetch([])
-    with pytest.raises(ValueError, match="t-0 is asked for 2 times"):
+    with pytest.raises(ValueError, match="t-0 is 2 times"):
         consumer.multifetch([FetchRequest("t", 0, 0, 1), FetchRequest("t", 0, 9, 1)])
 
 
@@ -270,7 +270,7 @@ def test_questions_about_offsets_that_make_no_sense_are_refused(
     topic = new_topic()
     with pytest.raises(ValueError, match="max_offsets=.*: use at least 1"):
         consumer.get_offsets_before(topic, 0, LATEST_TIME, 0)
-    with pytest.raises(ValueError, match="-3 is not a time"):
+    with pytest.raises(ValueError, match="time_ms=-3"):
         consumer.get_offsets_before(topic, 0, -3, 1)
     with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-4"):
         consumer.get_offsets_before(topic, 4, LATEST_TIME, 1)

@@ -189,7 +189,7 @@ def test_a_batch_that_lies_about_its_size_is_raised_and_can_be_passed(size: int)
         ) as consumer:
             assert consumer.poll(10_000).num_rows == 3
             for _ in range(2):
-                with pytest.raises(CorruptMessage, match="offset 3, which|offset 3 says"):
+                with pytest.raises(CorruptMessage, match="the batch at offset 3 has"):
                     consumer.poll(10_000)
             consumer.seek(("t", 0), 6)
             assert consumer.poll(10_000).column("value").to_pylist() == [b"6", b"7", b"8"]
