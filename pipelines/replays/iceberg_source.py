@@ -2,8 +2,8 @@
 
 The first part is all of the snapshot that was current when the replay began; each snapshot after it
 that has appended files is a part of its own, and its number is Iceberg's sequence number.
-Compaction ("replace") adds no rows and is passed over. What deletes or changes rows is refused:
-records that are in a topic stay there.
+Compaction ("replace", or what a load says is one) adds no rows and is passed over. What deletes or
+changes rows is refused: records that are in a topic stay there.
 
 Rows are read by PyIceberg, with the columns that the table has now, file by file in the order of
 their paths; a file is in memory as a whole meanwhile.
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..loads.iceberg_catalog import CatalogFailed, open_catalog
+from ..loads.iceberg_target import COMPACTED
 from .table_source import ReplayFailed, TablePart
 
 _ANEW: Final = "replay the table into a new topic, or under another --name"
@@ -95,7 +96,7 @@ class IcebergSource:
         from pyiceberg.table import FileScanTask
 
         operation = snapshot.summary.operation.value if snapshot.summary else "unknown"
-        if operation == _REPLACE:
+        if operation == _REPLACE or (snapshot.summary and snapshot.summary[COMPACTED]):
             return None
         if operation != _APPEND:
             raise ReplayFailed(

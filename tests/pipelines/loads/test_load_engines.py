@@ -2,22 +2,19 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyiceberg.catalog import load_catalog
 
 import bradbury
 from bradbury.pipelines.loads import load_task
 from bradbury.pipelines.loads.load_target import LoadFailed
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.pipelines.ranges.value_decoder import UndecodableValue
+from bradbury.tests.pipelines.loads.loaded_table import Table, send
 from bradbury.tests.support.killed_program import kill_at
 
 pytestmark = [
@@ -28,51 +25,12 @@ pytestmark = [
 ]
 
 NewTopic = Callable[..., str]
-START_MS = (time.time_ns() // 86_400_000_000_000 - 4) * 86_400_000
-"""A midnight that retention spares."""
-NAMED = "plant.turbines"
 
 
 @pytest.fixture(params=["spark", "ray"])
 def engine(request: pytest.FixtureRequest) -> str:
     request.getfixturevalue("spark" if request.param == "spark" else "ray_cluster")
     return str(request.param)
-
-
-def send(bootstrap: str, topic: str, start: int, end: int, partitions: int) -> None:
-    """A record a minute."""
-    with bradbury.Producer(bootstrap) as producer:
-        for partition in range(partitions):
-            numbers = range(start + partition, end, partitions)
-            table = pa.table(
-                {
-                    "value": [str(number) for number in numbers],
-                    "timestamp": [START_MS + number * 60_000 for number in numbers],
-                }
-            )
-            producer.send_batch(topic, table, partition=partition).result(60)
-
-
-class Table:
-    """Of one format, with the arguments that `load` and `rows` need."""
-
-    def __init__(self, table_format: str, folder: Path, catalog: dict[str, str]) -> None:
-        self.format = table_format
-        self.to = NAMED if table_format == "iceberg" else str(folder / "table")
-        self.options: dict[str, Any] = {"format": table_format, "value_decoder": "utf8"}
-        if table_format == "iceberg":
-            self.options["catalog_properties"] = catalog
-
-    def rows(self) -> pa.Table:
-        if self.format == "iceberg":
-            found = load_catalog("bradbury", **self.options["catalog_properties"])
-            return found.load_table(NAMED).scan().to_arrow()
-        if self.format == "delta":
-            return pa.table(deltalake.DeltaTable(self.to).to_pyarrow_table())
-        return ds.dataset(self.to, format="parquet", partitioning="hive").to_table()
-
-    def values(self) -> list[int]:
-        return sorted(int(value) for value in self.rows()["value"].to_pylist())
 
 
 FORMATS = pytest.mark.parametrize("table", ["parquet", "delta", "iceberg"], indirect=True)
