@@ -1,12 +1,12 @@
 """Does a table have each record once where tasks of Spark or Ray load it, and fail on the way?"""
 
+import json
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 import bradbury
@@ -165,32 +165,41 @@ def test_a_task_that_fails_for_good_ends_the_load_in_a_line(
 
 
 PROGRAM = """
-import sys, bradbury
+import json, sys, bradbury
 from bradbury.pipelines.spark.session import local_session
-topic, to, bootstrap, engine, ray_address = sys.argv[1:]
-if engine == "ray":
+topic, to, options, ray_address = sys.argv[1:]
+options = json.loads(options)
+if options["engine"] == "ray":
     import ray
     ray.init(ray_address, namespace="bradbury", log_to_driver=False)
 else:
-    local_session(master="local[2]", bootstrap=bootstrap).sparkContext.setLogLevel("OFF")
+    session = local_session(master="local[2]", bootstrap=options["bootstrap_servers"])
+    session.sparkContext.setLogLevel("OFF")
 print("begun", flush=True)
-bradbury.load(topic, to, bootstrap_servers=bootstrap, engine=engine, tasks=2, commit_records=400,
+bradbury.load(topic, to, **options, tasks=2, commit_records=400,
               on_progress=lambda progress: print(progress.records, flush=True))
 print("done", flush=True)
 """
 
 
+@FORMATS
 @pytest.mark.parametrize("engine", ["spark", "ray"])
 def test_killed_again_and_again_each_record_is_there_once(
-    bootstrap: str, new_topic: NewTopic, tmp_path: Path, engine: str, ray_cluster: str
+    bootstrap: str, new_topic: NewTopic, table: Table, engine: str, ray_cluster: str
 ) -> None:
-    topic, to = new_topic(2), tmp_path / "table"
+    """Files are compacted between its commits."""
+    topic = new_topic(2)
     send(bootstrap, topic, 0, 5_000, 2)
-    arguments = [topic, str(to), bootstrap, engine, ray_cluster]
+    options = {
+        **table.options,
+        "bootstrap_servers": bootstrap,
+        "engine": engine,
+        "compact_after": 4,
+    }
+    arguments = [topic, table.to, json.dumps(options), ray_cluster]
     kills = kill_at(PROGRAM, arguments, (1, 2, 3, 1_000))
     assert kills == 3
-    rows = ds.dataset(str(to), format="parquet", partitioning="hive").to_table()
-    assert sorted(map(int, rows["value"].to_pylist())) == list(range(5_000))
+    assert table.values() == list(range(5_000))
 
 
 @pytest.mark.parametrize(
