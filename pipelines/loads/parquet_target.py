@@ -162,7 +162,7 @@ class ParquetTarget:
                 f"nothing is loaded into {self._path} yet: there is nothing to compact"
             )
         by_folder: dict[str | None, list[list[str]]] = {}
-        for group in file_groups(self._files(), rules, folders):
+        for group in file_groups(self._files(folders), rules, folders):
             by_folder.setdefault(group[0].folder, []).append([file.path for file in group])
         for groups in by_folder.values():
             self._compact(groups)
@@ -179,8 +179,10 @@ class ParquetTarget:
                 with place.create(files[-1]) as sink:
                     write_compacted(self._path, names, sink)
             place.finish(files)
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
             self._throw_staging_away()
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the system's, and not pyarrow's of what is in a file
             raise LoadFailed(
                 f"a file of {self._path} cannot be compacted ({error}): put it back from a backup, "
                 "or take it away"
@@ -197,17 +199,20 @@ class ParquetTarget:
         self._remove(removed)
         self._committed(number, content)
 
-    def _files(self) -> list[TableFile]:
-        """Those of loads, with the value of their folder."""
+    def _files(self, folders: Collection[str | None] | None) -> list[TableFile]:
+        """Those of loads, in these folders or all, with the value of their folder."""
         by = self._newest["partition_by"]
-        start = "" if by is None else f"{by}="
+        if by is None:
+            found: Iterable[tuple[str | None, Path]] = [(None, self._path)]
+        elif folders is None:
+            named = self._path.glob(f"{by}=*")
+            found = [(folder.name.removeprefix(f"{by}="), folder) for folder in named]
+        else:  # not all of a table of years, behind each commit
+            found = [(value, self._path / f"{by}={value}") for value in folders]
         return [
-            TableFile(
-                str(file.relative_to(self._path)),
-                file.stat().st_size,
-                None if by is None else file.parent.name.removeprefix(start),
-            )
-            for file in self._path.glob("*.parquet" if by is None else f"{start}*/*.parquet")
+            TableFile(str(file.relative_to(self._path)), file.stat().st_size, value)
+            for value, folder in found
+            for file in folder.glob("*.parquet")
             if number_of(file.name) is not None
         ]
 

@@ -48,7 +48,10 @@ class LoadedParquetSource:
         if not self._by_number:
             raise ReplayFailed(f"{path} has no rows; load something first")
         with self._opened(name)[0] as file:
-            self.schema = _with_folder(pq.read_schema(file).empty_table(), name).schema
+            try:
+                self.schema = _with_folder(pq.read_schema(file).empty_table(), name).schema
+            except (pa.ArrowException, OSError) as error:
+                raise ReplayFailed(f"{self._path / name} cannot be read: {error}") from None
 
     def part(self, number: int, *, is_whole: bool) -> TablePart | None:
         names = tuple(self._by_number.get(number, ()))

@@ -308,8 +308,9 @@ def test_a_delta_table_may_be_compacted_by_others_while_a_load_commits(
 
 
 @PARQUET
+@pytest.mark.parametrize("damaged", [b"PAR1, once", b"PAR1" + bytes(range(40)) + b"\x20\0\0\0PAR1"])
 def test_files_that_no_load_wrote_are_left_alone_and_damaged_ones_named(
-    bootstrap: str, new_topic: NewTopic, table: Table, options: dict[str, Any]
+    bootstrap: str, new_topic: NewTopic, table: Table, options: dict[str, Any], damaged: bytes
 ) -> None:
     topic, folder = new_topic(), Path(table.to)
     send(bootstrap, topic, 0, 300, 1)
@@ -320,7 +321,7 @@ def test_files_that_no_load_wrote_are_left_alone_and_damaged_ones_named(
     send(bootstrap, topic, 300, 400, 1)
     bradbury.load(topic, table.to, **options)
     newest = max(file for file in folder.glob("0*.parquet") if "compacted" not in file.name)
-    newest.write_bytes(b"PAR1, once")
+    newest.write_bytes(damaged)
     with pytest.raises(LoadFailed, match="cannot be compacted"):
         compact(table)
     assert len(list(folder.glob("0*.parquet"))) == 2
