@@ -6,7 +6,9 @@ after the current commit, with exit code 0.
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -65,9 +67,20 @@ def load(
         ),
     ] = None,
     value: Annotated[
-        Literal["raw", "utf8"],
-        typer.Option(metavar="raw|utf8", help="Type of values: bytes or text."),
+        Literal["raw", "utf8", "json", "avro"],
+        typer.Option(
+            metavar="raw|utf8|json|avro",
+            help="Values as bytes, as text, or as columns of their own; these need --schema.",
+        ),
     ] = "raw",
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Of json: {"customer": "string", ...}, or a schema of Spark; of avro an .avsc.',
+            show_default=False,
+        ),
+    ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Keep loading new records, until Ctrl-C.")
     ] = False,
@@ -78,6 +91,22 @@ def load(
     commit_records: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum records of a commit, approximately.")
     ] = 5_000_000,
+    compact: Annotated[
+        bool,
+        typer.Option("--compact", help="Load nothing, only make large files of the small ones."),
+    ] = False,
+    compact_after: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="While loading: when a folder has so many small files; 0 for never.",
+            show_default="8 with delta, else 0; with --compact 2",
+        ),
+    ] = None,
+    target_file_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Of compaction, as 128MB or 1GB.")
+    ] = "128MB",
     allow_data_loss: AllowDataLoss = False,
     read_uncommitted: Annotated[
         bool,
@@ -121,7 +150,15 @@ def load(
 ) -> None:
     """Load new records of topics into a table, each record exactly once."""
     from ...pipelines.loads.load import load as load_topics
+    from ...pipelines.ranges.schema_file import read_schema_file
+    from ...pipelines.ranges.value_decoder import UndecodableValue
 
+    if (value in ("json", "avro")) != (schema is not None) and not compact:
+        raise UsageError(
+            f"--value {value} has no schema; leave --schema out"
+            if schema is not None
+            else f"--value {value} needs --schema FILE; see docs/pipelines.md for what is in it"
+        )
     began = time.monotonic()
     try:
         with stop_at_interrupt(active=continuous) as stop:
@@ -134,26 +171,44 @@ def load(
                 partition_by=partition_by,
                 columns=parse_names(columns),
                 value_decoder=value,
-                bootstrap_servers=bootstrap_servers(bootstrap),
+                value_schema=None if schema is None else read_schema_file(schema, value),
+                bootstrap_servers=None if compact else bootstrap_servers(bootstrap),
                 isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
                 fail_on_data_loss=not allow_data_loss,
                 local_files=local_files,
                 commit_records=commit_records,
                 commit_interval_s=commit_interval,
                 continuous=continuous,
+                compact=compact,
+                compact_after=compact_after,
+                target_file_size_bytes=_size_of(target_file_size),
                 stop=stop,
                 engine=engine,
                 tasks=tasks,
                 executors=executors,
                 on_progress=_show,
             )
+    except UndecodableValue:
+        raise  # a record's fault
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
-        print_json({"records": done.records, "commits": done.commits, "to": to})
-    else:
-        seconds = time.monotonic() - began
+        counts = {"records": done.records, "commits": done.commits}
+        print_json({**counts, "compacted_files": done.compacted_files, "to": to})
+        return
+    seconds = time.monotonic() - began
+    if not compact:
         note(f"{count_text(done.records, 'record')} into {to} in {seconds:.1f} s")
+    if compact or done.compacted_files:
+        note(f"{count_text(done.compacted_files, 'small file')} of {to} compacted")
+
+
+def _size_of(text: str) -> int:
+    """128MB are 134217728 bytes, as with Spark. Raises UsageError."""
+    found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"--target-file-size {text!r} is no size; use 128MB, 1GB or bytes")
+    return int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
 
 
 def _show(progress: LoadProgress) -> None:

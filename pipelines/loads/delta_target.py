@@ -4,22 +4,28 @@
     txn appId "bradbury-load:<topic>:id:<topic id>" version 1: loaded from this topic, not from a
                                                               later one of the same name
 
-They are committed with the rows in one commit of the table's log, are kept by its checkpoints, and
-are Delta's own means for this (its protocol's "transaction identifiers"). Of two loads into one
-table the later commit fails: Delta detects that the other one changed the same transactions.
+They come with the rows in one commit of the table's log, are kept by its checkpoints, and are what
+Delta itself has for this (its protocol's "transaction identifiers"). Two loads into one table: the
+later commit fails, as Delta sees that the other one has changed the same transactions. Commits of
+others that change none of them, as OPTIMIZE, do not disturb a load.
+
+A compaction is delta-rs's OPTIMIZE: a commit of its own, without rows that are new. Transactions
+stay as they are, since what is not in a commit stays. Files that were compacted remain for readers
+of former versions until VACUUM.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from ...clients.wire.record_metadata import TopicPartition
 from ...discovery.extras import install_command, missing_modules
+from .compaction import CompactionRules, TableFile, file_groups
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets
 from .table_files import WrittenFile
@@ -32,7 +38,9 @@ FEATURES_VERSION: Final = 7
 PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Writer features that do not affect files that are only added."""
+"""Of which files that are added know nothing."""
+RETRIES: Final = 15
+"""Of a commit, on top of others' that do not conflict with it."""
 ONE_MS: Final = timedelta(milliseconds=1)
 
 
@@ -40,7 +48,10 @@ class DeltaTarget:
     """Delta table to load. path: a directory, or a URL that delta-rs supports (s3://..., ...)."""
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
-        """Raises LoadFailed: the extra [delta] is not installed."""
+        """schema: None: it is there already, is only compacted, and has the columns it has.
+
+        Raises LoadFailed: the extra [delta] is not installed.
+        """
         if missing_modules("delta"):
             raise LoadFailed(f"Delta tables need an extra: {install_command('delta')}")
         self._path = path
@@ -123,7 +134,7 @@ class DeltaTarget:
                 self._table.schema(),
                 partition_by=by,
                 commit_properties=CommitProperties(
-                    app_transactions=transactions, max_commit_retries=0
+                    app_transactions=transactions, max_commit_retries=RETRIES
                 ),
             )
         except CommitFailedError as error:
@@ -141,6 +152,60 @@ class DeltaTarget:
         for file in files:
             storage.delete(file.path)
 
+    def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
+        """See load_target.
+
+        Raises:
+            LoadFailed: there is no table, it has deletion vectors, or somebody has changed it.
+        """
+        from deltalake import WriterProperties
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        if self._table is None:
+            raise LoadFailed(f"{self._path} is no Delta table: there is nothing to compact")
+        if "deletionVectors" in (self._table.protocol().writer_features or ()):
+            if rules.is_part_of_load:
+                return 0
+            raise LoadFailed(
+                f"{self._path} may have deletion vectors, with which this does not compact; use "
+                "OPTIMIZE of Spark"
+            )
+        by = self._partition_by_column()
+        groups = file_groups(self._files(by), rules, folders)
+        if not groups:
+            return 0
+        values = sorted({str(group[0].folder) for group in groups})
+        try:
+            metrics = self._table.optimize.compact(
+                partition_filters=None if by is None else [(by, "in", values)],
+                target_size=rules.target_file_size_bytes,
+                writer_properties=WriterProperties(compression="ZSTD"),
+            )
+        except CommitFailedError as error:
+            if rules.is_part_of_load:
+                return 0
+            raise LoadFailed(
+                f"{self._path} was changed meanwhile; run it again ({error})"
+            ) from None
+        except DeltaError as error:
+            raise LoadFailed(f"{self._path} cannot be compacted: {error}") from None
+        return int(metrics["numFilesRemoved"])
+
+    def _partition_by_column(self) -> str | None:
+        """Raises LoadFailed: by more than one."""
+        columns = self._table.metadata().partition_columns
+        if len(columns) > 1:
+            raise LoadFailed(f"{self._path} is partitioned by {', '.join(columns)}: by no load")
+        return columns[0] if columns else None
+
+    def _files(self, by: str | None) -> list[TableFile]:
+        import pyarrow as pa
+
+        rows = pa.table(self._table.get_add_actions(flatten=True))
+        paths, sizes = rows["path"].to_pylist(), rows["size_bytes"].to_pylist()
+        values = [None] * len(paths) if by is None else rows[f"partition.{by}"].to_pylist()
+        return [TableFile(*each) for each in zip(paths, sizes, values, strict=True)]
+
     def _opened(self) -> Any:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -149,11 +214,13 @@ class DeltaTarget:
             table = DeltaTable(self._path)
         except TableNotFoundError:
             return None
-        self._check(table)
+        if self._schema is not None:
+            self._check_columns(table)
+        self._check_protocol(table)
         return table
 
-    def _check(self, table: Any) -> None:
-        """Raises LoadFailed: it has other columns, or requires unsupported writer features."""
+    def _check_columns(self, table: Any) -> None:
+        """Raises LoadFailed: it has others."""
         from deltalake import Schema
 
         def columns(schema: Any) -> dict[str, str]:
@@ -168,6 +235,9 @@ class DeltaTarget:
                 f"{self._path} has other columns: {text}, partitioned by "
                 f"{', '.join(had) or 'None'}; load with the same columns, or into another table"
             )
+
+    def _check_protocol(self, table: Any) -> None:
+        """Raises LoadFailed: it has rules that its files would have to go by."""
         protocol = table.protocol()
         if protocol.min_writer_version == FEATURES_VERSION:
             needed = set(protocol.writer_features or ()) - PLAIN_FEATURES

@@ -8,24 +8,35 @@ Rows, summary and property are committed together, on condition that the table h
 the load read it: of two loads into one table the later commit fails. PyIceberg would retry an
 append on top of the other's, which would write rows twice; its retries are turned off.
 
-Files that an interrupted load wrote are in no snapshot. Iceberg's removal of orphan files deletes
-them.
+A compaction replaces the files of a partition in one snapshot, whose summary says the same as the
+one before and "bradbury.compaction": "true". Its operation is "overwrite": PyIceberg 0.12 makes no
+"replace". Files with deleted rows are left to others.
+
+Files that an interrupted load has written are in no snapshot. Iceberg's removal of orphan files
+takes them away.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any, Final, Self
 
 from ...clients.wire.record_metadata import TopicPartition
+from .compaction import CompactionRules, TableFile, file_groups
 from .iceberg_catalog import CatalogFailed, open_catalog, open_table
 from .load_target import LoadFailed
+from .loaded_files import write_row_groups
 from .loaded_offsets import LoadedOffsets
 from .table_files import WrittenFile
 
 LOADED: Final = "bradbury.load"
+COMPACTED: Final = "bradbury.compaction"
+MOST_VERSION: Final = 2
+"""Of Iceberg's format; from 3 on rows have ids, which a compaction has to keep."""
 RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -41,7 +52,10 @@ class IcebergTarget:
         catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises LoadFailed: the extra [iceberg] is not installed, or there is no such catalog."""
+        """schema: None: it is there already, is only compacted, and has the columns it has.
+
+        Raises LoadFailed: the extra [iceberg] is not installed, or there is no such catalog.
+        """
         self._name = name
         self._schema = schema
         self._partition_by = partition_by
@@ -65,7 +79,8 @@ class IcebergTarget:
             LoadFailed: it has other columns, or its loaded offsets are damaged.
         """
         self._table = self._opened()
-        self._check_columns()
+        if self._schema is not None:
+            self._check_columns()
         return self._said()
 
     def begin(self) -> IcebergStorage:
@@ -108,8 +123,123 @@ class IcebergTarget:
         for file in files:
             self._table.io.delete(file.path)
 
+    def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
+        """See load_target. A partition's files are a snapshot.
+
+        Raises:
+            LoadFailed: somebody has changed the table meanwhile, or PyIceberg cannot read it.
+        """
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
+
+        tasks = self._plain_tasks()
+        found = [
+            TableFile(path, task.file.file_size_in_bytes, self._folder(task.file))
+            for path, task in tasks.items()
+        ]
+        by_folder: dict[str | None, list[list[Any]]] = {}
+        for group in file_groups(found, rules, folders):
+            old = [tasks[file.path] for file in group]
+            by_folder.setdefault(group[0].folder, []).append(old)
+        self._table.properties[RETRIES] = "0"  # see commit
+        count = 0
+        for groups in by_folder.values():
+            files: list[str] = []
+            try:
+                self._replace(groups, files)
+            except (CommitFailedException, NoSuchTableError) as error:
+                for path in files:
+                    self._table.io.delete(path)
+                if rules.is_part_of_load:
+                    return count
+                raise LoadFailed(
+                    f"{self._name} was changed meanwhile; run it again ({error})"
+                ) from None
+            except RESTError as error:
+                raise LoadFailed(
+                    f"the catalog did not say how the compaction of {self._name} has ended "
+                    f"({error}); run it again"
+                ) from None
+            count += sum(map(len, groups))
+        return count
+
+    def _replace(self, groups: Sequence[Sequence[Any]], files: list[str]) -> None:
+        """In one snapshot. What is written is added to `files`."""
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        table = self._table
+        place = IcebergStorage(table)
+        for group in groups:
+            files.append(place.path(None, f"compacted-{uuid.uuid4().hex}.parquet"))
+            with place.create(files[-1]) as sink:
+                write_row_groups(sink, *self._rows(group))
+        said = self._said_text()
+        summary = {COMPACTED: "true"} if said is None else {COMPACTED: "true", LOADED: said}
+        transaction = table.transaction()
+        with transaction.update_snapshot(snapshot_properties=summary).overwrite() as change:
+            for group in groups:
+                for task in group:
+                    change.delete_data_file(task.file)
+            for path in files:
+                change.append_data_file(
+                    parquet_file_to_data_file(table.io, transaction.table_metadata, path)
+                )
+        transaction.commit_transaction()
+
+    def _plain_tasks(self) -> dict[str, Any]:
+        """Of the files that nothing is deleted of, and that are partitioned as the table is now.
+
+        Raises LoadFailed: PyIceberg does not read what it has, or would lose its rows' ids.
+        """
+        version = self._table.metadata.format_version
+        if version > MOST_VERSION:
+            raise LoadFailed(
+                f"{self._name} has Iceberg's format {version}, whose ids of rows PyIceberg "
+                "does not keep; use rewrite_data_files of Spark"
+            )
+        try:
+            tasks = list(self._table.scan().plan_files())
+        except ValueError as error:
+            raise LoadFailed(
+                f"{self._name} cannot be compacted here ({error}); use rewrite_data_files of Spark"
+            ) from None
+        spec = self._table.spec().spec_id
+        return {
+            str(task.file.file_path): task
+            for task in tasks
+            if not task.delete_files and task.file.spec_id == spec
+        }
+
+    def _folder(self, file: Any) -> str | None:
+        count = len(self._table.spec().fields)
+        values = [str(file.partition[place]) for place in range(count)]
+        return "/".join(values) if values else None
+
+    def _rows(self, group: Sequence[Any]) -> tuple[Any, Iterator[Any]]:
+        """With their schema, as the first of the files has it: strings are large ones in some."""
+        import pyarrow as pa
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+
+        table = self._table
+        scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        batches = (batch for task in group for batch in scan.to_record_batches([task]))
+        first = next(batches, None)
+        if first is None:
+            return schema_to_pyarrow(table.schema(), include_field_ids=False), iter(())
+        whole = chain([first], batches)
+        return first.schema, (pa.Table.from_batches([one]).cast(first.schema) for one in whole)
+
     def _opened(self) -> Any:
+        from pyiceberg.exceptions import NoSuchTableError
+
         by = () if self._partition_by is None else (self._partition_by,)
+        if self._schema is None:
+            try:
+                return self._catalog.load_table(self._name)
+            except NoSuchTableError:
+                raise LoadFailed(
+                    f"there is no table {self._name} in the catalog: there is nothing to compact"
+                ) from None
         return open_table(self._catalog, self._name, self._schema, by)
 
     def _check_columns(self) -> None:
@@ -131,10 +261,10 @@ class IcebergTarget:
                 f"{', '.join(by) or 'None'}; load with the same columns, or into another table"
             )
 
-    def _said(self) -> LoadedOffsets:
-        """Loaded offsets, from the newest load among the current snapshot and its ancestors."""
+    def _said_text(self) -> str | None:
+        """Of the newest snapshot of a load that the table's present state goes back to."""
         snapshot = self._table.current_snapshot()
-        said = None
+        said: str | None = None
         while snapshot is not None and said is None:
             said = None if snapshot.summary is None else snapshot.summary[LOADED]
             parent = snapshot.parent_snapshot_id
@@ -142,6 +272,11 @@ class IcebergTarget:
             if said is None and before is None and snapshot.sequence_number not in (None, 0, 1):
                 said = self._table.properties.get(LOADED)  # older snapshots were expired
             snapshot = before
+        return said
+
+    def _said(self) -> LoadedOffsets:
+        """Raises LoadFailed: it is not what a load writes."""
+        said = self._said_text()
         if said is None:
             return LoadedOffsets()
         try:

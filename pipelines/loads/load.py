@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Unpack
 
 from ...clients.security.security_options import SecurityOptions, given_security
@@ -31,6 +31,7 @@ from ..ranges.read_arguments import read_limits, servers_of, topic_names
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
+from .compaction import TARGET_FILE_SIZE_BYTES, CompactionRules, compaction_rules
 from .delta_target import DeltaTarget
 from .iceberg_target import IcebergTarget
 from .load_engine import LoadEngine, check_engine, load_engine
@@ -39,6 +40,7 @@ from .load_target import LoadTarget
 from .load_task import LoadTask, share_out
 from .loaded_offsets import LoadedOffsets, next_ranges
 from .parquet_target import ParquetTarget
+from .table_files import WrittenFile
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 LOOK_SECONDS: Final = 1.0
@@ -47,11 +49,15 @@ METADATA_TIMEOUT_MS: Final = 65_000
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """Progress after a commit. records, commits: of this call. behind: offsets not loaded yet."""
+    """After each commit. records, commits: of this call. behind: offsets that are not loaded.
+
+    compacted_files: small files that have gone into larger ones.
+    """
 
     records: int
     commits: int
     behind: int
+    compacted_files: int = 0
 
 
 def load(
@@ -74,6 +80,9 @@ def load(
     commit_records: int = 5_000_000,
     continuous: bool = False,
     commit_interval_s: float = 60.0,
+    compact: bool = False,
+    compact_after: int | None = None,
+    target_file_size_bytes: int = TARGET_FILE_SIZE_BYTES,
     stop: threading.Event | None = None,
     engine: str = "local",
     tasks: int | None = None,
@@ -96,13 +105,19 @@ def load(
         value_decoder, value_schema: as for `read_topic`, except "arrow" and functions.
         start_offset: start of partitions that were never loaded; as for `read_topic`.
         isolation_level: "read_committed", or "read_uncommitted".
-        fail_on_data_loss: False: records that retention deleted before they were loaded are
-            skipped, and a topic that was recreated is loaded from its beginning.
-        local_files: where a partition's leader is on this machine and its files are readable, read
-            the files instead of fetching from the broker.
-        commit_records: most records of a commit, about; an interrupted load repeats at most these.
-        continuous: continue until `stop` is set, or forever. New records are committed after
-            `commit_interval_s` seconds at the latest.
+        fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
+            a topic that was made again is loaded from its beginning.
+        local_files: where a partition's leader is on this machine and its files may be read, read
+            those instead of asking the broker.
+        commit_records: most records of a commit, about: what an interrupted load does again.
+        continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
+            at the latest if there is something new.
+        compact: True: load nothing, only make large files of the small ones of a table that was
+            loaded; no broker is asked, and columns, values and partition_by are the table's own.
+        compact_after: behind a commit the small files of a day, an hour, or the whole table become
+            one when there are so many; 0: never; None: 8 with delta, 0 with the others, whose
+            readers may notice (docs/pipelines.md). With compact=True: by default from 2 on.
+        target_file_size_bytes: of compaction; files below three quarters of it are small.
         engine: where records are read and files are written: "local", in this process; "spark", by
             Spark's executors; "ray", by tasks of the Ray cluster. With the last two and parquet,
             `to` must be a directory that is mounted on all nodes.
@@ -133,6 +148,12 @@ def load(
         )
 
     check_engine(engine, tasks, executors)
+    if compact and (continuous or engine != "local"):
+        raise ValueError(
+            "compact=True loads nothing and runs in this process: leave out continuous and engine; "
+            "compact_after compacts while it loads"
+        )
+    rules = compaction_rules(format, compact, compact_after, target_file_size_bytes)
 
     def target(schema: Any) -> LoadTarget:
         if format == "iceberg":
@@ -146,6 +167,11 @@ def load(
             f"commit_records={commit_records}, commit_interval_s={commit_interval_s}: "
             "use more than 0"
         )
+    if compact:
+        assert rules is not None
+        with target(None) as table:
+            table.loaded((), {})  # finishes what was interrupted
+            return LoadProgress(0, 0, 0, table.compact(rules))
     rows = LoadRows(columns, ValueDecoder(value_decoder, value_schema), partition_by)
     limits = read_limits(
         isolation_level,
@@ -161,7 +187,7 @@ def load(
         target(rows.schema) as table,  # first: its errors are found quickly
         load_engine(engine, tasks, executors, client) as runs,
     ):
-        one = _Load(client, names, limits, rows, runs, start_offset, commit_records)
+        one = _Load(client, names, limits, rows, runs, start_offset, commit_records, rules)
         one.run(table, on_progress)
         stopped = stop or threading.Event()
         while continuous and not stopped.wait(LOOK_SECONDS):
@@ -181,6 +207,7 @@ class _Load:
         engine: LoadEngine,
         start_offset: Offset,
         commit_records: int,
+        compaction: CompactionRules | None,
     ) -> None:
         self._client = client
         self._topics = topics
@@ -189,6 +216,7 @@ class _Load:
         self._engine = engine
         self._start_offset = start_offset
         self._commit_records = commit_records
+        self._compaction = compaction
         self._loaded: LoadedOffsets | None = None
         self._ids: dict[str, str] = {}
         """Ids of the topics when the ranges were looked up, by name."""
@@ -218,20 +246,30 @@ class _Load:
             part = next_ranges(ranges, self._commit_records)
             assert self._loaded is not None
             after = self._loaded.after(part, self._ids)
-            count = self._write(target, part, after)
+            files = self._write(target, part, after)
             self._loaded = after
             ranges = [
                 one._replace(start=after.offsets.get(one.topic_partition, one.start))
                 for one in ranges
             ]
-            self.progress = LoadProgress(
-                self.progress.records + count, self.progress.commits + 1, _size(ranges)
+            self.progress = replace(
+                self.progress,
+                records=self.progress.records + sum(file.rows for file in files),
+                commits=self.progress.commits + 1,
+                behind=_size(ranges),
             )
             on_progress(self.progress)
+            if self._compaction is not None:
+                count = target.compact(self._compaction, {file.value for file in files})
+                self.progress = replace(
+                    self.progress, compacted_files=self.progress.compacted_files + count
+                )
         assert all(one.end == ends[one.topic_partition] for one in ranges)
 
-    def _write(self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets) -> int:
-        """Write and commit one part; returns the number of its rows."""
+    def _write(
+        self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets
+    ) -> list[WrittenFile]:
+        """One commit; its files."""
         place, servers = target.begin(), format_servers(self._client.bootstrap)
         tasks = [
             LoadTask(number, servers, ranges, self._rows, self._limits, place)
@@ -243,7 +281,7 @@ class _Load:
             target.discard([])
             raise
         target.commit(files, after)
-        return sum(file.rows for file in files)
+        return files
 
     def _new_ranges(self, target: LoadTarget) -> list[PartitionRange]:
         """Ranges from the loaded offsets to the current ends of the topics."""

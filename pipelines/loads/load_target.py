@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from ...clients.wire.record_metadata import TopicPartition
+from .compaction import CompactionRules
 from .loaded_offsets import LoadedOffsets
 from .table_files import FilePlace, WrittenFile
 
@@ -40,4 +41,12 @@ class LoadTarget(Protocol):
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Abandon the commit of `begin` and delete `files`, those known to be written for it."""
+        ...
+
+    def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
+        """Small files become larger ones, and how far it is stays as it is; after `loaded`.
+
+        folders: values of the partition column; None: all. Returns how many files are gone into
+        others; one that somebody else's commit has stopped counts as none if it was part of a load.
+        """
         ...

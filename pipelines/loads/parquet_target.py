@@ -1,18 +1,26 @@
 """Directory of Parquet files with each record once, however often a load is interrupted.
 
     PATH/day=2026-07-01/<commit>-<task>-<n>-<run>.parquet
-                                            rows, for any reader of Parquet
-    PATH/_bradbury/commits/<commit>.json    offsets, and the files committed with them
+                                            rows; what any reader of Parquet takes
+    PATH/day=2026-07-01/<commit>-compacted-<n>-<run>.parquet
+                                            rows of several of them; see loaded_files
+    PATH/_bradbury/commits/<commit>.json    offsets, and the files that they came with; of a
+                                            compaction the offsets of before, its files, and those
+                                            that they take the place of ("removed")
     PATH/_bradbury/staging/<commit>/...     files that are being written
     PATH/_bradbury/lock                     held by the load that runs
 
 A commit, in this order:
     1. files are written below staging, and fsynced, with their directories
-    2. the commit's file is linked to its name, which fails if the name exists, and fsynced: from
-    here on the rows are loaded
-    3. the files are renamed to their final paths
-If a load ends before step 2, nothing is committed: the next load deletes staging. If it ends in
-step 3, the next load first completes the renames of the newest commit.
+    2. the commit's file is linked to its name, which nobody else can take, and fsynced: from here
+       on the rows are loaded
+    3. the files are renamed to where readers look
+    4. of a compaction: the files that it takes the place of are removed
+Ended before 2, nothing has happened: the next load throws staging away. Ended in 3 or 4, the next
+load goes on with the newest commit there before anything else.
+
+The files of the table are those in its folders that a load has written, and the newest commit's,
+without those that it removes. Commits before the newest one are complete.
 
 Names that begin with _ are ignored by Spark, pyarrow and the like.
 """
@@ -24,16 +32,22 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
+import pyarrow as pa
+
 from ...clients.wire.record_metadata import TopicPartition
+from .compaction import CompactionRules, TableFile, file_groups
 from .load_target import LoadFailed
+from .loaded_files import number_of, write_compacted
 from .loaded_offsets import LoadedOffsets
 from .table_files import WrittenFile
 
 VERSION: Final = 1
+COMPACTION_VERSION: Final = 2
+"""Of a compaction's commit: who does not know of them would finish it without its removals."""
 KEPT_COMMITS: Final = 100
 
 
@@ -44,6 +58,7 @@ class ParquetTarget:
     """
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
+        """schema: None: it is there already, is only compacted, and has the columns it has."""
         self._path = Path(path)
         self._own = self._path / "_bradbury"
         self._commits = self._own / "commits"
@@ -53,8 +68,14 @@ class ParquetTarget:
         self._lock: int | None = None
         self._number = 0
         self._table_id = uuid.uuid4().hex
+        self._newest: dict[str, Any] = {}
+        """What the newest commit says."""
 
     def __enter__(self) -> Self:
+        if self._schema is None and not self._commits.is_dir():
+            raise LoadFailed(
+                f"nothing is loaded into {self._path} yet: there is nothing to compact"
+            )
         self._commits.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -80,9 +101,12 @@ class ParquetTarget:
         self._number = numbers[-1] + 1
         commit = self._read(numbers[-1])
         self._table_id = commit.get("table_id", self._table_id)
+        self._newest = commit
         self._move(commit["files"], numbers[-1])
+        self._remove(commit.get("removed", ()))
         self._throw_staging_away()
-        self._check_columns(commit)
+        if self._schema is not None:
+            self._check_columns(commit)
         for number in numbers[:-KEPT_COMMITS]:
             self._name(number).unlink()
         return LoadedOffsets(
@@ -114,16 +138,6 @@ class ParquetTarget:
                     "directory that is mounted on all nodes"
                 )
         names = [file.path for file in files]
-        self._link(number, names, after)
-        self._move(names, number)
-        shutil.rmtree(staging, ignore_errors=True)
-        self._number = number + 1
-
-    def discard(self, files: Sequence[WrittenFile]) -> None:
-        """See load_target. Deletes all staged files."""
-        self._throw_staging_away()
-
-    def _link(self, number: int, files: list[str], after: LoadedOffsets) -> None:
         offsets: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(after.offsets.items()):
             offsets.setdefault(topic, {})[str(partition)] = offset
@@ -132,10 +146,84 @@ class ParquetTarget:
             "table_id": self._table_id,
             "offsets": offsets,
             "topic_ids": dict(after.topic_ids),
-            "files": files,
+            "files": names,
             "columns": str(self._schema),
             "partition_by": self._partition_by,
         }
+        self._link(number, content)
+        self._move(names, number)
+        self._committed(number, content)
+
+    def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
+        """See load_target. A folder's files are a commit, with the offsets of the one before.
+
+        Raises:
+            LoadFailed: nothing is loaded yet, or a file cannot be read.
+        """
+        if not self._newest:
+            raise LoadFailed(
+                f"nothing is loaded into {self._path} yet: there is nothing to compact"
+            )
+        by_folder: dict[str | None, list[list[str]]] = {}
+        for group in file_groups(self._files(folders), rules, folders):
+            by_folder.setdefault(group[0].folder, []).append([file.path for file in group])
+        for groups in by_folder.values():
+            self._compact(groups)
+        return sum(len(names) for groups in by_folder.values() for names in groups)
+
+    def _compact(self, groups: list[list[str]]) -> None:
+        number = self._number
+        place = StagingFolder(str(self._staging), number, None)
+        files = []
+        try:
+            for count, names in enumerate(groups):
+                name = f"{number:020}-compacted-{count:05}-{uuid.uuid4().hex}.parquet"
+                files.append(str(Path(names[0]).parent / name))
+                with place.create(files[-1]) as sink:
+                    write_compacted(self._path, names, sink)
+            place.finish(files)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            self._throw_staging_away()
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the system's, and not pyarrow's of what is in a file
+            raise LoadFailed(
+                f"a file of {self._path} cannot be compacted ({error}): put it back from a backup, "
+                "or take it away"
+            ) from None
+        removed = [name for names in groups for name in names]
+        content = {
+            **self._newest,
+            "version": COMPACTION_VERSION,
+            "files": files,
+            "removed": removed,
+        }
+        self._link(number, content)
+        self._move(files, number)
+        self._remove(removed)
+        self._committed(number, content)
+
+    def _files(self, folders: Collection[str | None] | None) -> list[TableFile]:
+        """Those of loads, in these folders or all, with the value of their folder."""
+        by = self._newest["partition_by"]
+        if by is None:
+            found: Iterable[tuple[str | None, Path]] = [(None, self._path)]
+        elif folders is None:
+            named = self._path.glob(f"{by}=*")
+            found = [(folder.name.removeprefix(f"{by}="), folder) for folder in named]
+        else:  # not all of a table of years, behind each commit
+            found = [(value, self._path / f"{by}={value}") for value in folders]
+        return [
+            TableFile(str(file.relative_to(self._path)), file.stat().st_size, value)
+            for value, folder in found
+            for file in folder.glob("*.parquet")
+            if number_of(file.name) is not None
+        ]
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """See load_target. Whatever has been staged goes."""
+        self._throw_staging_away()
+
+    def _link(self, number: int, content: dict[str, Any]) -> None:
         temporary = self._commits / f"{number:020}.tmp"
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
@@ -166,6 +254,18 @@ class ParquetTarget:
         if folders:
             _sync_directory(self._path)
 
+    def _remove(self, files: Collection[str]) -> None:
+        present = [self._path / name for name in files if (self._path / name).exists()]
+        for file in present:
+            file.unlink()
+        for folder in sorted({file.parent for file in present}):
+            _sync_directory(folder)
+
+    def _committed(self, number: int, content: dict[str, Any]) -> None:
+        shutil.rmtree(self._staging / f"{number:020}", ignore_errors=True)
+        self._newest = content
+        self._number = number + 1
+
     def _throw_staging_away(self) -> None:
         if self._staging.exists():
             shutil.rmtree(self._staging)
@@ -180,8 +280,8 @@ class ParquetTarget:
                 f"{path} is damaged ({error}): restore it from a backup, or load into another "
                 "directory"
             ) from None
-        if version != VERSION:
-            raise LoadFailed(f"{path} was written by a newer version of bradbury; use that version")
+        if version not in (VERSION, COMPACTION_VERSION):
+            raise LoadFailed(f"{path} was written by a newer version of bradbury; use that one")
         return commit
 
     def _check_columns(self, commit: dict[str, Any]) -> None:

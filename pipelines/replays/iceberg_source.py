@@ -1,9 +1,9 @@
 """Iceberg table as a source of a replay: a snapshot, then the rows that later ones added.
 
-The first part is the whole snapshot that was current when the replay began; each later snapshot
-that appended files is a part of its own, and its number is Iceberg's sequence number. Compaction
-("replace") adds no rows and is skipped. Snapshots that deleted or changed rows are refused: records
-in a topic cannot be removed.
+The first part is all of the snapshot that was current when the replay began; each snapshot after it
+that has appended files is a part of its own, and its number is Iceberg's sequence number.
+Compaction ("replace", or what a load says is one) adds no rows and is passed over. What deletes or
+changes rows is refused: records that are in a topic stay there.
 
 Rows are read by PyIceberg, with the current columns of the table, file by file in the order of
 their paths; each file is held in memory as a whole.
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..loads.iceberg_catalog import CatalogFailed, open_catalog
+from ..loads.iceberg_target import COMPACTED
 from .table_source import ReplayFailed, TablePart
 
 _ANEW: Final = "replay the table into a new topic, or under another --name"
@@ -95,7 +96,7 @@ class IcebergSource:
         from pyiceberg.table import FileScanTask
 
         operation = snapshot.summary.operation.value if snapshot.summary else "unknown"
-        if operation == _REPLACE:
+        if operation == _REPLACE or (snapshot.summary and snapshot.summary[COMPACTED]):
             return None
         if operation != _APPEND:
             raise ReplayFailed(

@@ -1,14 +1,17 @@
 """`bradbury load` as people and scripts run it."""
 
+import io
 import json
 import os
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
+import fastavro
 import pyarrow.dataset as ds
 import pytest
 
-from bradbury import LocalCluster
+from bradbury import LocalCluster, Producer
 from bradbury.tests.support.command_line import Command, command_under_way
 
 pytestmark = pytest.mark.usefixtures("found_cluster")
@@ -39,6 +42,7 @@ def test_it_says_what_it_has_done_and_adds_what_is_new(
     assert json.loads(command(*line, "--json").out) == {
         "records": 1,
         "commits": 1,
+        "compacted_files": 0,
         "to": str(table),
     }
     assert rows(table) == ["a", "b", "c"]
@@ -56,6 +60,70 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
     assert "use the format delta" in command("load", topic, "--to", "s3://bucket/table").usage
     assert not Path("s3:").exists()
     assert "with engine='spark'" in command("load", topic, "--to", to, "--executors", "2").usage
+
+
+def test_values_are_columns_as_a_schema_says(
+    process: Command, command: Command, topic: str, tmp_path: Path
+) -> None:
+    table, schema = tmp_path / "table", tmp_path / "orders.json"
+    schema.write_text('{"customer": "string", "total": "double", "at": "timestamp"}')
+    value = '{"customer": "ann", "total": 12.5, "at": "2026-07-01T12:00:00Z", "more": 1}'
+    process("produce", topic, stdin=f"{value}\n".encode())
+    line = ("load", topic, "--to", str(table), "--value", "json", "--schema", str(schema))
+    done = command(*line)
+    assert done.code == 0, done.err
+    (found,) = ds.dataset(table, format="parquet").to_table()["value"].to_pylist()
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert found == {"customer": "ann", "total": 12.5, "at": noon}
+    process("produce", topic, stdin=b"ann\n")
+    assert "is not json" in command(*line).error
+    assert "needs --schema FILE" in command(*line[:-2]).usage
+    assert "leave --schema out" in command(*line[:4], "--schema", str(schema)).usage
+    schema.write_text('{"total": "money"}')
+    assert "total has the type 'money'" in command(*line).usage
+    assert "cannot be read" in command(*line[:-1], str(tmp_path / "none")).usage
+
+
+def test_avro_values_are_columns_as_an_avsc_says(
+    process: Command,
+    command: Command,
+    bradbury_cluster: LocalCluster,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), {"n": 7})
+    with Producer(bradbury_cluster.bootstrap_servers) as producer:
+        producer.send(topic, content.getvalue())
+    table, file = tmp_path / "table", tmp_path / "order.avsc"
+    file.write_text(json.dumps(schema))
+    line = ("load", topic, "--to", str(table), "--value", "avro", "--schema", str(file))
+    done = command(*line)
+    assert done.code == 0, done.err
+    assert ds.dataset(table, format="parquet").to_table()["value"].to_pylist() == [{"n": 7}]
+    file.write_text('{"type": "money"}')
+    assert "is no Avro schema" in command(*line).usage
+
+
+def test_small_files_are_compacted_alone_and_by_a_load(
+    process: Command, command: Command, topic: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    line = ("load", topic, "--to", str(table), "--value", "utf8")
+    for text in (b"a\n", b"b\n", b"c\n"):
+        process("produce", topic, stdin=text)
+        assert command(*line).code == 0
+    done = command("load", topic, "--to", str(table), "--compact", "--target-file-size", "1GB")
+    assert done.err == f"3 small files of {table} compacted\n"
+    assert rows(table) == ["a", "b", "c"]
+    process("produce", topic, stdin=b"d\n")
+    said = json.loads(command(*line, "--compact-after", "2", "--json").out)
+    assert (said["records"], said["compacted_files"]) == (1, 0)  # it is smaller than the other
+    nowhere = command("load", topic, "--to", str(tmp_path / "none"), "--compact")
+    assert "nothing is loaded into" in nowhere.error
+    assert "is no size" in command(*line, "--target-file-size", "big").usage
+    assert "use 2 or more" in command(*line, "--compact-after", "1").usage
 
 
 def test_without_a_ray_its_tasks_have_nowhere_to_run(

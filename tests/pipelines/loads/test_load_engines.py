@@ -1,23 +1,20 @@
 """Does a table have each record once where tasks of Spark or Ray load it, and fail on the way?"""
 
+import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
-from pyiceberg.catalog import load_catalog
 
 import bradbury
 from bradbury.pipelines.loads import load_task
 from bradbury.pipelines.loads.load_target import LoadFailed
 from bradbury.pipelines.ranges.partition_range import DataLoss
 from bradbury.pipelines.ranges.value_decoder import UndecodableValue
+from bradbury.tests.pipelines.loads.loaded_table import Table, send
 from bradbury.tests.support.killed_program import kill_at
 
 pytestmark = [
@@ -28,51 +25,12 @@ pytestmark = [
 ]
 
 NewTopic = Callable[..., str]
-START_MS = (time.time_ns() // 86_400_000_000_000 - 4) * 86_400_000
-"""A midnight that retention spares."""
-NAMED = "plant.turbines"
 
 
 @pytest.fixture(params=["spark", "ray"])
 def engine(request: pytest.FixtureRequest) -> str:
     request.getfixturevalue("spark" if request.param == "spark" else "ray_cluster")
     return str(request.param)
-
-
-def send(bootstrap: str, topic: str, start: int, end: int, partitions: int) -> None:
-    """A record a minute."""
-    with bradbury.Producer(bootstrap) as producer:
-        for partition in range(partitions):
-            numbers = range(start + partition, end, partitions)
-            table = pa.table(
-                {
-                    "value": [str(number) for number in numbers],
-                    "timestamp": [START_MS + number * 60_000 for number in numbers],
-                }
-            )
-            producer.send_batch(topic, table, partition=partition).result(60)
-
-
-class Table:
-    """Of one format, with the arguments that `load` and `rows` need."""
-
-    def __init__(self, table_format: str, folder: Path, catalog: dict[str, str]) -> None:
-        self.format = table_format
-        self.to = NAMED if table_format == "iceberg" else str(folder / "table")
-        self.options: dict[str, Any] = {"format": table_format, "value_decoder": "utf8"}
-        if table_format == "iceberg":
-            self.options["catalog_properties"] = catalog
-
-    def rows(self) -> pa.Table:
-        if self.format == "iceberg":
-            found = load_catalog("bradbury", **self.options["catalog_properties"])
-            return found.load_table(NAMED).scan().to_arrow()
-        if self.format == "delta":
-            return pa.table(deltalake.DeltaTable(self.to).to_pyarrow_table())
-        return ds.dataset(self.to, format="parquet", partitioning="hive").to_table()
-
-    def values(self) -> list[int]:
-        return sorted(int(value) for value in self.rows()["value"].to_pylist())
 
 
 FORMATS = pytest.mark.parametrize("table", ["parquet", "delta", "iceberg"], indirect=True)
@@ -207,32 +165,41 @@ def test_a_task_that_fails_for_good_ends_the_load_in_a_line(
 
 
 PROGRAM = """
-import sys, bradbury
+import json, sys, bradbury
 from bradbury.pipelines.spark.session import local_session
-topic, to, bootstrap, engine, ray_address = sys.argv[1:]
-if engine == "ray":
+topic, to, options, ray_address = sys.argv[1:]
+options = json.loads(options)
+if options["engine"] == "ray":
     import ray
     ray.init(ray_address, namespace="bradbury", log_to_driver=False)
 else:
-    local_session(master="local[2]", bootstrap=bootstrap).sparkContext.setLogLevel("OFF")
+    session = local_session(master="local[2]", bootstrap=options["bootstrap_servers"])
+    session.sparkContext.setLogLevel("OFF")
 print("begun", flush=True)
-bradbury.load(topic, to, bootstrap_servers=bootstrap, engine=engine, tasks=2, commit_records=400,
+bradbury.load(topic, to, **options, tasks=2, commit_records=400,
               on_progress=lambda progress: print(progress.records, flush=True))
 print("done", flush=True)
 """
 
 
+@FORMATS
 @pytest.mark.parametrize("engine", ["spark", "ray"])
 def test_killed_again_and_again_each_record_is_there_once(
-    bootstrap: str, new_topic: NewTopic, tmp_path: Path, engine: str, ray_cluster: str
+    bootstrap: str, new_topic: NewTopic, table: Table, engine: str, ray_cluster: str
 ) -> None:
-    topic, to = new_topic(2), tmp_path / "table"
+    """Files are compacted between its commits."""
+    topic = new_topic(2)
     send(bootstrap, topic, 0, 5_000, 2)
-    arguments = [topic, str(to), bootstrap, engine, ray_cluster]
+    options = {
+        **table.options,
+        "bootstrap_servers": bootstrap,
+        "engine": engine,
+        "compact_after": 4,
+    }
+    arguments = [topic, table.to, json.dumps(options), ray_cluster]
     kills = kill_at(PROGRAM, arguments, (1, 2, 3, 1_000))
     assert kills == 3
-    rows = ds.dataset(str(to), format="parquet", partitioning="hive").to_table()
-    assert sorted(map(int, rows["value"].to_pylist())) == list(range(5_000))
+    assert table.values() == list(range(5_000))
 
 
 @pytest.mark.parametrize(
