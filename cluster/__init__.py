@@ -3,11 +3,11 @@
 metadata/               the image of the cluster, its records, what follows from it
 quorum/                 voters, epochs and the metadata log that they share
 partition/              one partition: leader's and followers' state, who leads, who is in sync
-security/               who somebody is, and may do what
-quotas/                 how much of a node one client may use
-control/                what the controller decides for each request
+security/               authentication and authorization
+quotas/                 quotas of clients
+control/                decisions of the controller for each request
 broker_config           settings of brokers
-daily_hours             in which something may go on
+daily_hours             hours in which background work may run
 client_metrics_config   settings of subscriptions to clients' metrics
-topic_name              which topic names are allowed
+topic_name              rules for topic names
 """

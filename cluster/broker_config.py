@@ -43,22 +43,25 @@ ONE_FETCHER = "a node asks each leader on one connection, for all partitions at 
 
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""Kafka's own; the one selector that is not somebody's Java class (KIP-392)."""
+"""Rack-aware replica selector, the one of Kafka's own that is supported; others are Java classes
+(KIP-392).
+"""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 NO_RATE_LIMIT = 1.7976931348623157e308
-"""Kafka's default of a rate without limit: the largest double."""
+"""Default of rate settings, meaning no limit, as in Kafka: the largest double."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(Config):
-    """What every node of a cluster is started with. Immutable; given to `bradbury up --config`.
+    """Settings that every node of a cluster is started with. Immutable; given to `bradbury up
+    --config`.
 
     Defaults are Kafka 4.1's; `bradbury_` settings are ours. Units are in the names.
     """
 
     kind: ClassVar[str] = "broker"
     refused: ClassVar[Mapping[str, str]] = {
-        "log.flush.scheduler.interval.ms": "what is due for an fsync is looked for all the time",
+        "log.flush.scheduler.interval.ms": "due fsyncs are checked for continuously",
         "log.message.format.version": "Kafka 4 has removed it",
         "remote.*": NO_TIERED_STORAGE,
         "num.io.threads": ONE_LOOP,
@@ -66,16 +69,16 @@ class BrokerConfig(Config):
         "background.threads": ONE_LOOP,
         "queued.max.requests": "memory is bounded by queued.max.request.bytes",
         "num.replica.fetchers": ONE_FETCHER,
-        "replica.fetch.min.bytes": "followers are answered as soon as there is something",
+        "replica.fetch.min.bytes": "followers are answered as soon as there are records",
         "replica.fetch.backoff.ms": "a follower tries again after 50 ms, then 100, up to 1 s",
-        "replica.socket.*": "followers use what the system gives",
+        "replica.socket.*": "followers use the system default",
         "leader.imbalance.per.broker.percentage": "every leader goes back to its first replica",
         "group.consumer.*": CLASSIC_GROUPS,
         "group.share.*": CLASSIC_GROUPS,
         "group.streams.*": CLASSIC_GROUPS,
         "group.coordinator.rebalance.protocols": CLASSIC_GROUPS,
         "group.coordinator.threads": ONE_LOOP,
-        "group.coordinator.append.linger.ms": "what comes meanwhile shares the next fsync",
+        "group.coordinator.append.linger.ms": "records that arrive meanwhile share the next fsync",
         "broker.id": "node ids are given by the controller",
         "broker.rack": "the rack is the Ray node's label log-rack or zone, else its machine",
         "node.id": "node ids are given by the controller",
@@ -98,36 +101,32 @@ class BrokerConfig(Config):
         "zookeeper.*": "there is no ZooKeeper",
     }
 
-    num_partitions: int = integer(
-        1, 1, "Partitions of a topic that is created without a number of them."
-    )
-    default_replication_factor: int = integer(
-        1, 1, "Replicas of a partition that is created without a number of them."
-    )
+    num_partitions: int = integer(1, 1, "Default number of partitions of a new topic.")
+    default_replication_factor: int = integer(1, 1, "Default replication factor of a new topic.")
     auto_create_topics_enable: bool = boolean(
-        True, "Whether a client's question for a topic that is not there may create it."
+        True, "Whether a client's metadata request for a missing topic may create it."
     )
     auto_leader_rebalance_enable: bool = boolean(
-        True, "Whether partitions are led by their first replica again once it is in sync."
+        True, "Whether leadership returns to the preferred (first) replica once it is in sync."
     )
     leader_imbalance_check_interval_seconds: int = integer(
-        300, 1, "How often partitions that another replica leads are looked for."
+        300, 1, "Interval of checks for partitions that are not led by their preferred replica."
     )
     delegation_token_expiry_check_interval_ms: int = long(
-        HOUR_MS, 1, "How often expired delegation tokens are removed."
+        HOUR_MS, 1, "Time between two removals of expired delegation tokens."
     )
     delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
     socket_request_max_bytes: int = integer(
-        100 * 1024**2, 1, "The longest request, in bytes; a longer one ends its connection."
+        100 * 1024**2, 1, "Largest request in bytes; a larger one ends its connection."
     )
     connections_max_idle_ms: int = long(
         10 * MINUTE_MS, 1, "A connection without a request for this long is closed."
     )
     max_connections: int = integer(
-        10_000, 1, "Connections of one node; what comes beyond is closed at once.", dynamic=True
+        10_000, 1, "Most connections of one node; further ones are closed at once.", dynamic=True
     )
     max_connections_per_ip: int = integer(
-        INT_MAX, 0, "Connections of one node from one address.", dynamic=True
+        INT_MAX, 0, "Most connections of one node from one address.", dynamic=True
     )
     max_connections_per_ip_overrides: str = string(
         "",
@@ -137,16 +136,18 @@ class BrokerConfig(Config):
     max_connection_creation_rate: int = integer(
         INT_MAX,
         1,
-        "Accepted per second and node; what is above waits in the backlog of the socket.",
+        "Most connections accepted per second and node; further ones wait in the backlog of "
+        "the socket.",
         dynamic=True,
     )
     queued_max_request_bytes: int = long(
         512 * 1024**2,
         1,
-        "Memory of a node for requests in receipt and answers not taken; Kafka has no bound.",
+        "Memory of a node in bytes for requests being received and answers not yet sent; "
+        "Kafka has no bound.",
     )
     bradbury_first_request_max_bytes: int = integer(
-        512 * 1024, 1, "Longest first request of a connection, unless it is a Produce."
+        512 * 1024, 1, "Largest first request of a connection in bytes, unless it is a Produce."
     )
     bradbury_request_receive_max_ms: int = integer(
         30_000,
@@ -168,7 +169,8 @@ class BrokerConfig(Config):
     broker_session_timeout_ms: int = integer(
         9_000,
         1,
-        "A node that the controller has had no heartbeat of for this long leads no partition.",
+        "Time without a heartbeat after which the controller fences a node, so that it leads "
+        "no partition.",
     )
     metadata_log_max_record_bytes_between_snapshots: int = long(
         20 * 1024**2,
@@ -182,7 +184,7 @@ class BrokerConfig(Config):
         "are bytes enough.",
     )
     log_retention_check_interval_ms: int = long(
-        5 * MINUTE_MS, 1, "How often old segments are looked for, to delete them."
+        5 * MINUTE_MS, 1, "Time between two checks for segments to delete."
     )
     bradbury_log_deletion_policy: str = string(
         "",
@@ -196,7 +198,7 @@ class BrokerConfig(Config):
         True, "Whether logs with cleanup.policy=compact are compacted; without, they only grow."
     )
     log_cleaner_threads: int = integer(
-        1, 1, "How many logs of a node are compacted at once.", dynamic=True
+        1, 1, "Logs of a node that are compacted at once.", dynamic=True
     )
     log_cleaner_dedupe_buffer_size: int = long(
         128 * 1024**2,
@@ -211,16 +213,16 @@ class BrokerConfig(Config):
         dynamic=True,
     )
     log_cleaner_io_buffer_load_factor: float = ratio(
-        0.9, "How full the keys of a compaction may make their buffer.", dynamic=True
+        0.9, "Largest part of the key buffer that a compaction fills.", dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = double(
         NO_RATE_LIMIT,
         1.0,
-        "What compactions may read and write per second, all together, on average.",
+        "Bytes that all compactions together may read and write per second, on average.",
         dynamic=True,
     )
     log_cleaner_backoff_ms: int = long(
-        15_000, 0, "How long to wait before logs to compact are looked for again.", dynamic=True
+        15_000, 0, "Pause before the next check for logs to compact.", dynamic=True
     )
     bradbury_log_scrub_enable: bool = boolean(
         True,
@@ -231,17 +233,21 @@ class BrokerConfig(Config):
     bradbury_log_scrub_interval_ms: int = long(
         7 * 24 * 60 * MINUTE_MS,
         1,
-        "How long after all closed segments were read they are read again; what was there at the "
-        "start is read first.",
+        "Time after which all closed segments are read again; segments that existed at the "
+        "start are read first.",
         dynamic=True,
     )
     bradbury_log_scrub_io_max_bytes_per_second: float = double(
-        10.0 * 1024**2, 1.0, "What the scrub of a node reads per second, on average.", dynamic=True
+        10.0 * 1024**2,
+        1.0,
+        "Bytes that the scrub of a node reads per second, on average.",
+        dynamic=True,
     )
     bradbury_log_scrub_hours: str = string(
         "",
-        "The hours of the day, UTC, in which the scrub reads, such as 22-6; empty: all day. What "
-        "readers come upon, and files that are gone or too short, are looked after at any hour.",
+        "Hours of the day (UTC) in which the scrub reads, such as 22-6; empty: all day. "
+        "Damage found by readers, and files that are missing or too short, are examined at "
+        "any hour.",
         dynamic=True,
     )
     replica_selector_class: str = string(
@@ -261,7 +267,9 @@ class BrokerConfig(Config):
         10 * 1024**2, 1, "The most bytes of all partitions in one fetch of a follower."
     )
     replica_fetch_wait_max_ms: int = integer(
-        500, 1, "How long a leader lets a follower wait when it has no new records."
+        500,
+        1,
+        "Longest time that a leader lets a follower's fetch wait when it has no new records.",
     )
     leader_replication_throttled_rate: int = long(
         LONG_MAX,
@@ -284,28 +292,34 @@ class BrokerConfig(Config):
         dynamic=True,
     )
     quota_window_num: int = integer(
-        11, 1, "Over how many slices of time the rates of clients are measured, for their quotas."
+        11,
+        1,
+        "Number of time slices over which the rates of clients are measured, for their quotas.",
     )
-    quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    quota_window_size_seconds: int = integer(1, 1, "Length of each of these time slices.")
     controller_quota_window_num: int = integer(
         11,
         1,
-        "How many slices of time's worth of new and deleted partitions a client with a quota of "
-        "them may have at once.",
+        "Number of time slices whose quota of created and deleted partitions a client may use"
+        " at once.",
     )
-    controller_quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    controller_quota_window_size_seconds: int = integer(
+        1, 1, "Length of each of these time slices."
+    )
     replication_quota_window_num: int = integer(
-        11, 1, "Over how many slices of time the rates of throttled replicas are measured."
+        11, 1, "Number of time slices over which the rates of throttled replicas are measured."
     )
-    replication_quota_window_size_seconds: int = integer(1, 1, "How long each of these slices is.")
+    replication_quota_window_size_seconds: int = integer(
+        1, 1, "Length of each of these time slices."
+    )
     alter_log_dirs_replication_quota_window_num: int = integer(
-        11, 1, "Over how many slices of time the rate of moves between directories is measured."
+        11, 1, "Number of time slices over which the rate of moves between directories is measured."
     )
     alter_log_dirs_replication_quota_window_size_seconds: int = integer(
-        1, 1, "How long each of these slices is."
+        1, 1, "Length of each of these time slices."
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
-        5_000, 1, "How often high watermarks and recovery points are written to the disk."
+        5_000, 1, "Interval of writing high watermarks and recovery points to the disk."
     )
     bradbury_log_dir_min_free_bytes: int = long(
         -1,
@@ -327,13 +341,13 @@ class BrokerConfig(Config):
         "Segments of __consumer_offsets, of which closed ones are compacted; for a new topic.",
     )
     producer_id_expiration_ms: int = integer(
-        24 * 60 * MINUTE_MS, 1, "How long the sequence of a silent producer is remembered."
+        24 * 60 * MINUTE_MS, 1, "Time for which the sequence of an idle producer is remembered."
     )
     max_incremental_fetch_session_cache_slots: int = integer(
-        1_000, 1, "Fetch sessions that one node keeps."
+        1_000, 1, "Most fetch sessions of one node."
     )
     min_incremental_fetch_session_eviction_ms: int = long(
-        2 * MINUTE_MS, 1, "A fetch session younger than this is not given up for another one."
+        2 * MINUTE_MS, 1, "Age below which a fetch session is not evicted for another one."
     )
     bradbury_partition_actors: int = integer(
         0,
@@ -343,8 +357,8 @@ class BrokerConfig(Config):
     )
     bradbury_auto_join: bool = boolean(
         True,
-        "Whether a Ray node that joins, and that the cluster is meant for, gets its broker by "
-        "itself; without, `bradbury up` again gives it one.",
+        "Whether a Ray node that joins, and that the cluster runs on, gets a broker "
+        "automatically; otherwise run `bradbury up` again.",
     )
     bradbury_auto_rebalance: bool = boolean(
         False,
@@ -358,21 +372,24 @@ class BrokerConfig(Config):
     )
     bradbury_drain_moves_replicas: bool = boolean(
         False,
-        "Whether a node that Ray drains is to go for good: as many of its replicas as its deadline "
-        "allows are moved to others before it goes. Without, it only lets others lead.",
+        "Whether a node that Ray drains is removed permanently: as many of its replicas as "
+        "its deadline allows are moved to others first. Otherwise it only resigns its "
+        "leaderships.",
     )
 
     authorizer_class_name: str = string(
         "",
-        "Who decides what a client may do: nobody, or with Kafka's own the rules that CreateAcls "
-        "makes. Others are Java classes.",
+        "Authorizer class: empty (no authorization), or Kafka's StandardAuthorizer, which "
+        "uses the ACLs that CreateAcls makes. Others are Java classes.",
         choices=("", STANDARD_AUTHORIZER),
     )
     super_users: str = string(
-        "", "Who may do everything, whatever the rules: `User:a;User:b`, for an authorizer."
+        "",
+        "Principals that may do everything, whatever the ACLs: `User:a;User:b`. Needs an "
+        "authorizer.",
     )
     allow_everyone_if_no_acl_found: bool = boolean(
-        False, "Whether everybody may use a resource that no rule is about, with an authorizer."
+        False, "Whether every client may use a resource without ACLs. Needs an authorizer."
     )
 
     def check_together(self) -> None:
@@ -393,7 +410,9 @@ class BrokerConfig(Config):
             )
 
     def connection_limits_by_address(self) -> dict[str, int]:
-        """max.connections.per.ip.overrides. Raises InvalidConfig: not `address:count,...`."""
+        """Connection limits by address (max.connections.per.ip.overrides). Raises InvalidConfig: a
+        part is not `address:count`.
+        """
         limits = {}
         for part in filter(None, self.max_connections_per_ip_overrides.split(",")):
             address, _, count = part.strip().rpartition(":")

@@ -1,4 +1,4 @@
-"""Settings of a subscription to metrics of clients (KIP-714): who shall send which, and how often.
+"""Settings of a client metrics subscription (KIP-714): the clients, their metrics and the interval.
 
 A broker asks clients for them only if it has something that takes them. There is nothing of the
 kind here, so clients are not asked, as with an Apache Kafka without a ClientTelemetryReceiver; the
@@ -32,7 +32,9 @@ MATCHED: Final = (
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Raises InvalidRequest, or InvalidConfig for a pattern that is none."""
+    """Check the settings of a subscription. Raises InvalidRequest, or InvalidConfig for an invalid
+    pattern.
+    """
     for name in configs:
         if name not in NAMES:
             raise InvalidRequest(f"unknown client metrics config {name!r}")

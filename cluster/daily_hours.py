@@ -1,4 +1,4 @@
-"""Hours of the day in which something may go on: `22-6`, from 22:00 to 6:00 UTC; empty: all day."""
+"""Daily hours in which background work may run: `22-6`, from 22:00 to 6:00 UTC; empty: all day."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ _TEXT: Final = re.compile(r"(\d{1,2})-(\d{1,2})")
 
 
 class DailyHours(NamedTuple):
-    """From `start` on, and before `end`, which is on the next day if it is not the later one."""
+    """Hours from `start` up to, not including, `end`; `end` is on the next day unless it is later
+    than `start`.
+    """
 
     start: int
     end: int
 
     def has(self, wall_ms: int) -> bool:
-        """wall_ms: since 1970."""
+        """Whether a time is within these hours. wall_ms: ms since 1970."""
         hour = wall_ms // HOUR_MS % 24
         if self.start < self.end:
             return self.start <= hour < self.end
@@ -28,7 +30,7 @@ ALL_DAY: Final = DailyHours(0, 24)
 
 
 def parse_daily_hours(text: str) -> DailyHours:
-    """Raises ValueError: it is not two different hours of a day."""
+    """Parse the text of a setting. Raises ValueError: not two different hours of a day."""
     if not text.strip():
         return ALL_DAY
     match = _TEXT.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""Which topic names are allowed. Source: apache/kafka clients/.../common/internals/Topic.java."""
+"""Rules for topic names. Source: apache/kafka clients/.../common/internals/Topic.java."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that cannot be a topic.
+    """Raise InvalidTopicException unless a topic may have this name.
 
     Raises:
         InvalidTopicException: says which rule the name breaks.
@@ -34,7 +34,7 @@ def check_topic_name(name: str) -> None:
 
 
 def fold(name: str) -> str:
-    """What metrics make of a name: `a.b` and `a_b` are the same there, so they collide."""
+    """Name as metrics show it: `a.b` and `a_b` become the same, so they collide."""
     return name.replace(".", "_")
 
 
@@ -43,7 +43,7 @@ def can_collide(name: str) -> bool:
 
 
 def check_collision(name: str, taken: Mapping[str, str]) -> None:
-    """`taken`: folded name -> name of a topic. Raises InvalidTopicException."""
+    """Raise InvalidTopicException if the name collides. `taken`: folded name -> name of a topic."""
     other = taken.get(fold(name))
     if other is not None and other != name:
         raise InvalidTopicException(f"topic {name!r} collides with existing topic {other!r}")

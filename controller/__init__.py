@@ -1,4 +1,4 @@
-"""The metadata's log and its controller as step objects; see docs/design/steps.md.
+"""Metadata log and its controller as step objects; see docs/design/steps.md.
 
 voter_requests, controller_calls    what a voter and the controller can be asked, each once
 controller_effects, quorum_times    what the steps ask of their drivers, and how long they wait

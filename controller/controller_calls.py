@@ -1,4 +1,4 @@
-"""What the controller can be asked, and what it answers.
+"""Calls to the controller, and their answers.
 
 A call is a value that crosses actors; quorum_controller carries it out. So a new one is a new class
 here and a branch there: nothing between them has to know it. Each raises NotController while its
@@ -36,7 +36,7 @@ class MetadataUpdate(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """How far the metadata log is: voters by directory id, nodes by id, each with its offset.
+    """State of the metadata log: voters by directory id, nodes by id, each with its offset.
 
     polls: when each node has asked for news.
     """
@@ -49,7 +49,7 @@ class QuorumState(NamedTuple):
 
 
 class ControllerCall(Generic[A]):
-    """One of those below."""
+    """A call to the controller: one of those below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Register(ControllerCall[Registered]):
 
 @dataclass(frozen=True, slots=True)
 class Poll(ControllerCall[MetadataUpdate]):
-    """News after offset `applied`; parked while there is none. The node's heartbeat.
+    """Poll for metadata after offset `applied`; parked while there is none. Also the node's
+    heartbeat.
 
     Raises BrokerIdNotRegistered, StaleBrokerEpoch: the node must register (again), or end.
     """
@@ -73,7 +74,7 @@ class Poll(ControllerCall[MetadataUpdate]):
 
 @dataclass(frozen=True, slots=True)
 class Leave(ControllerCall[None]):
-    """The node is about to stop: others lead from now on where they can.
+    """A node is about to stop: other nodes lead from now on where they can.
 
     Raises BrokerIdNotRegistered, StaleBrokerEpoch: it was not in service any more.
     """
@@ -84,8 +85,8 @@ class Leave(ControllerCall[None]):
 
 @dataclass(frozen=True, slots=True)
 class Suspect(ControllerCall[None]):
-    """Another node cannot reach this one. If nobody listens on its port its process is dead:
-    then others lead at once, and not after broker.session.timeout.ms.
+    """Report that another node cannot reach this one. If nothing listens on its port its process is
+    dead, and others lead at once, before broker.session.timeout.ms.
 
     No more than a hint: a node that is fenced by mistake asks for news again, and serves on.
     """
@@ -95,7 +96,7 @@ class Suspect(ControllerCall[None]):
 
 @dataclass(frozen=True, slots=True)
 class Change(ControllerCall[A]):
-    """Carry out a request that decides for itself. Raises what it decides.
+    """Carry out a request that decides for itself. Raises what its `decide` raises.
 
     Answered when the nodes concerned act on it. It stands also if timeout_ms go by before they do.
     """
@@ -105,7 +106,9 @@ class Change(ControllerCall[A]):
 
 
 class MeteredAnswer(NamedTuple, Generic[A]):
-    """throttle_ms: how long the client is to wait before it asks for more (KIP-599)."""
+    """Answer to a MeteredChange. throttle_ms: time that the client is to wait before its next
+    request (KIP-599).
+    """
 
     answer: A
     throttle_ms: int
@@ -113,7 +116,7 @@ class MeteredAnswer(NamedTuple, Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class MeteredChange(ControllerCall[MeteredAnswer[A]]):
-    """A Change for a client, who may have a quota. is_strict: it may be refused for it."""
+    """A Change for a client that may have a quota. is_strict: it is refused if over quota."""
 
     request: MeteredRequest[A]
     timeout_ms: int
@@ -124,7 +127,8 @@ class MeteredChange(ControllerCall[MeteredAnswer[A]]):
 
 @dataclass(frozen=True, slots=True)
 class ChangeVoter(ControllerCall[tuple[str, ...]]):
-    """Add a voter, once it has what is committed, or remove one; the answer is who votes then.
+    """Add a voter, once it has the committed log, or remove one; answered with the voters
+    afterwards.
 
     Raises what VoterChange raises; RequestTimedOut: a new one has not caught up in time.
     """
@@ -135,16 +139,16 @@ class ChangeVoter(ControllerCall[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorum(ControllerCall[QuorumState]):
-    """Who holds the metadata log, and how far."""
+    """Voters and observers of the metadata log, with their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(ControllerCall[tuple[int, int]]):
-    """(first, count) of ids that no one else gets."""
+    """Allocate a block of producer ids, given out only once: (first, count)."""
 
 
 def as_repeated(call: ControllerCall[A]) -> ControllerCall[A]:
-    """The same call, telling that an earlier try's answer was lost, if it can tell that."""
+    """The same call, marked as a retry after a lost answer, if it has such a mark."""
     repeated: Any = call
     match call:
         case Change() | MeteredChange():

@@ -1,4 +1,5 @@
-"""What the steps of this folder ask of their drivers, in the order in which it is to be begun.
+"""Effects that the steps of this folder ask of their drivers, in the order in which they are to
+begin.
 
 Requests are ended by those of steps/replies. What has a `then` is given back to the step with what
 came of it (`on_done`): a result, or an exception.
@@ -28,13 +29,13 @@ class FoundVoters(NamedTuple):
     """The answer to FindVoters."""
 
     voters: list[Any]
-    """Voters of all brokers that there are, however the driver reaches them."""
+    """Voters of all existing brokers, as handles of the driver."""
     token: str
-    """32 hexadecimal digits that were never given before."""
+    """Random token of 32 hexadecimal digits, never used before."""
 
 
 class FindVoters(NamedTuple):
-    """Look which brokers there are: each of them may hold a copy of the metadata."""
+    """Find the existing brokers: each of them may hold a copy of the metadata."""
 
     then: Then
 
@@ -56,7 +57,7 @@ class RunInThread(NamedTuple):
 
 
 class ProbePort(NamedTuple):
-    """Find out whether the machine is there and nobody listens on its port; True if so."""
+    """Probe a port: True if the machine is reachable and nothing listens on the port."""
 
     host: str
     port: int
@@ -64,7 +65,7 @@ class ProbePort(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The controller was active and is not any more: somebody else may be."""
+    """The controller was active and has ended: another one may be active."""
 
 
 class AskController(NamedTuple):
@@ -75,7 +76,7 @@ class AskController(NamedTuple):
 
 
 class StoreIdentity(NamedTuple):
-    """Bring to the disk whose node this is."""
+    """Store the node's identity on its disk."""
 
     registered: Registered
     then: Then
@@ -89,13 +90,15 @@ class ApplyMetadata(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """The node must end: another life of it is registered, or nobody knows it."""
+    """The node must end: a newer incarnation of it is registered, or it is not registered."""
 
     reason: str
 
 
 class StandIn(NamedTuple):
-    """Make a controller in this process; `then` gets its image, or why it is not active."""
+    """Start a standby controller in this process; `then` gets its image, or the error if it is not
+    active.
+    """
 
     timeout_ms: int
     then: Then
@@ -115,4 +118,4 @@ class EndStandby(NamedTuple):
 
 
 class VoteGranted(NamedTuple):
-    """The node's voter has voted again: callers of the former controller ask the next."""
+    """The node's voter has granted another vote: callers of the former controller ask the next."""

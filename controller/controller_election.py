@@ -1,4 +1,4 @@
-"""How a controller becomes one: from asking who holds the metadata to the log that it adopts.
+"""Election of a controller: from finding the voters to adopting the log.
 
     survey    all brokers; the newest copy of the metadata says who votes (voter_survey)
     format    those of a new cluster that are to vote and have no log yet, in order of name
@@ -26,18 +26,20 @@ from .voter_survey import Answered, Formation, Survey, VoterSurvey, form
 
 
 class Elected(NamedTuple):
-    """What the epoch begins with."""
+    """Result of an election: the beginning of a controller epoch."""
 
     me: Candidate
     leader: MetadataLeader
     image: MetadataImage
     cluster_id: str
     voters: tuple[str, ...]
-    """Voters of the cluster, if it is a new one."""
+    """Voters of the cluster if it is a new one, otherwise empty."""
 
 
 class ControllerElection:
-    """A step object: one start. It begins at once; `elected` or `failure` says how it ended."""
+    """A step object: the start of one controller. It begins at once; `elected` or `failure` is its
+    result.
+    """
 
     def __init__(self, name: str, effects: list[Any], times: QuorumTimes) -> None:
         self._name = name
@@ -53,14 +55,14 @@ class ControllerElection:
         self._states: list[VoterState | Exception] = []
         self.leader: MetadataLeader | None = None
         self.me = Candidate()
-        """Whom it asks voters to vote for, since it does."""
+        """Candidate that it asks voters to vote for; set once it asks."""
         self.waiting_for = "its voters"
         self.elected: Elected | None = None
         self.failure: Exception | None = None
         self._begin()
 
     def close(self) -> None:
-        """It is given up, or over."""
+        """End the election, finished or not."""
         self._attempt += 1
         self._retry_at_ms = None
         if self._survey is not None:
@@ -95,7 +97,7 @@ class ControllerElection:
             self._begin()
 
     def on_leader(self, now: Instant) -> None:
-        """Something may have become of the leader: to be called after each answer."""
+        """Check the leader's progress; to be called after each answer."""
         leader = self.leader
         if leader is None:
             return

@@ -1,4 +1,5 @@
-"""The controller's side of the metadata log: it takes an epoch, and brings its entries to voters.
+"""Metadata leader: the controller's side of the metadata log, which replicates its entries to
+voters.
 
     lead     the votes of a majority make this the only controller that can commit; the best
              log of the voters is adopted: its snapshot, and the batches behind it
@@ -50,17 +51,19 @@ from .voter_survey import Survey, VoterSurvey
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 1024**2
-"""Size of one append, or piece of a snapshot; a larger batch goes alone."""
+"""Most bytes of one append, or of one piece of a snapshot; a larger batch is sent alone."""
 
 
 class AdoptedLog(NamedTuple):
-    """What a controller begins with: a snapshot (empty: none), and the batches behind it."""
+    """Log that a controller begins with: a snapshot (empty: none), and the batches behind it."""
 
     snapshot: bytes
     batches: list[bytes]
 
     def image(self) -> MetadataImage:
-        """What both say together. Some 20 us for each record: for large clusters in a thread."""
+        """Image of the snapshot and the batches. Takes about 20 us per record: use a thread for
+        large clusters.
+        """
         image = decode_snapshot(self.snapshot) if self.snapshot else MetadataImage()
         records: list[MetadataRecord] = []
         offset = image.offset
@@ -73,12 +76,12 @@ class AdoptedLog(NamedTuple):
 
 
 class Superseded(Exception):
-    """A newer controller has the votes, or no majority answers: begin again or end."""
+    """A newer controller has the votes, or no majority answers: start again or end."""
 
 
 @dataclass(slots=True, eq=False)
 class _Recipient:
-    """A voter, or one that is to become one, and how far we are in bringing it the log."""
+    """A current or future voter, and the progress of replicating the log to it."""
 
     name: str
     voter: Any
@@ -86,12 +89,12 @@ class _Recipient:
     is_asked: bool = False
     survey: VoterSurvey | None = None
     resume_ms: int | None = None
-    """It is left alone until then."""
+    """Time until which nothing is sent to it; None: no pause."""
     snapshot: tuple[LogEnd, bytes] | None = None
-    """That is on its way."""
+    """Snapshot that is being sent: its end and content."""
     position: int = 0
     silence: str = ""
-    """Why the log was refused last, e.g. that its disk is full."""
+    """Reason why it refused the log last, e.g. that its disk is full; "": it did not."""
 
 
 class MetadataLeader:
@@ -117,37 +120,37 @@ class MetadataLeader:
         self._recipients: dict[str, _Recipient] = {}
         self._installing = ""
         self._commits_at: tuple[int, int] | None = None
-        """End offset of the batch that is on its way, and until when that may take."""
+        """End offset of the batch being replicated, and the deadline of its commit."""
         self._leaving: frozenset[str] = frozenset()
         self._is_closed = False
         self.adopted: AdoptedLog | None = None
         self.failure: Exception | None = None
-        """Why it could not lead: Superseded, or ConnectionFailed if it may be tried again."""
+        """Reason of a failed start: Superseded, or ConnectionFailed if it may be retried."""
         self.end_reason: str | None = None
 
     @property
     def committed(self) -> int:
-        """Everything before this offset is on a majority's disks."""
+        """Committed offset: everything before it is on the disks of a majority."""
         return self.quorum.committed
 
     @property
     def is_appending(self) -> bool:
-        """The last batch is not known to be committed yet."""
+        """Whether the last batch is not yet known to be committed."""
         return self._commits_at is not None
 
     @property
     def acknowledged(self) -> Mapping[str, int]:
-        """Up to where each voter is known to have this log."""
+        """Offset up to which each voter is known to have this log."""
         return self.quorum.acknowledged
 
     def batches_from(self, offset: int) -> list[bytes]:
-        """The log behind the snapshot, from the batch on that holds `offset`."""
+        """Batches of the log behind the snapshot, from the one that holds `offset`."""
         return self._batches[max(0, bisect_right(self._bases, offset) - 1) :]
 
     # --- becoming the leader ---------------------------------------------------------------------
 
     def lead(self, holders: Mapping[str, Any]) -> None:
-        """Take the epoch with the votes of these voters, and adopt the best of their logs."""
+        """Take the epoch with these voters' votes, and adopt the most advanced of their logs."""
         self._holders = holders
         for name, voter in holders.items():
             self._ask(voter, VoteRequest(self._me), self._times.answer_ms, self._on_vote, name)
@@ -174,7 +177,7 @@ class MetadataLeader:
         if not self.quorum.has_majority:
             why = {str(each) for each in self._votes.values() if isinstance(each, KafkaError)}
             said = f" ({'; '.join(sorted(why))})" if why else ""
-            self.failure = ConnectionFailed(f"too few voters have granted their vote{said}")
+            self.failure = ConnectionFailed(f"too few voters granted their vote{said}")
             return
         best = self._votes[self.quorum.best_log()]
         assert isinstance(best, VoterState)
@@ -234,7 +237,8 @@ class MetadataLeader:
     def append(
         self, batch: bytes, count: int, now: Instant, *, voters: Collection[str] | None = None
     ) -> int:
-        """Add a batch of `count` records, stamped. Returns its end: committed when that is.
+        """Append a batch of `count` records, stamped. Returns its end offset: committed when that
+        is.
 
         `voters`: those that it names; they count from now on. One more or one less than before.
         """
@@ -255,17 +259,17 @@ class MetadataLeader:
         return end_offset
 
     def catch_up(self, name: str, now: Instant) -> None:
-        """Bring the log to one that does not vote (yet), too."""
+        """Replicate the log to a node that is not (yet) a voter."""
         if name not in self._recipients:
             self._add_recipient(name, None, now)
 
     def forget(self, name: str) -> None:
-        """Bring nothing more to one that does not vote."""
+        """Stop replicating to a node that is not a voter."""
         if name in self._recipients and name not in self.quorum.voters:
             self._drop(self._recipients.pop(name))
 
     def compact(self, end: LogEnd, snapshot: bytes, now: Instant) -> None:
-        """Let the snapshot stand for what is before `end`, all of which is committed."""
+        """Let the snapshot replace everything before `end`, all of which is committed."""
         self.quorum.compact(end)
         self._snapshot = bytearray(snapshot)
         count = bisect_left(self._bases, end.offset)
@@ -273,7 +277,7 @@ class MetadataLeader:
         self._drive_all(now)
 
     def close(self, reason: str = "it is closed") -> None:
-        """Nothing is sent any more, and no answer is listened to."""
+        """Close: nothing more is sent, and answers are ignored."""
         self._is_closed = True
         self.end_reason = self.end_reason or reason
         self._commits_at = None
@@ -310,7 +314,8 @@ class MetadataLeader:
                 self._drive(each, now)
 
     def _on_late_commit(self, end_offset: int, deadline_ms: int, now: Instant) -> None:
-        """The end; but if this process has stood still, what voters said meanwhile is not read yet.
+        """End because of a commit timeout; if this process stood still, first wait for the unread
+        answers of voters.
 
         A new controller would have to be elected, and would give each node that is gone a session.
         """
@@ -320,7 +325,7 @@ class MetadataLeader:
         seconds = self._times.commit_ms / 1000
         why = [f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence]
         ending = f" ({'; '.join(why)})" if why else ""
-        self._end(f"no majority of the voters has answered for {seconds:g} s{ending}")
+        self._end(f"no majority of the voters answered for {seconds:g} s{ending}")
 
     # --- bringing the log to each voter ----------------------------------------------------------
 
@@ -333,7 +338,7 @@ class MetadataLeader:
             self._drive(each, now)
 
     def _drive(self, to: _Recipient, now: Instant) -> None:
-        """Send what it has not, unless it is asked already or left alone for now."""
+        """Send the missing entries, unless a request is under way or sending is paused."""
         if self.end_reason is not None or to.is_asked or to.survey or to.resume_ms is not None:
             return
         quorum, name = self.quorum, to.name
@@ -356,11 +361,13 @@ class MetadataLeader:
         self._drive(to, now)
 
     def _may_install(self, name: str) -> bool:
-        """One voter at a time: the others are needed for what is to be committed meanwhile."""
+        """Whether a snapshot may be sent now. One voter at a time, as the others are needed for
+        commits.
+        """
         return self.quorum.lacks_snapshot(name) and self._installing in ("", name)
 
     def _begin_to_install(self, to: _Recipient) -> None:
-        """Bring it the snapshot, piece by piece."""
+        """Start sending the snapshot, piece by piece."""
         to.snapshot, to.position = (self.quorum.start, bytes(self._snapshot)), 0
         self._installing = to.name
         self._send_piece(to)
@@ -373,7 +380,7 @@ class MetadataLeader:
         self._send_request(to, request)
 
     def _send(self, to: _Recipient) -> None:
-        """Some of what it has not."""
+        """Send the next missing entries."""
         quorum = self.quorum
         start, first = quorum.next_offset(to.name), len(self._bases)
         if start < quorum.end.offset:
@@ -416,16 +423,18 @@ class MetadataLeader:
                 to.position = answer.position
                 self._send_piece(to)
             case InstallResponse():
-                self._on_silence(to, "another controller brings it a snapshot, too", now)
+                self._on_silence(to, "another controller is sending it a snapshot", now)
             case FencedLeaderEpoch():
                 self._end(f"a newer controller took over: {answer}")
             case KafkaError() | ConnectionFailed() | OSError():  # TimeoutError, too
                 self._on_silence(to, answer, now)
             case CommittedEntryLost():
-                self._end(f"voter {to.name} has another log than was committed: {answer}")
+                self._end(
+                    f"voter {to.name} has a log that differs from the committed one: {answer}"
+                )
             case _:
                 logger.error("replicating the metadata log to voter %s failed: %r", to.name, answer)
-                self._end(f"a fault in bringing the log to voter {to.name}: {answer!r}")
+                self._end(f"replicating the log to voter {to.name} failed: {answer!r}")
 
     def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
         to.retry_ms = self._times.retry_ms

@@ -1,4 +1,4 @@
-"""Who waits for news of the metadata, and for others to have them.
+"""Publishes metadata to polling nodes, and waits until nodes have applied it.
 
 Nodes learn of changes by asking (Poll): a question is parked until there is news, or for a while.
 It says how far its node has applied; who changed something waits for the nodes concerned.
@@ -28,7 +28,7 @@ class _Parked(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """For these nodes to have applied everything before the offset."""
+    """A caller that waits until these nodes have applied everything before the offset."""
 
     ticket: Any
     answer: Any
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
 
 
 class MetadataPublisher:
-    """A step object: of one controller, while it is active."""
+    """A step object of one controller, while it is active."""
 
     def __init__(self, epoch: int, effects: list[Any], *, poll_ms: int) -> None:
         self._epoch = epoch
@@ -49,20 +49,20 @@ class MetadataPublisher:
         self._parked: list[_Parked] = []
         self._waiting: list[_Waiting] = []
         self.applied: dict[int, int] = {}
-        """How far each node is."""
+        """Offset that each node has applied, by node id."""
         self.polls = PollTimes()
 
     # --- news ------------------------------------------------------------------------------------
 
     def on_change(self, image: MetadataImage, offset: int, records: list[bytes]) -> None:
-        """These encoded records, from `offset` on, are committed, and led to `image`."""
+        """Called when these encoded records, from `offset` on, are committed and led to `image`."""
         self._changes.append((offset, records))
         parked, self._parked = self._parked, []
         for each in parked:
             self._answer(each, image)
 
     def on_poll(self, ticket: Any, poll: Poll, image: MetadataImage, now: Instant) -> None:
-        """A question of a node that is in service."""
+        """Handle the poll of a node that is in service."""
         parked = _Parked(ticket, poll, now.now_ms + self._poll_ms)
         if poll.applied < image.offset:
             self._answer(parked, image)
@@ -95,7 +95,7 @@ class MetadataPublisher:
     # --- what nodes have applied -----------------------------------------------------------------
 
     def on_applied(self, poll: Poll, image: MetadataImage, now: Instant) -> None:
-        """The node says how far it is."""
+        """Note the offset that a polling node has applied."""
         node_id, offset = poll.node_id, poll.applied
         self.polls.on_poll(node_id, has_all=offset >= image.offset, now_ms=now.wall_ms)
         if self.applied.get(node_id) == offset:
@@ -119,8 +119,8 @@ class MetadataPublisher:
         *,
         is_for_all: bool = False,
     ) -> None:
-        """Answer when those nodes serve what was decided, so that a client can use it at once; or
-        when the time is over: it stands all the same.
+        """Answer when those nodes have applied the change, so that a client can use it at once; or
+        at the timeout: the change stands all the same.
 
         is_for_all: it is not answered before that time because the controller ends.
         """
@@ -150,7 +150,7 @@ class MetadataPublisher:
             self._effects.append(Reply(each.ticket, each.answer))
 
     def close(self, reason: str) -> None:
-        """Nodes that asked for news shall look for the next controller; what was changed stands.
+        """Close: polling nodes are told to look for the next controller; committed changes stand.
 
         Who counts on all nodes going by it asks the next one, too, which knows them.
         """

@@ -1,7 +1,7 @@
-"""When the active controller takes a snapshot of the metadata, and what it does with it.
+"""Snapshots of the active controller: when one is taken, and what is done with it.
 
 What always holds:
-    One is under way at most, made in a thread of the image of its moment; changes go on meanwhile.
+    One is under way at most, made in a thread from the image of its moment; changes continue.
     A snapshot reaches the log of the leader that was leading when it was begun, or none.
 
 Source: KIP-630; `metadata.log.max.record.bytes.between.snapshots`, `…max.snapshot.interval.ms`.
@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataSnapshots:
-    """`begin` with each leader. is_leading: whether it is still the controller's, and not ended."""
+    """Takes the snapshots. `begin` with each leader. is_leading: whether a leader is still the
+    controller's, and not ended.
+    """
 
     def __init__(
         self,
@@ -71,9 +73,11 @@ class MetadataSnapshots:
             return
         self._is_under_way = False
         if isinstance(data, Exception):
-            logger.error("no snapshot of the metadata at %d: %r", image.offset, data)
+            logger.error(
+                "writing the metadata snapshot at offset %d failed: %r", image.offset, data
+            )
             return
         leader.compact(end_of(image), data, now)
         self._log_bytes -= log_bytes
         self._taken_ms = now.now_ms
-        logger.info("a snapshot of the metadata at %d, %d bytes", image.offset, len(data))
+        logger.info("wrote the metadata snapshot at offset %d, %d bytes", image.offset, len(data))

@@ -1,4 +1,4 @@
-"""One voter of the metadata: its log, and the vote that says which controller may write it.
+"""Metadata voter: its log, and its vote for the controller that may write it.
 
 Requests are carried out one after the other, each to its end, whether its caller waits or not.
 
@@ -61,14 +61,16 @@ SNAPSHOT_BYTES = 4 * 1024**2
 """Bytes of a snapshot in one answer."""
 
 Job = Generator[Callable[[], Any], Any, Any]
-"""A request under way: it yields what is to be done on the disk, and returns the answer."""
+"""A request under way: a generator that yields disk work, and returns the answer."""
 
 
 class MetadataVoter:
     """A step object over one VoterDirectory. At most one RunInThread is under way."""
 
     def __init__(self, name: str, directory: VoterDirectory, effects: list[Any]) -> None:
-        """`name`: of the process it runs in. `effects`: Reply, Refuse and RunInThread go there."""
+        """`name`: name of the process it runs in. `effects`: list that takes Reply, Refuse and
+        RunInThread.
+        """
         self._name = name
         self._directory = directory
         self._effects = effects
@@ -83,7 +85,9 @@ class MetadataVoter:
         self._is_open = False
 
     def open(self, *, directory_id: str, now_ms: int) -> None:
-        """Before any request. Blocking: call in a thread. Raises as VoterDirectory.open."""
+        """Open before any request. Blocking: call in a thread. Raises what VoterDirectory.open
+        raises.
+        """
         stored = self._directory.open(directory_id=directory_id, now_ms=now_ms)
         self._vote, self._formatted_with, self._log, self._catches_up = stored
         if self._log is not None:
@@ -96,12 +100,12 @@ class MetadataVoter:
 
     @property
     def vote(self) -> Candidate:
-        """Who may write to this log."""
+        """Candidate that may write to this log."""
         return self._vote
 
     @property
     def state(self) -> VoterState:
-        """What it has now, whatever is under way."""
+        """Current state, regardless of requests under way."""
         log = self._log
         return VoterState(
             self._name,
@@ -118,7 +122,7 @@ class MetadataVoter:
     # --- inputs ----------------------------------------------------------------------------------
 
     def handle(self, ticket: Any, request: QuorumRequest[Any], *, now_ms: int) -> None:
-        """A request has come. `now_ms`: wall clock; segments of the log are timed by it."""
+        """Handle a request. `now_ms`: wall clock, used as the time of log segments."""
         if isinstance(request, DescribeVoter) and self._is_open:
             self._effects.append(Reply(ticket, self.state))
             return
@@ -126,20 +130,20 @@ class MetadataVoter:
         self._begin_next()
 
     def close(self, ticket: Any) -> None:
-        """After what is under way, give the directory back. Answered when nothing runs any more."""
+        """Close the directory after the request under way. Answered when nothing runs any more."""
         self._waiting.append((ticket, self._close()))
         self._begin_next()
 
     @property
     def next_deadline_ms(self) -> None:
-        """It waits for the disk, and for no time."""
+        """None: it waits for the disk, never for a time."""
         return None
 
     def on_tick(self, now: Instant) -> None:
-        """Nothing is due."""
+        """Do nothing: no deadline is used."""
 
     def on_done(self, effect: RunInThread, result: Any, now: Instant) -> None:
-        """What has come of work on the disk: a result, or an exception."""
+        """Called with the result, or the exception, of work on the disk."""
         effect.then(result, now)
 
     def _on_disk(self, result: Any, now: Instant) -> None:
@@ -181,9 +185,9 @@ class MetadataVoter:
             case VoteRequest() if self._catches_up:
                 # What it had promised to keep is gone; with its vote an older log could win.
                 raise KafkaStorageError(
-                    f"the metadata log of {self._name} was damaged; it does not vote until it has "
-                    "taken from the other voters what was lost (where no majority of them can "
-                    "vote: `bradbury metadata recover`, with the data directories of all)"
+                    f"the metadata log of {self._name} was damaged; it does not vote until the log "
+                    "is restored from the other voters (if no majority of them can vote, run "
+                    "`bradbury metadata recover` with the data directories of all)"
                 )
             case VoteRequest():
                 yield from self._keep(grant_vote(self._vote, request.candidate))
@@ -204,7 +208,7 @@ class MetadataVoter:
             try:
                 yield self._directory.close
             except KafkaStorageError as error:
-                logger.error("not closed cleanly, so the next start recovers it: %s", error)  # noqa: TRY400
+                logger.error("not closed cleanly, the next start recovers the log: %s", error)  # noqa: TRY400
 
     # --- the vote --------------------------------------------------------------------------------
 
@@ -224,7 +228,7 @@ class MetadataVoter:
             yield from self._store(vote, self._formatted_with)
 
     def _store(self, vote: Candidate, voters: tuple[str, ...]) -> Job:
-        """On the disk before anybody acts on it."""
+        """Store the vote durably before it takes effect."""
         yield partial(self._directory.store, vote, voters)
         self._vote, self._formatted_with = vote, voters
 
@@ -280,7 +284,7 @@ class MetadataVoter:
             # what it has committed since.
             yield partial(self._directory.store, self._vote, self._formatted_with, catches_up=False)
             self._catches_up = False
-            logger.warning("%s has taken the metadata log from the other voters", self._name)
+            logger.warning("%s: metadata log restored from the other voters", self._name)
         return AppendResponse(is_there=True, offset=end_offset)
 
     # --- snapshots -------------------------------------------------------------------------------
@@ -300,7 +304,7 @@ class MetadataVoter:
         return InstallResponse(is_there=True, position=request.size)
 
     def _take_piece(self, end: LogEnd, position: int, piece: bytes) -> bytearray:
-        """What has come of the snapshot so far; a piece out of its turn counts nothing."""
+        """Snapshot received so far, with a piece added; a piece out of order is ignored."""
         incoming, data = self._incoming
         if incoming != end or position == 0:
             data = bytearray()
@@ -311,7 +315,7 @@ class MetadataVoter:
 
 
 def _entries(batches: bytes) -> tuple[list[MetadataEntry], list[int]]:
-    """The batches as the rules see them, and where each begins."""
+    """Batches as entries for the rules, and the start position of each."""
     entries, positions = [], []
     for position, header in walk_batches(batches):
         entries.append(MetadataEntry(header.base_offset, header.next_offset, header.leader_epoch))

@@ -1,4 +1,4 @@
-"""Changes that clients ask for, decided with or without a meter.
+"""Changes requested by clients, decided with or without a mutation quota.
 
 Not here: how much a client may change (cluster/quotas/mutation_quotas), nor what becomes of the
 records (quorum_controller).
@@ -18,11 +18,11 @@ from .controller_calls import Change, MeteredAnswer, MeteredChange
 from .controller_effects import Instant
 
 Finish = Callable[[Instant], Any]
-"""The answer, when it is given: the time that went by meanwhile was waited, too."""
+"""Makes the answer when it is sent: the time since the decision counts as waited."""
 
 
 class MeteredChanges:
-    """What each client has changed lately. Soft state of the active controller."""
+    """Recent changes of each client. Soft state of the active controller."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._quotas = MutationQuotas(
@@ -37,7 +37,9 @@ class MeteredChanges:
         rules: ConfigRules,
         now: Instant,
     ) -> tuple[Sequence[MetadataRecord], Finish]:
-        """What changes, and the answer. Raises what the request raises."""
+        """Decide a change: (records, function that makes the answer). Raises what the request
+        raises.
+        """
         if isinstance(call, Change):
             records, answer = call.request.decide(image, rules)
             return records, lambda _: answer

@@ -1,4 +1,5 @@
-"""A node's life with the controller: it registers, follows the metadata, and sends heartbeats.
+"""Life cycle of a node with the controller: it registers, follows the metadata, and sends
+heartbeats.
 
     register  until a controller answers; whose node it is is on the disk before anything is served
     follow    ask for news, apply them, ask again; the question is the heartbeat, too
@@ -36,7 +37,7 @@ HEARTBEATS_PER_SESSION = 3
 
 
 class Life(NamedTuple):
-    """What tells two lives of a node apart, and how long its silence may be."""
+    """One life of a node: its random incarnation id, and its session timeout."""
 
     incarnation: str
     session_ms: int
@@ -53,37 +54,41 @@ class NodeLifecycle:
         self.controller_epoch = -1
         """Epoch of the newest controller that has answered."""
         self.image = MetadataImage()
-        """What was applied last."""
+        """Image that was applied last."""
         self._registration: NodeRegistration | None = None
         self._ticket: Any = None
         self._asks_at_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
         self._is_over = False
         self._is_new = False
-        """Its directory was nobody's."""
+        """Whether its directory was new at registration."""
         self._refused_since_ms: int | None = None
-        """That another directory of its name is still in service."""
+        """Time since which registration is refused, as another directory of its name is in service;
+        None: it is not.
+        """
 
     # --- inputs ----------------------------------------------------------------------------------
 
     def register(self, ticket: Any, registration: NodeRegistration) -> None:
-        """Answered when the node is registered and knows it; refused with what was answered."""
+        """Register; answered when the node knows that it is registered, refused with the
+        controller's error.
+        """
         self._ticket, self._registration = ticket, registration
         self._is_over = False  # its directory may have been another process's for a while
         self._ask()
 
     def follow(self, ticket: Any) -> None:
-        """Answered when news have been applied for the first time; it goes on from there."""
+        """Follow the metadata; answered when the first image is applied, and continues then."""
         self._ticket, self._registration = ticket, None
         self._ask()
 
     def stop(self) -> None:
-        """It sends nothing any more."""
+        """Stop: nothing more is sent."""
         self._is_over = True
         self._asks_at_ms = self._heartbeat_at_ms = None
 
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
-        """What has come of an effect that has a `then`: a result, or an exception."""
+        """Called with the result, or the exception, of an effect that has a `then`."""
         if not self._is_over:
             effect.then(result, now)
 
@@ -142,10 +147,14 @@ class NodeLifecycle:
             self._effects.append(StoreIdentity(answer, self._on_stored))
 
     def _waits_longer(self, now: Instant) -> bool:
-        """If its directory was lost, the session of its former life may not be over yet."""
+        """Whether to wait: if its directory was lost, the session of its former life may not be
+        over yet.
+        """
         if self._refused_since_ms is None:
             self._refused_since_ms = now.now_ms
-            logger.warning("its former directory is in service; it waits for the end of a session")
+            logger.warning(
+                "the node's former directory is still registered; waiting for its session to expire"
+            )
         return now.now_ms - self._refused_since_ms <= 2 * self._life.session_ms
 
     def _on_stored(self, failure: Exception | None, now: Instant) -> None:
@@ -182,7 +191,9 @@ class NodeLifecycle:
             self._effects.append(ApplyMetadata(image, applied))
 
     def _say_what_is_lost(self, image: MetadataImage) -> None:
-        """A new directory, and a node that had partitions: they were in another one."""
+        """Log an error if the directory is new though the node had partitions, as they were in
+        another one.
+        """
         here = [
             f"{topic.name}-{index}"
             for topic in image.topics.values()
@@ -191,8 +202,8 @@ class NodeLifecycle:
         ]
         if here:
             logger.error(
-                "the directory of node %d is a new one: what its former one had of %d partitions "
-                "(%s, ...) is fetched from other replicas, and lost where there is none",
+                "node %d has a new data directory: the records that its former one had of %d "
+                "partitions (%s, ...) are fetched from other replicas; otherwise lost",
                 self.node_id,
                 len(here),
                 here[0],

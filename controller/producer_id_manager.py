@@ -23,7 +23,7 @@ from .controller_effects import AskController, Instant
 logger = logging.getLogger(__name__)
 
 LOW = 100
-"""So many ids are left when the next block is asked for: a tenth of a block, as in Kafka."""
+"""Number of remaining ids at which the next block is requested: a tenth of a block, as in Kafka."""
 
 
 class ProducerIdManager:
@@ -37,13 +37,14 @@ class ProducerIdManager:
 
     @property
     def next_deadline_ms(self) -> None:
-        """It waits for no time: after a failure the next `take` asks again."""
+        """None: it never waits for a time; after a failure the next `take` asks again."""
 
     def on_tick(self, now: Instant) -> None:
-        """There is nothing to do."""
+        """Do nothing: no deadline is used."""
 
     def take(self) -> int | None:
-        """An id that nobody had; None: there is none at the moment, and the next one is on its way.
+        """Take a producer id; None: none is available at the moment, and the next block is
+        requested.
 
         Those that wait come first.
         """
@@ -52,7 +53,7 @@ class ProducerIdManager:
         return producer_id
 
     def take_or_wait(self, ticket: Any) -> None:
-        """The same, answered when there is one. Refused with what the controller says."""
+        """Take a producer id; answered when there is one. Refused with the controller's error."""
         producer_id = None if self._waiting else self._next()
         if producer_id is None:
             self._waiting.append(ticket)
@@ -67,17 +68,17 @@ class ProducerIdManager:
             self._effects.append(AskController(AllocateProducerIds(), self._on_block))
 
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
-        """What has come of an effect that has a `then`: a result, or an exception."""
+        """Called with the result, or the exception, of an effect that has a `then`."""
         effect.then(result, now)
 
     def _on_block(self, block: tuple[int, int] | Exception, now: Instant) -> None:
-        """First id and count."""
+        """Called with (first id, count) of a block."""
         del now
         self._is_asking = False
         if isinstance(block, Exception):
             logger.log(
                 logging.INFO if isinstance(block, KafkaError) else logging.ERROR,
-                "there are no new producer ids: %s",
+                "allocating producer ids failed: %s",
                 block,
             )
             while self._waiting:

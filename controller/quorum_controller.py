@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 Then = Callable[[Any, Instant], None]
 Decide = Callable[[MetadataImage], tuple[Sequence[MetadataRecord], Any]]
-"""Records to write, none if nothing changes, and what to answer when they are durable."""
+"""Decides a change: (records to write, answer once they are durable)."""
 
 
 class _Change(NamedTuple):
@@ -80,7 +80,7 @@ class _Change(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """The change under way."""
+    """The change that is being written."""
 
     records: Sequence[MetadataRecord]
     encoded: list[bytes]
@@ -101,7 +101,7 @@ class QuorumController:
         effects: list[Any],
         times: QuorumTimes,
     ) -> None:
-        """`name`: of the actor that it runs in; voters tell it to those who look for it."""
+        """`name`: name of its actor, which voters tell to callers that look for it."""
         self._name = name
         self._config = config
         self._rules = rules
@@ -139,20 +139,20 @@ class QuorumController:
 
     @property
     def leader(self) -> MetadataLeader | None:
-        """The leader of the metadata log, as soon as there is one."""
+        """The leader of the metadata log; None until there is one."""
         if self._election is not None:
             return self._election.leader
         return self._leader
 
     @property
     def voters(self) -> dict[str, int]:
-        """Directory ids of the voters, and up to which offset each has the metadata log."""
+        """Offset up to which each voter has the metadata log, by directory id."""
         known = {} if self._leader is None else self._leader.acknowledged
         return {name: known.get(name, 0) for name in self._image.voters}
 
     @property
     def me(self) -> Candidate:
-        """What it asks of voters, since it began to become active."""
+        """Candidate that it asks voters to vote for."""
         return self._me if self._election is None else self._election.me
 
     @property
@@ -160,24 +160,24 @@ class QuorumController:
         return self._is_active
 
     def health(self) -> ClusterHealth:
-        """How the partitions are, as far as the controller knows."""
+        """Health of the partitions, as known to the controller."""
         return health_of(self._image, partial(self._min_insync, self._image))
 
     # --- becoming active -------------------------------------------------------------------------
 
     def start(self, ticket: Any, now: Instant) -> None:
-        """Answered when active. Retries forever what can recover by itself: absent voters.
+        """Start; answered when active. Retries forever what recovers by itself: absent voters.
 
         May be called again once superseded: it begins again, in a newer epoch. Refuses Superseded.
         """
         del now
-        self.stop("it begins again")
+        self.stop("starting again")
         self._starting = ticket
         self._sessions = Sessions(self._config.broker_session_timeout_ms)
         self._election = ControllerElection(self._name, self._effects, self._times)
 
     def stop(self, reason: str) -> None:
-        """Nothing is changed, sent or received any more; waiting callers are refused."""
+        """Stop: nothing is changed, sent or received any more; waiting callers are refused."""
         self._is_active = False
         self.waiting_for = "its successor"
         self._tick_at_ms = None
@@ -202,7 +202,7 @@ class QuorumController:
             self._effects.append(Refuse(ticket, Superseded(reason)))
 
     def end(self, reason: str) -> None:
-        """Somebody else is the controller now, or nobody can know: no change is made any more."""
+        """End because another controller is or may be active: no change is made any more."""
         was_active = self._is_active
         if was_active:
             logger.warning(
@@ -217,7 +217,7 @@ class QuorumController:
             self._effects.append(Ended())
 
     def resign(self, reason: str) -> None:
-        """It ends without being asked to by voters: no change is made any more."""
+        """Resign without being superseded by the voters: no change is made any more."""
         if self._is_active:
             logger.info(
                 "Resigned as the active controller at epoch %d: %s.", self._me.epoch, reason
@@ -279,12 +279,12 @@ class QuorumController:
     # --- inputs ----------------------------------------------------------------------------------
 
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
-        """What has come of an effect that has a `then`: a result, or an exception."""
+        """Called with the result, or the exception, of an effect that has a `then`."""
         effect.then(result, now)
         self._advance(now)
 
     def handle(self, ticket: Any, call: ControllerCall[Any], now: Instant) -> None:
-        """A call has come."""
+        """Handle a call."""
         try:
             if not self._is_active:
                 raise NotController(f"the controller is waiting for {self.waiting_for}")
@@ -335,7 +335,7 @@ class QuorumController:
     # --- changing --------------------------------------------------------------------------------
 
     def submit(self, decide: Decide, then: Then, now: Instant) -> None:
-        """What `decide` answers, once its records are durable, applied and published.
+        """Submit a change; `then` gets its answer once the records are durable and published.
 
         `then` gets that, or what it raised, or NotController.
         """
@@ -372,7 +372,7 @@ class QuorumController:
         self._write = _Write(records, encoded, len(batch), end_offset, answer, then)
 
     def _advance(self, now: Instant) -> None:
-        """Whatever has become possible by an input."""
+        """Do everything that an input has made possible."""
         self._look_at_election(now)
         leader = self._leader
         if leader is None or self._election is not None:
@@ -530,7 +530,7 @@ class QuorumController:
         return min((each for each in deadlines if each is not None), default=None)
 
     def on_tick(self, now: Instant) -> None:
-        """Time has gone by; `next_deadline_ms` perhaps."""
+        """Called when time has passed; maybe `next_deadline_ms` is reached."""
         if self._election is not None:
             self._election.on_tick(now)
         if self._leader is not None and self._leader.end_reason is None:
@@ -552,7 +552,7 @@ class QuorumController:
         return self._config.leader_imbalance_check_interval_seconds * 1000
 
     def _look_after(self, now: Instant) -> None:
-        """Fence silent nodes, see to partitions without leaders, remove expired tokens."""
+        """Periodic tick: fence silent nodes, elect leaders, remove expired tokens."""
         for node_id in self._sessions.expired(self._image, now_ms=now.now_ms):
             logger.warning("no heartbeat of node %d for a session: fencing it", node_id)
             self._ticking += 1
@@ -587,7 +587,7 @@ class QuorumController:
 
         def then(removed: int | Exception, now: Instant) -> None:
             if removed and not isinstance(removed, Exception):
-                logger.info("%d delegation tokens have expired and are removed", removed)
+                logger.info("removed %d expired delegation tokens", removed)
             self._on_looked_after(removed, now)
 
         self._ticking += 1

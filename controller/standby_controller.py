@@ -1,4 +1,5 @@
-"""Whether a broker starts a standby for a controller that does not answer, and when it ends it.
+"""Standby controller of a broker: when it is started for a controller that does not answer, and
+ended.
 
 It does so until a newer controller has the vote of this node's voter; the one that Ray starts
 takes over that way. Made in a running process, a controller is active in a fraction of a second,
@@ -26,12 +27,14 @@ from .metadata_leader import Superseded
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 50
-"""Nodes that are looked at together, when it has become active."""
+"""Number of nodes probed at once after it has become active."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyTimes:
-    """All in ms. start_ms: for it to become active; again_ms: after it has not."""
+    """Times in ms. look_ms: between two looks; start_ms: timeout of becoming active; again_ms:
+    pause after a failed start.
+    """
 
     look_ms: int = 100
     again_ms: int = 1_000
@@ -39,9 +42,7 @@ class StandbyTimes:
 
 
 class Seen(NamedTuple):
-    """What its node knows at a moment. me: the name under which the standby controller asks
-    voters.
-    """
+    """State of its node at a moment. me: name under which the standby controller asks voters."""
 
     vote: Candidate
     directory_id: str
@@ -66,7 +67,7 @@ class StandbyController:
         self.next_deadline_ms = 0
 
     def on_tick(self, seen: Seen | None, now: Instant) -> None:
-        """`seen`: None while there is no voter that could be asked."""
+        """Check the controller. `seen`: None while there is no voter that could be asked."""
         if now.now_ms < self.next_deadline_ms:
             return
         self.next_deadline_ms = now.now_ms + self._times.look_ms
@@ -88,14 +89,14 @@ class StandbyController:
             self._look_at_others(seen, now)
 
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
-        """What has come of an effect that has a `then`: a result, or an exception."""
+        """Called with the result, or the exception, of an effect that has a `then`."""
         effect.then(result, now)
 
     def _is_due(self, voters_before: int, now: Instant) -> bool:
         return self._candidacy.is_due(now_ms=now.now_ms, voters_before=voters_before)
 
     def _look_at_others(self, seen: Seen, now: Instant) -> None:
-        """At those in front of this one whose process is not known to be dead."""
+        """Probe the voters in front of this one whose process is not known to be dead."""
         image, me = seen.image, seen.directory_id
         nodes = {node.metadata_directory_id: node for node in image.nodes.values()}
         names = image.voters[: image.voters.index(me)] if me in image.voters else image.voters
@@ -121,12 +122,14 @@ class StandbyController:
             self._effects.append(StandIn(self._times.start_ms, self._on_started))
 
     def _on_started(self, result: MetadataImage | Exception, now: Instant) -> None:
-        """`result`: what the controller has found."""
+        """Called when the standby has started. `result`: image of the new controller, or the
+        failure.
+        """
         self._is_busy = False
         if isinstance(result, Exception):
             expected = (KafkaError, ConnectionFailed, Superseded, TimeoutError)
             if isinstance(result, expected):
-                logger.info("no standby controller here: %s", result)
+                logger.info("the standby controller did not become active: %s", result)
             else:
                 logger.error("the standby controller failed", exc_info=result)
             self.next_deadline_ms = now.now_ms + self._times.again_ms

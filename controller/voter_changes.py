@@ -1,4 +1,4 @@
-"""How voters are added and removed: each waits until the log is where it has to be.
+"""Additions and removals of voters: each waits until the log is replicated far enough.
 
 An addition: the new one is found, formatted if it never was a voter, and brought the log; when it
 has what is committed the change is decided. A removal waits until enough of those who stay have it.
@@ -27,7 +27,7 @@ Decide = Callable[[MetadataImage], tuple[list[MetadataRecord], Any]]
 
 
 class Changes(Protocol):
-    """Where changes of the metadata are made: quorum_controller."""
+    """Submits changes of the metadata: quorum_controller."""
 
     @property
     def me(self) -> Candidate: ...
@@ -51,7 +51,7 @@ class VoterChanging:
         times: QuorumTimes,
         now: Instant,
     ) -> None:
-        """Raises what VoterChange.directory raises."""
+        """Begin. Raises what VoterChange.directory raises."""
         self._ticket = ticket
         self._change = call.change
         self._changes = changes
@@ -80,7 +80,7 @@ class VoterChanging:
             self._look(now)
 
     def close(self, error: Exception) -> None:
-        """The controller has ended."""
+        """Refuse the request: the controller has ended."""
         if not self.is_over:
             self._refuse(error)
 
@@ -104,7 +104,9 @@ class VoterChanging:
         self._survey = None
         found = survey.find(self._name)
         if found is None:
-            self._refuse(RequestTimedOut("its broker does not answer; try again"))
+            self._refuse(
+                RequestTimedOut(f"the broker of voter {self._name} does not answer; try again")
+            )
         elif found.state.is_voter:
             self._on_formatted(None, now)
         else:
@@ -123,7 +125,7 @@ class VoterChanging:
         self._look(now)
 
     def _look(self, now: Instant) -> None:
-        """Have those who have to everything?"""
+        """Check whether all voters that have to catch up have done so."""
         self._look_at_ms = None
         try:
             self._voters(self._changes.image)

@@ -1,4 +1,4 @@
-"""What a voter of the metadata can be asked, and what it answers.
+"""Requests to a voter of the metadata, and their answers.
 
 A request is a value that crosses actors; metadata_voter carries it out. So a new one is a new
 class here and a branch there: nothing between them has to know it.
@@ -16,7 +16,7 @@ A = TypeVar("A")
 
 
 class VoterState(NamedTuple):
-    """What a voter tells a starting controller. cluster_id None: an unformatted directory."""
+    """State that a voter tells a starting controller. cluster_id None: an unformatted directory."""
 
     name: str
     directory_id: str
@@ -26,32 +26,35 @@ class VoterState(NamedTuple):
     log_end_offset: int
     last_epoch: int
     voters: tuple[str, ...]
-    """Directory ids, as its log says, or else as it was formatted; none if it never was."""
+    """Directory ids of the voters by its log, or else as it was formatted; empty if it never was.
+    """
     snapshot: LogEnd = NO_SNAPSHOT
-    """What its snapshot stands for; its log begins there."""
+    """End that its snapshot covers; its log begins there."""
 
 
 class AppendResponse(NamedTuple):
-    """Answer to an append: the log has all of it, up to `offset`; or differs, try from `offset`."""
+    """Answer to an append: the log has all of it, up to `offset`; or it differs, retry from
+    `offset`.
+    """
 
     is_there: bool
     offset: int
 
 
 class InstallResponse(NamedTuple):
-    """Answer to a piece of a snapshot: it has the whole, or go on with bytes from `position`."""
+    """Answer to a piece of a snapshot: the snapshot is complete, or continue at byte `position`."""
 
     is_there: bool
     position: int
 
 
 class QuorumRequest(Generic[A]):
-    """One of those below."""
+    """A request to a voter: one of those below."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeVoter(QuorumRequest[VoterState]):
-    """What it has, without waiting for anything that is under way."""
+    """Current state, without waiting for requests under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,14 @@ class FormatVoter(QuorumRequest[None]):
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest(QuorumRequest[VoterState]):
-    """Grant the asking controller the vote: the log is its to write. Raises FencedLeaderEpoch."""
+    """Vote for the asking controller, which may then write the log. Raises FencedLeaderEpoch."""
 
     candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
 class FetchEntries(QuorumRequest[bytes]):
-    """Some record batches from `offset` on; empty at the end of the log.
+    """Fetch record batches from `offset` on; empty at the end of the log.
 
     Raises:
         FencedLeaderEpoch: the asking controller has not the vote (any more).
@@ -87,7 +90,7 @@ class FetchEntries(QuorumRequest[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot(QuorumRequest[bytes]):
-    """Some of the snapshot's bytes from `position` on; empty at its end.
+    """Fetch bytes of the snapshot from `position` on; empty at its end.
 
     Raises FencedLeaderEpoch as FetchEntries.
     """
@@ -98,7 +101,7 @@ class FetchSnapshot(QuorumRequest[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot(QuorumRequest[InstallResponse]):
-    """Take a piece of the snapshot that stands for everything before `end`.
+    """Install a piece of the snapshot that covers everything before `end`.
 
     The last piece brings it to the disk, and drops from the log what it stands for.
 

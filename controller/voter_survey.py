@@ -1,4 +1,4 @@
-"""What a controller asks of all brokers, and whom of them it may go on with.
+"""Survey of all brokers by a controller, and the voters it may continue with.
 
 A node that answers may hold a copy of the metadata; the newest copy says who votes. All of them
 have to answer only if none knows of a cluster: the one that is missing might.
@@ -15,7 +15,7 @@ from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, VoterState
 
 MOST_VOTERS = 3
-"""Voters of a new cluster: one of them may be lost."""
+"""Number of voters of a new cluster: one of them may be lost."""
 
 
 class Answered(NamedTuple):
@@ -24,7 +24,7 @@ class Answered(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """How many brokers there are, and those that have answered, by name."""
+    """Result of a survey: number of brokers, and the answers, by name."""
 
     brokers: int
     answered: list[Answered]
@@ -40,7 +40,7 @@ class Survey(NamedTuple):
 
 
 class Formation(NamedTuple):
-    """Who votes, and who of them, and of former ones, is there."""
+    """Voters, and those of them, and of former ones, that have answered."""
 
     cluster_id: str | None
     voters: tuple[str, ...]
@@ -92,7 +92,7 @@ class VoterSurvey:
             self._finish(now)
 
     def close(self) -> None:
-        """Nobody is interested any more."""
+        """Close: the result is no longer needed."""
         self._is_over = True
         self.next_deadline_ms = None
 
@@ -105,7 +105,7 @@ class VoterSurvey:
 
 
 def form(survey: Survey) -> Formation | str:
-    """Whom to ask for votes; or in words, what is waited for."""
+    """Voters to ask for votes; or a message about what is missing."""
     states = [state for _, state in survey.answered]
     clusters = sorted({state.cluster_id for state in states if state.cluster_id})
     if len(clusters) > 1:
@@ -148,7 +148,7 @@ def newest_of(states: Sequence[VoterState]) -> VoterState:
 
 
 def _is_majority(states: Sequence[VoterState]) -> bool:
-    """Whether these are a majority of the voters that the newest of their logs names."""
+    """Whether these are a majority of the voters that the most advanced of their logs names."""
     if not states:
         return False
     voters = newest_of(states).voters

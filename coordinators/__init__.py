@@ -1,4 +1,4 @@
-"""Floor 1: what the coordinators of groups and of transactions share. Step objects.
+"""Common parts of group and transaction coordinators. Step objects.
 
 coordinator_rules     what a kind of coordinator brings: its rules, its records, its settings
 rules_effects         what rules ask for: answers, timers, records to be written

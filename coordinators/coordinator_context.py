@@ -1,4 +1,4 @@
-"""One partition of a coordinator's topic whose leader this node is: the order of its steps.
+"""Coordinator of one partition that this node leads: the order of its steps.
 
     LOADING   the log is read from start to end and applied (coordinator_loader)
     ACTIVE    a request is put to the rules; what they decide is appended, and only when that is
@@ -7,7 +7,7 @@
 
 Records are applied in the order of the log, so commits are taken in that order, too, whichever is
 reported first. A refused append changed nothing, and the rules take it back. A commit that takes
-longer than the kind's append_timeout_ms goes on, but its client waits no longer. A commit that
+longer than the kind's append_timeout_ms continues, but its client waits no longer. A commit that
 fails leaves its records in doubt: everything that is known is dropped and the log is read again, so
 that memory is never ahead of the log or behind it. A read waits for the appends before it that
 concern it, so a client that sends both at once reads what it wrote.
@@ -47,7 +47,7 @@ from .rules_effects import Append, CancelTimer, Respond, RulesEffect, StartTimer
 logger = logging.getLogger(__name__)
 
 RELOAD_MS = 1_000
-"""After a log that could not be read."""
+"""Pause before loading again after a log could not be read."""
 
 FENCED = frozenset(
     {
@@ -56,7 +56,8 @@ FENCED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""A producer, or a transaction's coordinator, is not the living one: nothing is wrong here."""
+"""Errors meaning that a producer, or a transaction's coordinator, is fenced: expected, not a fault.
+"""
 
 R = TypeVar("R", bound=CoordinatorRules)
 Effects = Sequence[RulesEffect]
@@ -79,21 +80,21 @@ class CoordinatorContext(Generic[R]):
         self.leader_epoch = leader_epoch
         self.state = ContextState.LOADING
         self.effects: list[ContextEffect] = []
-        """To be carried out, in order, when an input has returned."""
+        """Effects to carry out, in order, after an input has returned."""
         self._kind = kind
         self._name = f"{kind.topic}-{partition}"
         self._log = log
         self._request_ids = itertools.count(1)
         self._waiting: dict[int, Any] = {}
-        """Tickets of requests that are not answered, by request id."""
+        """Tickets of unanswered requests, by request id."""
         self._pending: deque[PendingAppend] = deque()
-        """In the order of the log."""
+        """Appends that are not committed yet, in log order."""
         self._late_at_ms: int | None = None
-        """When to look whether a pending append is late: that of the oldest one that was not."""
+        """Time of the next check for late appends: that of the oldest one that is not late yet."""
         self._timer = CoordinatorTimer()
         self._reload_at_ms: int | None = None
         self._after_load: list[Callable[[R], Effects]] = []
-        """Operations that came while loading."""
+        """Operations that arrived while loading."""
 
     # --- loading ---------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class CoordinatorContext(Generic[R]):
         now_ms: int,
         wall_ms: int,
     ) -> None:
-        """What a ReadLog has found, and the offset after that."""
+        """Called with the entries that a ReadLog has found, and the offset after them."""
         try:
             self._loader.on_read(read, entries, next_offset)
         except Exception as error:  # noqa: BLE001 -- as below
@@ -134,9 +135,9 @@ class CoordinatorContext(Generic[R]):
         self._activate_if_loaded(now_ms, wall_ms)
 
     def _on_load_failed(self, error: Exception, now_ms: int) -> None:
-        """Whatever it is: nobody is coordinated here until the log can be read."""
+        """Handle any loading error: nothing is coordinated here until the log can be read."""
         logger.error(
-            "%s cannot be read; reading it again in %d ms",
+            "loading %s failed; retrying in %d ms",
             self._name,
             RELOAD_MS,
             exc_info=error,
@@ -146,7 +147,7 @@ class CoordinatorContext(Generic[R]):
         self._reload_at_ms = now_ms + RELOAD_MS
 
     def on_high_watermark(self, *, now_ms: int, wall_ms: int) -> None:
-        """It may have moved; asked for by WatchHighWatermark."""
+        """Called when the high watermark may have moved; requested by WatchHighWatermark."""
         self._loader.on_high_watermark()
         self._activate_if_loaded(now_ms, wall_ms)
 
@@ -171,7 +172,7 @@ class CoordinatorContext(Generic[R]):
 
     @property
     def _level(self) -> int:
-        """Level of lines about loading: most partitions of a new cluster never had a record."""
+        """Log level of messages about loading: most partitions of a new cluster have no record."""
         return logging.INFO if self._log.log_end_offset else logging.DEBUG
 
     # --- requests --------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class CoordinatorContext(Generic[R]):
         now_ms: int,
         wall_ms: int,
     ) -> None:
-        """A request that may change something. Its answer comes as an effect, now or later.
+        """Run a request that may change something. Its answer comes as an effect, now or later.
 
         `operation`: the request as the rules take it, with its id.
         """
@@ -198,14 +199,16 @@ class CoordinatorContext(Generic[R]):
             raise
 
     def read(self, read: PendingRead) -> None:
-        """Answered with what is committed, once the appends before it that concern it are."""
+        """Run a request that changes nothing; answered once the earlier appends that concern it are
+        committed.
+        """
         if self._pending and read.waits(self.coordinator):
             self._pending[-1].reads.append(read)
         else:
             self._answer_read(read)
 
     def run(self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int) -> None:
-        """An input that nobody waits for. While loading it is kept, for what will be loaded."""
+        """Run an input that nobody waits for. While loading it is kept until the log is loaded."""
         if self.state is ContextState.LOADING:
             self._after_load.append(operation)
         elif self.state is ContextState.ACTIVE:
@@ -214,7 +217,9 @@ class CoordinatorContext(Generic[R]):
     def run_if_active(
         self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int
     ) -> None:
-        """An input about what these rules asked for; those that are loaded next ask again."""
+        """Run an input that answers an effect of these rules; dropped while loading, as newly
+        loaded rules ask again.
+        """
         if self.state is ContextState.ACTIVE:
             self._perform(operation(self.coordinator), now_ms, wall_ms)
 
@@ -251,9 +256,8 @@ class CoordinatorContext(Generic[R]):
             self._late_at_ms = pending.late_at_ms
 
     def _encode(self, append: Append, wall_ms: int) -> bytearray:
-        """The coordinator's own batch; that of a transaction has no sequence, as Kafka's
-        coordinators write it: a request that comes again is appended again, and the last one
-        counts.
+        """Encode the coordinator's own batch; one of a transaction has no sequence, as in Kafka: a
+        retried request is appended again, and the last one counts.
         """
         records = [(wall_ms, *self._kind.encode(record), ()) for record in append.records]
         codec, producer = self._kind.compression_codec, append.producer
@@ -270,11 +274,11 @@ class CoordinatorContext(Generic[R]):
     def on_append_refused(
         self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
     ) -> None:
-        """Nothing of it was appended."""
+        """Called when nothing of it was appended."""
         if pending.is_abandoned:
             return
         level = logging.DEBUG if error.code in FENCED else logging.WARNING
-        logger.log(level, "%s cannot be written: %s", self._name, error)
+        logger.log(level, "appending to %s failed: %s", self._name, error)
         self._pending.remove(pending)
         failed = self.coordinator.on_failed(pending.append, error.code, now_ms=wall_ms)
         self._perform(failed, now_ms, wall_ms)
@@ -282,19 +286,19 @@ class CoordinatorContext(Generic[R]):
             self.read(read)
 
     def on_committed(self, pending: PendingAppend, *, now_ms: int, wall_ms: int) -> None:
-        """Its records are in the log for good."""
+        """Called when its records are committed."""
         pending.is_committed = True
         self._complete(now_ms, wall_ms)
 
     def on_commit_failed(
         self, pending: PendingAppend, error: Exception, *, now_ms: int, wall_ms: int
     ) -> None:
-        """Nobody knows whether its records are, or will be, in the log."""
+        """Called when it is unknown whether its records are, or will be, in the log."""
         pending.failure = error
         self._complete(now_ms, wall_ms)
 
     def _complete(self, now_ms: int, wall_ms: int) -> None:
-        """Apply and answer what is committed, in the order of the log and not beyond a gap."""
+        """Apply and answer committed appends, in log order and not beyond a gap."""
         while self._pending:
             first = self._pending[0]
             if first.failure is not None:
@@ -309,19 +313,21 @@ class CoordinatorContext(Generic[R]):
                 self._answer_read(read)
 
     def _answer_read(self, read: PendingRead) -> None:
-        """Also while later appends that concern it are under way: it came before them."""
+        """Answer a read, even while later appends that concern it are under way: it came before
+        them.
+        """
         self.effects.append(Reply(read.ticket, read.answer(self.coordinator)))
 
     def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:
         if isinstance(error, KafkaError):
             logger.warning(
-                "%s is read again: a record of it is in doubt: %s",
+                "reloading %s: the outcome of an append is unknown: %s",
                 self._name,
                 error,
             )
         else:
             logger.error(
-                "%s is read again: a record of it is in doubt",
+                "reloading %s: the outcome of an append is unknown",
                 self._name,
                 exc_info=error,
             )
@@ -332,7 +338,7 @@ class CoordinatorContext(Generic[R]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call on_tick. It may be for nothing."""
+        """Time of the next on_tick. It may be called in vain."""
         if self.state is ContextState.LOADING:
             return 0 if self._loader.has_entries else self._reload_at_ms
         due_ms, late_at_ms = self._timer.next_deadline_ms, self._late_at_ms
@@ -361,7 +367,7 @@ class CoordinatorContext(Generic[R]):
         self._activate_if_loaded(now_ms, wall_ms)
 
     def _refuse_late(self, now_ms: int, wall_ms: int) -> None:
-        """Requests that wait too long are refused. The records may yet be committed."""
+        """Refuse requests that wait too long. Their records may still be committed."""
         self._late_at_ms = None
         for pending in list(self._pending):
             if pending.is_late:
@@ -373,14 +379,16 @@ class CoordinatorContext(Generic[R]):
             effects, pending.append = self.coordinator.on_late(pending.append, now_ms=wall_ms)
             self._perform(effects, now_ms, wall_ms)
             for read in pending.reads:
-                error = CoordinatorNotAvailable("commits take longer than they may")
+                error = CoordinatorNotAvailable(
+                    "timed out waiting for earlier appends to be committed"
+                )
                 self.effects.append(Refuse(read.ticket, error))
             pending.reads.clear()
 
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nobody is coordinated here any more."""
+        """Close: nothing is coordinated here any more."""
         logger.log(
             self._level,
             "Finished unloading %s for %s with epoch %d.",

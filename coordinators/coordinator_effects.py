@@ -1,4 +1,4 @@
-"""What a coordinator's partition asks its driver to do; in order, and all of it.
+"""Effects of a coordinator's partition for its driver; all of them, in order.
 
 A ticket is whatever the driver brought with a request: it is handed back with the answer, once.
 """
@@ -14,7 +14,7 @@ from .rules_effects import Append, TransactionMarker
 
 
 class CoordinatorLog(Protocol):
-    """A partition's log, as far as its coordinator looks at it."""
+    """Log of a partition as its coordinator needs it."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -25,13 +25,13 @@ class CoordinatorLog(Protocol):
 
 
 class PendingRead(NamedTuple):
-    """A request that changes nothing, and may wait for appends that came before it."""
+    """A request that changes nothing, and may wait for earlier appends."""
 
     ticket: Any
     waits: Callable[[Any], bool]
-    """Given the rules: whether an append that is under way concerns it."""
+    """Whether an append that is under way concerns the request, given the rules."""
     answer: Callable[[Any], Any]
-    """Given the rules: the answer."""
+    """Makes the answer, given the rules."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,14 +40,14 @@ class PendingAppend:
 
     append: Append
     late_at_ms: int
-    """When nobody waits for it any more."""
+    """Deadline after which the waiting requests are refused."""
     is_late: bool = False
     is_committed: bool = False
     failure: Exception | None = None
-    """What makes it doubtful whether the records are in the log."""
+    """Error that makes it unknown whether the records are in the log; None: there is none."""
     is_abandoned: bool = False
     reads: list[PendingRead] = field(default_factory=list)
-    """Who asks for what is committed so far."""
+    """Reads that wait for this append."""
 
 
 class AppendBatch(NamedTuple):
@@ -65,7 +65,7 @@ class AppendBatch(NamedTuple):
 
 
 class AppendMarker(NamedTuple):
-    """As AppendBatch, for the control batch of `marker`, which the replica makes."""
+    """Version of AppendBatch for the control batch of `marker`, which the replica makes."""
 
     pending: PendingAppend
     marker: TransactionMarker
@@ -83,7 +83,7 @@ class ReadLog(NamedTuple):
 
 
 class WatchHighWatermark(NamedTuple):
-    """From now on call on_high_watermark whenever it may have moved, until it is Unwatched."""
+    """Call on_high_watermark from now on whenever it may have moved, until it is Unwatched."""
 
 
 class UnwatchHighWatermark(NamedTuple):
@@ -100,4 +100,4 @@ ContextEffect: TypeAlias = (
     | UnwatchHighWatermark
     | Any
 )
-"""Any: an effect of the rules' own."""
+"""An effect of the context; Any: an effect of the rules' own."""

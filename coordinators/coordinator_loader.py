@@ -1,4 +1,4 @@
-"""The start of a coordinator: its log is read from start to end, and applied.
+"""Loading of a coordinator: its log is read from start to end, and applied.
 
     ReadLog -> on_read: apply some entries at a time -> ReadLog ... -> the end
     the end is not committed yet -> WatchHighWatermark, on_high_watermark -> is_complete
@@ -25,7 +25,7 @@ from .coordinator_rules import CoordinatorRules
 Effects: TypeAlias = list[ContextEffect]
 
 ENTRIES_AT_ONCE = 500
-"""Applied before others have a turn: some 2 ms."""
+"""Entries applied before other work has a turn: some 2 ms."""
 
 
 class CoordinatorLoader:
@@ -34,22 +34,22 @@ class CoordinatorLoader:
     def __init__(
         self, log: CoordinatorLog, rules: CoordinatorRules, max_bytes: int, effects: Effects
     ) -> None:
-        """`max_bytes` are read at a time."""
+        """`max_bytes`: bytes that are read at a time."""
         self._log = log
         self._rules = rules
         self._max_bytes = max_bytes
         self._effects = effects
         self._offset = log.log_start_offset
-        """Everything below it is read."""
+        """Offset up to which the log is read."""
         self._reading: ReadLog | None = None
         self._entries: list[Any] = []
-        """Read and not applied yet, the next one last."""
+        """Entries that are read and not applied yet, the next one last."""
         self._is_watching = False
         self.is_complete = False
 
     @property
     def has_entries(self) -> bool:
-        """There is something to apply: call `apply_some` after everybody's turn."""
+        """Whether there are entries to apply: call `apply_some` after other work had its turn."""
         return bool(self._entries)
 
     def begin(self) -> None:
@@ -64,7 +64,7 @@ class CoordinatorLoader:
         self.apply_some()
 
     def on_read_failed(self, read: ReadLog, error: Exception) -> Exception | None:
-        """The error, if it ends the loading."""
+        """Error that ends the loading; None if it continues."""
         if read is not self._reading:
             return None
         start = self._log.log_start_offset
@@ -87,7 +87,7 @@ class CoordinatorLoader:
             self.is_complete = True
 
     def close(self) -> None:
-        """What is under way is of no use any more."""
+        """Close: reads under way are ignored."""
         self._reading = None
         self._entries.clear()
         if self._is_watching:

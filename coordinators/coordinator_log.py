@@ -1,4 +1,4 @@
-"""A partition's log, as its coordinator looks at it."""
+"""Log of a partition as its coordinator needs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LedReplica(Protocol):
 
 
 class LedReplicaLog:
-    """A CoordinatorLog: the log that a replica has now. A move to another directory replaces it."""
+    """CoordinatorLog of a replica, whose log a move to another directory replaces."""
 
     def __init__(self, replica: LedReplica) -> None:
         self._replica = replica

@@ -1,4 +1,4 @@
-"""What a kind of coordinator brings: its rules, the layout of its records, its settings.
+"""Parts that a kind of coordinator provides: its rules, its record formats, its settings.
 
 Source: apache/kafka coordinator-common/.../CoordinatorShard.java, CoordinatorShardBuilder.
 """
@@ -15,37 +15,38 @@ from .rules_effects import Append, RulesEffect
 
 
 class CoordinatorRules(Protocol):
-    """First `apply` for each entry of the log, `on_loaded`, then requests and timers.
+    """Rules of a coordinator. First `apply` for each entry of the log, `on_loaded`, then requests
+    and timers.
 
     `now_ms` is what records carry: wall time.
     """
 
     def apply(self, entry: Any) -> None:
-        """The next thing in the log, while loading."""
+        """Apply the next entry of the log, while loading."""
         ...
 
     def on_loaded(self, *, now_ms: int) -> Sequence[RulesEffect]:
-        """The log is applied to its end; requests may come."""
+        """Called when the log is applied to its end; requests may come."""
         ...
 
     def on_timer(self, key: Any, *, now_ms: int) -> Sequence[RulesEffect]: ...
     def on_committed(self, append: Append, *, now_ms: int) -> Sequence[RulesEffect]:
-        """The records are in the log for good. Called in log order."""
+        """Called when the records are committed, in log order."""
         ...
 
     def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> Sequence[RulesEffect]:
-        """Nothing of it was appended, because of `error`."""
+        """Called when the append failed with `error`: nothing was appended."""
         ...
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[Sequence[RulesEffect], Append]:
-        """It is not committed for long: waiting requests are answered with an error.
+        """Called when it is not committed for long: waiting requests are answered with an error.
 
-        Returns the Append to go on with, which nobody waits for.
+        Returns the Append to continue with, which nobody waits for.
         """
         ...
 
     def close(self) -> None:
-        """The coordinator has ended."""
+        """Called when the coordinator has ended."""
         ...
 
 
@@ -54,27 +55,28 @@ R = TypeVar("R", bound=CoordinatorRules)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorKind(Generic[R]):
-    """One kind of coordinator, as its contexts need to know it."""
+    """One kind of coordinator, as its contexts need it."""
 
     topic: str
-    """Whose partitions are its logs."""
+    """Topic whose partitions are its logs."""
     contents: str
-    """What is loaded, for the log: "group metadata"."""
+    """Name of the loaded data in log messages: "group metadata"."""
     new_rules: Callable[[], R]
-    """Of a coordinator that knows nothing yet."""
+    """Makes empty rules for a coordinator that starts."""
     count: Callable[[R], str]
-    """What was loaded, for the log: "3 groups, 12 offsets"."""
+    """Text about the loaded data in log messages: "3 groups, 12 offsets"."""
     encode: Callable[[Any], tuple[bytes, bytes | None]]
-    """(key, value) of a record."""
+    """Encodes a record as (key, value)."""
     decode: Callable[[Buffer, int], tuple[list[Any], int]]
-    """The entries in whole batches from an offset on, and the offset after them.
+    """Decodes the entries in whole batches from an offset on; returns them, and the offset after
+    them.
 
     Called in a thread. Raises CorruptMessage.
     """
     load_buffer_size: int
-    """How many bytes are read at a time when a coordinator starts."""
+    """Bytes that are read at a time when a coordinator starts."""
     append_timeout_ms: int
-    """How long a request waits for a record to be committed."""
+    """Timeout in ms of a request that waits for its record to be committed."""
     compression_codec: int = 0
     note_load_ms: Callable[[int], None] = lambda load_ms: None
-    """Told how long each partition took to load, for a metric."""
+    """Called with the time that each partition took to load, for a metric."""

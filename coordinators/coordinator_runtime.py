@@ -1,4 +1,4 @@
-"""The coordinators of one kind on one node: a context for each led partition of its topic.
+"""Coordinators of one kind on one node: a context for each led partition of its topic.
 
 At most one a partition, of the newest leader epoch. Contexts that a method closes have effects that
 are still to be carried out.
@@ -25,7 +25,8 @@ class CoordinatorRuntime(Generic[R]):
     def on_leader(
         self, partition: int, leader_epoch: int, log: CoordinatorLog, *, now_ms: int, wall_ms: int
     ) -> CoordinatorContext[R] | None:
-        """The node leads the partition in this epoch. Returns what loads now; None: it is known.
+        """Called when the node leads the partition in this epoch. Returns the context to load;
+        None: it exists already.
 
         A context of an older epoch is closed: another leader may have written in between.
         """
@@ -40,13 +41,13 @@ class CoordinatorRuntime(Generic[R]):
         return context
 
     def on_resigned(self, partition: int) -> None:
-        """The node does not lead the partition any more: waiting requests are refused."""
+        """Called when the node no longer leads the partition: waiting requests are refused."""
         known = self._contexts.pop(partition, None)
         if known is not None:
             known.close()
 
     def context(self, partition: int) -> CoordinatorContext[R]:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Context of a partition. Raises NotCoordinator, CoordinatorLoadInProgress."""
         known = self._contexts.get(partition)
         if known is None:
             raise NotCoordinator(f"{self._kind.topic}-{partition} is not led by this node")
@@ -54,14 +55,14 @@ class CoordinatorRuntime(Generic[R]):
         return known
 
     def all_contexts(self) -> list[CoordinatorContext[R]]:
-        """Raises CoordinatorLoadInProgress: a list that lacks one of them would be wrong."""
+        """All contexts. Raises CoordinatorLoadInProgress: an incomplete list would be wrong."""
         for context in self._contexts.values():
             self._check_loaded(context)
         return self.active
 
     @property
     def active(self) -> list[CoordinatorContext[R]]:
-        """Those that are loaded."""
+        """Contexts that are loaded."""
         return [each for each in self._contexts.values() if each.state is ContextState.ACTIVE]
 
     @property
@@ -70,4 +71,6 @@ class CoordinatorRuntime(Generic[R]):
 
     def _check_loaded(self, context: CoordinatorContext[R]) -> None:
         if context.state is not ContextState.ACTIVE:
-            raise CoordinatorLoadInProgress(f"{self._kind.topic}-{context.partition} is being read")
+            raise CoordinatorLoadInProgress(
+                f"{self._kind.topic}-{context.partition} is being loaded"
+            )

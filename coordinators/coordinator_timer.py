@@ -1,4 +1,5 @@
-"""Timers that are nearly always moved on before they fire: the sessions of a coordinator's members.
+"""Timers that are nearly always restarted before they fire: the sessions of a coordinator's
+members.
 
     start, cancel      one dict write for a timer that is moved on; what is queued for it stays
     take_due(now)      the timers that fire, one at a time
@@ -24,20 +25,20 @@ STALE_ENTRIES = 64
 
 
 class CoordinatorTimer:
-    """Keys with their deadlines, in the monotonic milliseconds of the caller."""
+    """Deadlines by key, in the monotonic milliseconds of the caller."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Hashable, int] = {}
         self._queue: list[tuple[int, int, Hashable]] = []
         self._queued_at: dict[Hashable, int] = {}
-        """Key -> its earliest time in the queue: later deadlines of it need no new entry."""
+        """Earliest time in the queue by key: later deadlines of a key need no new entry."""
         self._suspects: list[tuple[Hashable, int]] = []
-        """Due, with their deadlines, when the queue was looked at last."""
+        """Timers that were due at the last look at the queue, with their deadlines."""
         self._suspected_at_ms = 0
         self._sequence = itertools.count()
 
     def start(self, key: Hashable, after_ms: int, *, now_ms: int) -> None:
-        """`key` is due in `after_ms`; the deadline that it had before is void."""
+        """Start the timer of `key`, due in `after_ms`; its former deadline is void."""
         deadline_ms = self._deadlines[key] = now_ms + after_ms
         queued_at = self._queued_at.get(key)
         if queued_at is None or queued_at > deadline_ms:
@@ -61,7 +62,7 @@ class CoordinatorTimer:
         return self._queue[0][0] if self._queue else None
 
     def take_due(self, now_ms: int) -> Iterator[Any]:
-        """Timers that were due at the call before this one, and have not been moved since.
+        """Take the timers that were due at the previous call, and have not been restarted since.
 
         What is done about one may move or cancel those behind it.
         """

@@ -1,4 +1,4 @@
-"""What the rules of a coordinator ask for. Performed by coordinator_context.
+"""Effects of a coordinator's rules, performed by coordinator_context.
 
 In order, and all of them: a list of effects is one decision. Rules may return their own effects,
 which the context hands to its driver as they are.
@@ -37,17 +37,17 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalProducer:
-    """Whose open transaction a batch is a part of."""
+    """Producer whose open transaction a batch belongs to."""
 
     producer_id: int
     producer_epoch: int
     guard: Any = None
-    """What the verification of the transaction has left for the append (KIP-890)."""
+    """Guard that the verification of the transaction left for the append (KIP-890)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMarker:
-    """The end of a producer's transaction in one partition, as its coordinator asks for it."""
+    """Marker that ends a producer's transaction in one partition, requested by its coordinator."""
 
     producer_id: int
     producer_epoch: int
@@ -60,7 +60,7 @@ class TransactionMarker:
 class Append:
     """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
 
-    In between on_late(self), at most once, gives the Append to go on with.
+    In between on_late(self), at most once, gives the Append to continue with.
 
     `completion` says what waits for it; None: nothing does. With a `marker` there are no records: a
     control batch is written.
@@ -69,7 +69,9 @@ class Append:
     records: tuple[Any, ...]
     completion: Any = None
     producer: TransactionalProducer | None = None
-    """The records count when its transaction does."""
+    """Producer of the records, which take effect when its transaction commits; None: not
+    transactional.
+    """
     marker: TransactionMarker | None = None
 
 

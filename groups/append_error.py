@@ -1,4 +1,4 @@
-"""What a client of a group is answered when its record could not be appended.
+"""Error code for a client of a group whose record could not be appended.
 
 Source: apache/kafka coordinator-common/.../CoordinatorOperationExceptionHelper.java.
 """
@@ -11,7 +11,7 @@ from ..protocol.error_code import ErrorCode
 def append_error(
     error: ErrorCode, *, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 ) -> ErrorCode:
-    """`error`: of the log."""
+    """Error code for the client. `error`: error of the log."""
     match error:
         case (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -17,22 +17,23 @@ from ..protocol.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicGroupConfig(Config):
-    """What one group has, its own settings over Kafka 4.1's defaults."""
+    """Settings of one group: its own ones over Kafka 4.1's defaults."""
 
     kind: ClassVar[str] = "group"
 
     consumer_heartbeat_interval_ms: int = integer(
-        5_000, 5_000, "How often members of a consumer group say that they live.", highest=15_000
+        5_000, 5_000, "Interval of heartbeats of the members of a consumer group.", highest=15_000
     )
     consumer_session_timeout_ms: int = integer(
-        45_000, 45_000, "How long a silent member of a consumer group is kept.", highest=60_000
+        45_000, 45_000, "Session timeout of a member of a consumer group.", highest=60_000
     )
     share_auto_offset_reset: str = string(
         "latest",
-        "Where a share group begins: latest, earliest, or by_duration: and an ISO 8601 duration.",
+        "Initial offset of a share group: latest, earliest, or by_duration: and an ISO 8601 "
+        "duration.",
     )
     share_heartbeat_interval_ms: int = integer(
-        5_000, 5_000, "How often members of a share group say that they live.", highest=15_000
+        5_000, 5_000, "Interval of heartbeats of the members of a share group.", highest=15_000
     )
     share_isolation_level: str = string(
         "read_uncommitted",
@@ -40,19 +41,22 @@ class DynamicGroupConfig(Config):
         choices=("read_committed", "read_uncommitted"),
     )
     share_record_lock_duration_ms: int = integer(
-        30_000, 15_000, "How long a record belongs to who got it in a share group.", highest=60_000
+        30_000,
+        15_000,
+        "Time for which a record is locked for the member of a share group that fetched it.",
+        highest=60_000,
     )
     share_session_timeout_ms: int = integer(
-        45_000, 45_000, "How long a silent member of a share group is kept.", highest=60_000
+        45_000, 45_000, "Session timeout of a member of a share group.", highest=60_000
     )
     streams_heartbeat_interval_ms: int = integer(
-        5_000, 5_000, "How often members of a streams group say that they live.", highest=15_000
+        5_000, 5_000, "Interval of heartbeats of the members of a streams group.", highest=15_000
     )
     streams_num_standby_replicas: int = integer(
-        0, 0, "How many standby copies a task of a streams group has.", highest=2
+        0, 0, "Number of standby replicas of a task of a streams group.", highest=2
     )
     streams_session_timeout_ms: int = integer(
-        45_000, 45_000, "How long a silent member of a streams group is kept.", highest=60_000
+        45_000, 45_000, "Session timeout of a member of a streams group.", highest=60_000
     )
 
     def check_together(self) -> None:

@@ -14,7 +14,7 @@ from ..protocol.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCoordinatorConfig(Config):
-    """What every group coordinator of a cluster is started with. Immutable.
+    """Settings of all group coordinators of a cluster. Immutable.
 
     Defaults are Kafka 4.1's; `bradbury_` settings are ours. Units are in the names.
     Source: apache/kafka group-coordinator/.../GroupCoordinatorConfig.java.
@@ -29,44 +29,44 @@ class GroupCoordinatorConfig(Config):
         30 * MINUTE_MS, 1, "The longest session timeout a member may ask for."
     )
     group_initial_rebalance_delay_ms: int = integer(
-        3_000, 0, "How long an empty group waits for more members before its first rebalance."
+        3_000, 0, "Time that an empty group waits for more members before its first rebalance."
     )
     group_max_size: int = integer(INT_MAX, 1, "The most members of a group.")
     offset_metadata_max_bytes: int = integer(
         4096, 0, "The longest metadata of a committed offset, in bytes."
     )
     offsets_retention_minutes: int = integer(
-        7 * 24 * 60, 1, "How long the committed offsets of a group without members are kept."
+        7 * 24 * 60, 1, "Time for which the committed offsets of a group without members are kept."
     )
     offsets_retention_check_interval_ms: int = integer(
-        10 * MINUTE_MS, 1, "How often committed offsets that are too old are looked for."
+        10 * MINUTE_MS, 1, "Interval of checks for expired committed offsets."
     )
     offsets_commit_timeout_ms: int = integer(
-        5_000, 1, "How long a commit may wait for its record to be durable; then it is refused."
+        5_000, 1, "Time after which a commit is refused whose record is not durable."
     )
     offsets_load_buffer_size: int = integer(
-        5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
+        5 * 1024**2, 1, "Bytes that are read at a time when a coordinator starts."
     )
     offsets_topic_compression_codec: int = integer(
         0,
         0,
-        "How commits are compressed in the log: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        "Compression of commits in the log: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         highest=4,
     )
     bradbury_member_metadata_max_bytes: int = integer(
         1024**2,
         1,
-        "The most that one member's protocols may take; Kafka has no bound but the request's.",
+        "Most bytes of one member's protocols; Kafka has no bound but the request's.",
     )
     bradbury_group_members_max_bytes: int = long(
         512 * 1024**2,
         1,
-        "What the members of all groups of a node may hold in memory; Kafka has no bound.",
+        "Most bytes of memory for the members of all groups of a node; Kafka has no bound.",
     )
     bradbury_group_max_pending_members: int = integer(
         10_000,
         1,
-        "Member ids given out and not used yet, of one group; Kafka has no bound.",
+        "Most member ids of one group that are given out and not used yet; Kafka has no bound.",
     )
 
     def check_together(self) -> None:

@@ -1,4 +1,4 @@
-"""What the groups of a node have done and hold, in numbers: for metrics and the bound on memory.
+"""Activity and memory of the groups of a node, for metrics and the bound on memory.
 
 One GroupCounters for a node; one MemberMemory for the node and one under it for each coordinator,
 so that a coordinator which ends gives back what it held at once.
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GroupCounters:
-    """They only grow."""
+    """Counters, which only grow."""
 
     completed_rebalances: int = 0
-    """Generations that have begun, the empty ones included."""
+    """Generations that have begun, empty ones included."""
     offset_commits: int = 0
     offsets_expired: int = 0
     offsets_deleted: int = 0
-    """By OffsetDelete and with deleted groups and topics."""
+    """Offsets deleted by OffsetDelete and with deleted groups and topics."""
     members_removed: int = 0
     """Members that were silent for their session, did not rejoin, or did not sync in time."""
 
@@ -34,7 +34,7 @@ class MemberMemory:
     PENDING_BYTES = 1_000
 
     def __init__(self, limit: int, whole: MemberMemory | None = None) -> None:
-        """`whole`: the node's, whose limit counts then."""
+        """`whole`: memory of the node, whose limit applies then."""
         self.limit = limit
         self.used = 0
         self._whole = whole
@@ -44,11 +44,13 @@ class MemberMemory:
         return memory.used + size <= memory.limit
 
     def add(self, size: int) -> None:
-        """Also below zero, and also beyond the limit: what the log says is true anyway."""
+        """Add bytes, also negative ones, and also beyond the limit: the log's content always
+        counts.
+        """
         self.used += size
         if self._whole is not None:
             self._whole.add(size)
 
     def give_back(self) -> None:
-        """Everything: the coordinator has ended."""
+        """Release everything: the coordinator has ended."""
         self.add(-self.used)

@@ -1,4 +1,4 @@
-"""What the rules of groups ask the outside to do, besides what all coordinators ask for.
+"""Effects of the group rules, besides those that all coordinators have.
 
 See coordinators/rules_effects for that.
 """
@@ -18,16 +18,16 @@ from .group_records import GroupRecord
 
 
 class TimerKind(IntEnum):
-    """A number, because its hash is computed for every heartbeat."""
+    """Kind of a timer. An int, because its hash is computed for every heartbeat."""
 
     SESSION = auto()
-    """A member (or a member id that was given out) was silent for its session timeout."""
+    """Session timeout of a member, or of a member id that was given out."""
     JOIN = auto()
-    """The time to rejoin is over, or the initial rebalance delay is."""
+    """Timeout of rejoining, or of the initial rebalance delay."""
     SYNC = auto()
-    """The time to fetch one's assignment is over."""
+    """Timeout of fetching one's assignment."""
     RETENTION = auto()
-    """It is time to look for expired offsets. Of the whole coordinator: no group id."""
+    """Time to check for expired offsets. Of the whole coordinator: no group id."""
 
 
 class TimerKey(NamedTuple):
@@ -38,7 +38,7 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentStored:
-    """The leader's assignment of this generation is committed."""
+    """Completion: the leader's assignment of this generation is committed."""
 
     group_id: str
     generation: int
@@ -46,7 +46,7 @@ class AssignmentStored:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberStored:
-    """A static member's new member id is committed; `member_id` is the new one."""
+    """Completion: a static member's new member id is committed; `member_id` is the new one."""
 
     group_id: str
     member_id: str
@@ -57,7 +57,7 @@ class StaticMemberStored:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsStored:
-    """Offsets are committed, so the request can be answered with `response`.
+    """Completion: offsets are committed, so the request can be answered with `response`.
 
     `request_id` is None when it was answered already, as this takes too long.
     """
@@ -68,14 +68,16 @@ class OffsetsStored:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
-    """The marker of a transaction's end is committed; `request_id` None: nobody waits any more."""
+    """Completion: the marker of a transaction's end is committed; `request_id` None: no request
+    waits.
+    """
 
     request_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsDeleted:
-    """Groups are gone for good; `before` is what to fall back to if they are not.
+    """Completion: the deletion of groups is committed; `before` is restored if it fails.
 
     `request_id` is None when nobody asked (the groups expired), or nobody waits any more.
     """
@@ -87,7 +89,7 @@ class GroupsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
-    """Single offsets are gone for good; `request_id` None: nobody waits for that."""
+    """Completion: the deletion of offsets is committed; `request_id` None: no request waits."""
 
     request_id: int | None
     response: OffsetDeleteResponse
@@ -101,7 +103,7 @@ Completion = (
     | GroupsDeleted
     | OffsetsDeleted
 )
-"""Of an Append."""
+"""Completion of an Append."""
 
 
 @dataclass(frozen=True, slots=True)

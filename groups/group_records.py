@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: Kafka's own layouts, so that Kafka's tools read our log.
+"""Records of `__consumer_offsets`: Kafka's own formats, so that Kafka's tools read our log.
 
     key     type i16, then the fields of the key       type 0 and 1: an offset, 2: a group
     value   version i16, then the fields of the value  null: the thing is gone (a tombstone)
@@ -52,7 +52,9 @@ class OffsetCommitKey(Message):
 
 @dataclass(slots=True)
 class OffsetCommitValue(Message):
-    """expire_timestamp is -1 unless the client asked for its own retention (v2-4 commits)."""
+    """Value of an offset commit. expire_timestamp is -1 unless the client set its own retention
+    (v2-4 commits).
+    """
 
     API_KEY: ClassVar[int] = NO_API
     VERSIONS: ClassVar[Versions] = (0, 4)
@@ -101,14 +103,14 @@ class GroupMetadataValue(Message):
 
 
 class OffsetRecord(NamedTuple):
-    """A group's position in a partition was committed; value None: it is forgotten."""
+    """Committed offset of a group in a partition; value None: a tombstone."""
 
     key: OffsetCommitKey
     value: OffsetCommitValue | None
 
 
 class GroupRecord(NamedTuple):
-    """A group reached a generation (its members and their assignments); value None: it is gone."""
+    """A generation of a group (its members and their assignments); value None: a tombstone."""
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
@@ -118,7 +120,7 @@ CoordinatorRecord = OffsetRecord | GroupRecord
 
 
 class TransactionalOffset(NamedTuple):
-    """A position that was committed in the producer's transaction: it counts when that does."""
+    """Offset committed in a producer's transaction; takes effect when the transaction commits."""
 
     producer_id: int
     key: OffsetCommitKey
@@ -126,14 +128,14 @@ class TransactionalOffset(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """A control record: the producer's open transaction has ended."""
+    """A control record that ends the producer's open transaction."""
 
     producer_id: int
     is_commit: bool
 
 
 LogEntry = CoordinatorRecord | TransactionalOffset | TransactionEnd
-"""What a reader of the log finds."""
+"""Entry that a reader of the log finds."""
 
 OFFSET_KEY_TYPE = 1
 GROUP_KEY_TYPE = 2
@@ -156,7 +158,7 @@ def encode_group_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]
 
 
 def decode_group_record(key: Buffer | None, value: Buffer | None) -> CoordinatorRecord | None:
-    """The fact in one log record; None for a type that this version does not know.
+    """Decode one log record; None for a type that this version does not know.
 
     Raises:
         CorruptMessage: cut off, no key, or a value version we cannot read.
@@ -187,7 +189,7 @@ def decode_group_record(key: Buffer | None, value: Buffer | None) -> Coordinator
 
 
 def entries_in(data: Buffer, offset: int) -> tuple[list[LogEntry], int]:
-    """What is in the whole record batches of `data` from `offset` on, and the offset after them.
+    """(entries in the whole record batches of `data` from `offset` on, offset after them).
 
     Raises:
         CorruptMessage: the log is damaged, or not one of groups.

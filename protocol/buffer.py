@@ -1,4 +1,4 @@
-"""Bytes that can be read without a copy: what the codecs take."""
+"""Type of readable bytes that the codecs take without a copy."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from .schema import ZERO_UUID, Message, Struct, Versions, Wire
 M = TypeVar("M", bound=Message)
 
 MAX_TAGS = 256
-"""In one section; Kafka's messages have at most a dozen."""
+"""Most tags in one section; Kafka's messages have at most a dozen."""
 
 FIXED = {
     "int8": "b",
@@ -114,7 +114,7 @@ def _has(versions: Versions | None, version: int) -> bool:
 
 
 def _wire_fields(cls: type[Struct], version: int) -> tuple[list[tuple[str, Wire]], list[Any]]:
-    """(plain fields in order, tagged dataclass fields by tag) that `version` has."""
+    """(plain fields in order, tagged dataclass fields by tag) of a class in `version`."""
     plain, tagged = [], []
     for field in fields(cls):
         wire: Wire = field.metadata["wire"]
@@ -159,7 +159,7 @@ class _Source:
 
 
 def _runs(plain: list[tuple[str, Wire]]) -> list[list[tuple[str, Wire]]]:
-    """Neighbouring fixed-size fields together, everything else alone."""
+    """Groups of fields: adjacent fixed-size fields together, all others alone."""
     runs: list[list[tuple[str, Wire]]] = []
     for name, wire in plain:
         fixed = wire.kind in FIXED and not wire.array
@@ -175,7 +175,7 @@ def _is_fixed(run: list[tuple[str, Wire]]) -> bool:
 
 
 def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
-    """The fewest bytes one such struct takes: what an array length is checked against."""
+    """Fewest bytes of one such struct: what an array length is checked against."""
     plain, _ = _wire_fields(cls, version)
     total = 1 if flexible else 0
     for _, wire in plain:
@@ -197,7 +197,7 @@ def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
 def _reader(
     cls: Any, version: int, flexible_from: int | None = None, *, bounded: bool = False
 ) -> Callable[..., tuple[Any, int]]:
-    """reader(buffer, position, end) -> (value, position after it).
+    """Compile reader(buffer, position, end) -> (value, position after it).
 
     A bounded one has a fourth argument: a list of the number of array elements still allowed.
     """
@@ -232,7 +232,7 @@ def _reader(
 
 
 def _read_length(source: _Source, depth: int, *, short: bool) -> None:
-    """Leaves the length in `n`; -1 is null."""
+    """Write source that leaves the length in `n`; -1 is null."""
     if source.flexible:
         source.add(
             depth,
@@ -475,7 +475,9 @@ def _write_variable(
 
 
 def _write_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
-    """A tagged field that has its default is not written, like in Kafka's own classes."""
+    """Write source for tagged fields; one that has its default is not written, as in Kafka's own
+    classes.
+    """
     source.add(1, "tags = []")
     for field in tagged:
         wire: Wire = field.metadata["wire"]

@@ -1,4 +1,4 @@
-"""Settings with Kafka's names: what a class of them says about itself, and text <-> values.
+"""Settings with Kafka's names: declarations of a class of settings, and text <-> values.
 
 A class of settings (LogConfig, BrokerConfig, GroupCoordinatorConfig) is a frozen dataclass derived
 from Config. Each field is made by one of the functions below, which hold all there is to say of a
@@ -69,7 +69,7 @@ class ConfigKey:
     broker_names: tuple[str, ...] = ()
 
     def parse(self, given: object) -> Any:
-        """The value of a text, or of a value that is typed already.
+        """Parse a text, or a value that is typed already.
 
         Raises:
             InvalidConfig: wrong type, or not allowed.
@@ -92,7 +92,7 @@ class ConfigKey:
         return value
 
     def check(self, value: Any) -> None:
-        """Raises InvalidConfig unless `value`, of the right type, is allowed."""
+        """Check a value of the right type. Raises InvalidConfig: it is not allowed."""
         if self.only is not None and value != self.only:
             raise InvalidConfig(
                 f"{self.name} is not available: {self.why_only}; it can only be "
@@ -116,17 +116,17 @@ class ConfigKey:
 
     @staticmethod
     def format(value: object) -> str:
-        """The text that stands for `value` on the wire."""
+        """Text for `value` on the wire."""
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether its value is shown to nobody."""
+        """Whether its value must never be shown."""
         return self.type is ConfigType.PASSWORD
 
     @property
     def allowed(self) -> str:
-        """The values that may be given, for users."""
+        """Allowed values, as text for users."""
         if self.only is not None:
             return f"only `{self.format(self.only)}`: {self.why_only}"
         if self.choices:
@@ -156,7 +156,7 @@ def _field(default: Any, **facts: Any) -> Any:
 
 
 def boolean(default: bool, documentation: str, *, dynamic: bool = False, broker: str = "") -> Any:
-    """A field that is true or false. `broker`: see `integer`."""
+    """Declare a field that is true or false. `broker`: see `integer`."""
     return _field(
         default,
         type=ConfigType.BOOLEAN,
@@ -175,7 +175,7 @@ def integer(
     dynamic: bool = False,
     broker: str = "",
 ) -> Any:
-    """A field of 32 bits. `broker`: see ConfigKey.broker_names, separated by blanks."""
+    """Declare a field of 32 bits. `broker`: see ConfigKey.broker_names, separated by blanks."""
     return _field(
         default,
         type=ConfigType.INT,
@@ -190,7 +190,7 @@ def integer(
 def long(
     default: int, lowest: int, documentation: str, *, dynamic: bool = False, broker: str = ""
 ) -> Any:
-    """A field of 64 bits."""
+    """Declare a field of 64 bits."""
     return _field(
         default,
         type=ConfigType.LONG,
@@ -203,7 +203,7 @@ def long(
 
 
 def ratio(default: float, documentation: str, *, dynamic: bool = False, broker: str = "") -> Any:
-    """A field from 0 to 1."""
+    """Declare a field from 0 to 1."""
     return _field(
         default,
         type=ConfigType.DOUBLE,
@@ -216,7 +216,7 @@ def ratio(default: float, documentation: str, *, dynamic: bool = False, broker: 
 
 
 def double(default: float, lowest: float, documentation: str, *, dynamic: bool = False) -> Any:
-    """A field that is a number of any size."""
+    """Declare a field that is a number of any size."""
     return _field(
         default,
         type=ConfigType.DOUBLE,
@@ -234,7 +234,7 @@ def string(
     dynamic: bool = False,
     broker: str = "",
 ) -> Any:
-    """A field of text; one of `choices` if there are any."""
+    """Declare a field of text; one of `choices` if there are any."""
     return _field(
         default,
         type=ConfigType.STRING,
@@ -246,12 +246,12 @@ def string(
 
 
 def password(documentation: str) -> Any:
-    """A field of text that nobody is shown."""
+    """Declare a field of text that is never shown."""
     return _field("", type=ConfigType.PASSWORD, documentation=documentation)
 
 
 def as_it_is(default: bool | int, documentation: str, why_only: str, *, broker: str = "") -> Any:
-    """A field that programs set to what it is here anyway; any other value is refused."""
+    """Declare a field whose one allowed value is the actual behaviour; others are refused."""
     return _field(
         default,
         type=ConfigType.BOOLEAN if isinstance(default, bool) else ConfigType.LONG,
@@ -271,7 +271,7 @@ def word_list(
     dynamic: bool = False,
     broker: str = "",
 ) -> Any:
-    """A field of words separated by commas; kept as one text without blanks."""
+    """Declare a field of words separated by commas; kept as one text without blanks."""
     return _field(
         default,
         type=ConfigType.LIST,
@@ -284,13 +284,13 @@ def word_list(
 
 
 def split_list(text: str) -> list[str]:
-    """The words of "a, b,a": a and b, each once."""
+    """Words of "a, b,a": a and b, each once."""
     words = (word.strip() for word in text.split(","))
     return list(dict.fromkeys(word for word in words if word))
 
 
 class Config:
-    """What the classes of settings share. `kind` names them in errors.
+    """Base of the classes of settings. `kind` names them in errors.
 
     refused: names of settings that Kafka has and this broker does not act on, each with the reason;
     a name may end with a star.
@@ -306,11 +306,11 @@ class Config:
         self.check_together()
 
     def check_together(self) -> None:
-        """Raises InvalidConfig for values that contradict each other."""
+        """Check that values are consistent. Raises InvalidConfig."""
 
     @classmethod
     def keys(cls) -> dict[str, ConfigKey]:
-        """By Kafka's name, in the order of the class."""
+        """Settings by Kafka's name, in the order of the class."""
         return {name: key for name, (key, _) in keys_of(cls).items()}
 
     @classmethod
@@ -332,7 +332,7 @@ class Config:
 
     @classmethod
     def parse_all(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What `values` say, by the names of fields. Raises InvalidConfig, as from_kafka."""
+        """Parse values; returns them by field name. Raises InvalidConfig, see from_kafka."""
         known = keys_of(cls)
         arguments: dict[str, Any] = {}
         for name, given in values.items():
@@ -358,7 +358,7 @@ class Config:
 
     @classmethod
     def why_refused(cls, name: str, others: Iterable[str] = ()) -> str:
-        """The text for users when `name` is not a setting of this class.
+        """Message for users when `name` is not a setting of this class.
 
         others: names that could be meant, too.
         """
@@ -381,7 +381,7 @@ _keys: dict[type[Config], dict[str, tuple[ConfigKey, str]]] = {}
 
 
 def keys_of(cls: type[Config]) -> dict[str, tuple[ConfigKey, str]]:
-    """Kafka's name -> the setting and its field."""
+    """Setting and field name by Kafka's name."""
     if cls not in _keys:
         _keys[cls] = {
             name: (replace(each.metadata["key"], name=name), each.name)

@@ -21,7 +21,7 @@ class KafkaError(Exception):
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Which records of a batch are to blame, and why (KIP-467)."""
+    """Records of a batch that caused the error, with reasons (KIP-467)."""
 
     def __init_subclass__(cls) -> None:
         # setdefault, never a refusal: Ray derives its own subclass of each error it re-raises.
@@ -55,14 +55,16 @@ class ConnectionFailed(Exception):
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """A broker does not accept who we are, or we not it. Trying again does not help.
+    """A broker refuses our credentials, or we refuse the broker. Retrying does not help.
 
     Source: AuthenticationException in apache/kafka.
     """
 
 
 class MalformedRequest(Exception):
-    """Bytes that are no valid message. The peer is not speaking Kafka, or hostile: hang up."""
+    """Bytes that are not a valid message. The peer does not speak Kafka, or is hostile: close the
+    connection.
+    """
 
 
 class UnknownServerError(KafkaError):
@@ -398,7 +400,7 @@ class FencedMemberEpoch(KafkaError):
 
 
 class ApplicationRecoverable(KafkaError):
-    """A producer cannot go on; a new one can (KIP-1050). Not a wire code."""
+    """A producer must be replaced by a new one (KIP-1050). Not a wire code."""
 
 
 class ProducerFenced(ApplicationRecoverable):
@@ -438,7 +440,7 @@ class TransactionalIdNotFound(KafkaError):
 
 
 class TransactionAbortable(KafkaError):
-    """A transaction can only be aborted; its producer goes on with the next (KIP-1050)."""
+    """A transaction can only be aborted; its producer continues with the next (KIP-1050)."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 
@@ -472,7 +474,7 @@ class UnacceptableCredential(KafkaError):
 
 
 class ThrottlingQuotaExceeded(KafkaError):
-    """Too many changes of topics for the client's quota (KIP-599); the answer says how long."""
+    """Too many topic changes for the client's quota (KIP-599); the answer has the throttle time."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

@@ -31,11 +31,11 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_position: int
-    """Where the client id ends. In flexible versions the header's tagged fields follow there."""
+    """End of the client id. In flexible versions the header's tagged fields follow there."""
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """The header up to the client id; whether tags follow depends on the API and version.
+    """Read the header up to the client id; whether tags follow depends on the API and version.
 
     Raises:
         MalformedRequest: cut off, or a client id that is not UTF-8.

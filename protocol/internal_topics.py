@@ -1,4 +1,4 @@
-"""The topics that coordinators keep what they know in. Source: Topic.java in apache/kafka."""
+"""Internal topics, which hold the state of coordinators. Source: Topic.java in apache/kafka."""
 
 from __future__ import annotations
 

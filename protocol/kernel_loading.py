@@ -1,4 +1,4 @@
-"""When numba and the loops that it compiles are loaded: the one place that decides.
+"""Loading of numba and the loops that it compiles: the one place that decides when.
 
 Loading them takes one to two seconds (0.6-1.4 s numba, 0.4 s the kernels from the cache on disk,
 3.2 s to compile them) and 60 MB, the plain loops 3-8 us a record, and 0.5-1 us where numpy takes
@@ -7,7 +7,7 @@ a task that reads a small topic, a node whose compacted logs are small. One that
 once.
 
 Clients do not wait for it: after BACKGROUND_RECORDS a thread of theirs loads them
-(clients/wire/kernels), and all go on plainly meanwhile. Who has no such thread waits, after
+(clients/wire/kernels), and all continue plainly meanwhile. Who has no such thread waits, after
 PLAIN_RECORDS.
 
 Not here: the loading itself (columns/columns_loops, storage/cleaner/cleaner_loops).
@@ -16,14 +16,17 @@ Not here: the loading itself (columns/columns_loops, storage/cleaner/cleaner_loo
 from __future__ import annotations
 
 PLAIN_RECORDS = 200_000
-"""Records a process handles plainly before somebody waits for loading: about what that costs."""
+"""Records that a process handles plainly before a caller waits for loading: about the cost of
+loading.
+"""
 BACKGROUND_RECORDS = 100_000
 """Records of all clients of a process before a thread loads: 0.3-0.5 s of plain work. Loading takes
-Python's lock from the threads that work meanwhile."""
+Python's lock from the threads that work meanwhile.
+"""
 RECORDS_AT_ONCE = 1_000_000
-"""Records that one task is to decode, known before it begins: worth loading for it alone."""
+"""Records of one decoding task, known before it begins, for which loading pays alone."""
 ARRAYS_PAY = 64
-"""Records of a call from which columns_arrays_decode is quicker than Python's loop."""
+"""Records of a call from which columns_arrays_decode is faster than Python's loop."""
 OF_ARRAYS_FOR_ONE = 6
 """Records in such arrays that take as long as one in Python's loop."""
 
@@ -33,32 +36,34 @@ _loading_elsewhere = False
 
 
 def columns_work(record_count: int) -> int:
-    """For how many records of Python's loop so many count that are encoded or decoded at once."""
+    """Number of records in Python's loop that take as long as these encoded or decoded at once."""
     if record_count < ARRAYS_PAY:
         return record_count
     return -(-record_count // OF_ARRAYS_FOR_ONE)
 
 
 def is_worth_waiting(record_count: int) -> bool:
-    """Whether who handles so many records more is to load the kernels before."""
+    """Whether a caller that handles so many more records should load the kernels before."""
     global _plain_records
     _plain_records += record_count
     return _plain_records > PLAIN_RECORDS and not _loading_elsewhere
 
 
 def is_worth_a_thread(record_count: int) -> bool:
-    """Whether clients that handle so many records more are to have the kernels loaded meanwhile."""
+    """Whether the kernels should be loaded in the background, after clients handled so many more
+    records.
+    """
     global _client_records
     _client_records += record_count
     return _client_records >= BACKGROUND_RECORDS
 
 
 def is_worth_it_alone(record_count: int) -> bool:
-    """Whether a task that decodes so many records is to begin with loading the kernels."""
+    """Whether a task that decodes so many records should begin with loading the kernels."""
     return record_count >= RECORDS_AT_ONCE
 
 
 def load_elsewhere(*, loading: bool) -> None:
-    """Whether another thread loads them now, so that nobody need wait for it here."""
+    """Note whether another thread loads them now, so that no caller need wait for it here."""
     global _loading_elsewhere
     _loading_elsewhere = loading

@@ -87,7 +87,7 @@ API_KEYS = (
     *(38, 39, 40, 41, 50, 51),
 )
 
-# Fields that let whoever reads them in as somebody else: not in the repr of a message.
+# Fields with credentials: not in the repr of a message.
 SECRET = {"auth_bytes", "hmac", "salted_password"}
 
 # kio begins where Kafka 4 does; the layouts before it are those of Kafka 3.9:
@@ -156,7 +156,7 @@ def span(versions: list[int]) -> str:
 
 
 def merge_order(order: list[str], names: list[str]) -> list[str]:
-    """Insert the new names of one version where its own field order puts them."""
+    """Merge the new names of one version into `order`, where its own field order puts them."""
     merged = list(order)
     for index, name in enumerate(names):
         if name in merged:
@@ -283,7 +283,8 @@ def add_fields_of_one_version(struct: FoldedStruct) -> None:
 
 
 def tell_apart(structs: dict[str, FoldedStruct], taken: dict[str, FoldedStruct]) -> None:
-    """Kafka gives structs of a request and of its response one name; those that differ get another.
+    """Rename structs: Kafka gives structs of a request and of its response one name; differing ones
+    get another.
 
     So do the ones that hold them, as they would be taken for the request's else.
     """
@@ -312,7 +313,7 @@ def tell_apart(structs: dict[str, FoldedStruct], taken: dict[str, FoldedStruct])
 
 
 def _nested_first(structs: dict[str, FoldedStruct]) -> list[FoldedStruct]:
-    """A struct is defined before the ones that hold it, also one that several hold."""
+    """Structs in an order that defines each before its users, even if several use it."""
     held = {struct.name: struct for struct in structs.values()}
     ordered: dict[str, FoldedStruct] = {}
 
@@ -410,7 +411,7 @@ def generate_error_codes() -> str:
 
 
 def generate() -> dict[str, str]:
-    """File name below protocol/ -> its text."""
+    """Generate the files: file name below protocol/ -> its text."""
     files = {
         "error_code.py": generate_error_codes(),
     }

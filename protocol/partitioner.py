@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by key as every Kafka client does, without one in long runs.
+"""Choice of a record's partition: by key as in every Kafka client, without a key in long runs.
 
     murmur2(key), made positive, modulo the partitions  records with a key
     String.hashCode(group id), positive, modulo         a group's partition of __consumer_offsets
@@ -40,7 +40,7 @@ def to_positive(value: int) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Where the default partitioner of Kafka's clients puts `key`."""
+    """Partition of `key` by the default partitioner of Kafka's clients."""
     return to_positive(murmur2(key)) % partition_count
 
 
@@ -61,7 +61,7 @@ def partition_for_group(group_id: str, partition_count: int) -> int:
 
 @dataclass(slots=True)
 class StickyPartitioner:
-    """Where records without a key go: one partition until about `batch_size` bytes went there.
+    """Partitions for records without a key: one partition until it has about `batch_size` bytes.
 
     Soft state; a lost one only starts another run. Unlike a switch after each batch (KIP-480), a
     switch by bytes does not favour slow brokers (KIP-794). Randomness comes in as an argument.
@@ -89,7 +89,7 @@ class StickyPartitioner:
     ) -> list[tuple[int, int]]:
         """Runs of (partition, rows) for `row_count` rows of `size` bytes in all, in row order.
 
-        `random` begins the first new run; further runs go on from there in `available`.
+        `random` begins the first new run; further runs continue from there in `available`.
         """
         runs: list[tuple[int, int]] = []
         row_size = max(1, size // row_count) if row_count else 1

@@ -1,4 +1,4 @@
-"""Who a client is: Kafka's KafkaPrincipal, a kind and a name."""
+"""Identity of a client: Kafka's KafkaPrincipal, a type and a name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Principal(NamedTuple):
-    """`User:alice`. Names are compared as they are, case and all."""
+    """A principal, such as `User:alice`. Names are compared exactly, including case."""
 
     kind: str
     name: str
@@ -16,4 +16,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Every client of a listener that asks nobody who he is."""
+"""Principal of clients of a listener without authentication."""

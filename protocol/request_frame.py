@@ -31,7 +31,7 @@ _ERROR_CODE: Final = Struct(">h")
 
 
 def write_request(request: Message, version: int, correlation_id: int, client_id: str) -> bytearray:
-    """The whole frame of `request`."""
+    """Write the whole frame of `request`."""
     return close_frame(
         write_message(request, version, _header(request, version, correlation_id, client_id))
     )
@@ -40,18 +40,18 @@ def write_request(request: Message, version: int, correlation_id: int, client_id
 def write_request_start(
     request: Message, version: int, correlation_id: int, client_id: str, *, body_size: int
 ) -> bytearray:
-    """The frame of `request` up to its body, which follows in other buffers."""
+    """Write the frame of `request` up to its body, which follows in other buffers."""
     return close_frame(_header(request, version, correlation_id, client_id), extra=body_size)
 
 
 def correlation_id_of(frame: Buffer) -> int:
-    """The number of the request that `frame`, without its size, answers."""
+    """Correlation id of an answer in `frame`, without its size."""
     number: int = _CORRELATION_ID.unpack_from(frame)[0]
     return number
 
 
 def read_response(response: type[R], version: int, frame: Buffer) -> R:
-    """The answer in `frame`, without its size; records in it are views of `frame`.
+    """Read the answer in `frame`, without its size; its records are views of `frame`.
 
     Raises:
         MalformedRequest: the frame is not such an answer.

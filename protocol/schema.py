@@ -1,4 +1,4 @@
-"""How a message class says what it looks like on the wire, at every version at once.
+"""Declaration of a message class's wire format, for all versions at once.
 
 One dataclass stands for all versions of a Kafka message: a field that a version does not have is
 neither read nor written there and keeps its default, as in Kafka's own generated classes. The
@@ -25,7 +25,7 @@ Versions = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The wire side of one field.
+    """Wire format of one field.
 
     kind: int8 int16 int32 int64 uint16 uint32 float64 bool string bytes records uuid, or struct.
     struct: the element's class, a subclass of Struct, if kind is struct.
@@ -51,7 +51,7 @@ def wire(
     default: Any = MISSING,
     secret: bool = False,
 ) -> Any:
-    """A dataclass field with its wire form; arrays default to an empty list.
+    """Declare a dataclass field with its wire format; arrays default to an empty list.
 
     secret: never shown, so that no log can have it.
     """
@@ -70,7 +70,7 @@ def wire(
 
 
 class Struct:
-    """Base of everything that has wire fields. Compared and shown as dataclasses are."""
+    """Base of all classes with wire fields. Compared and shown as dataclasses are."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -113,13 +113,15 @@ S = TypeVar("S", bound=Struct)
 
 @dataclass_transform()
 def wire_struct(cls: type[S]) -> type[S]:
-    """Make a dataclass with slots of a class whose fields are made by `wire`."""
+    """Make a class whose fields are made by `wire` a dataclass with slots."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # dataclass would take long to describe its __init__
     return dataclass(init=False, repr=False, eq=False, match_args=False, slots=True)(cls)
 
 
 def _compiled_init(cls: type[Struct]) -> Callable[..., None]:
-    """As `dataclass` makes it: by position or by name, each field with its default."""
+    """Compile __init__ as `dataclass` makes it: by position or by name, each field with its
+    default.
+    """
     parameters, body = [], []
     known: dict[str, Any] = {"_MISSING": MISSING}
     for each in fields(cls):

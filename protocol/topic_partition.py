@@ -1,4 +1,4 @@
-"""The names of a partition: by the name of its topic, and by its id.
+"""Names of a partition: with the name of its topic, or with its id.
 
 clients/wire/record_metadata has the NamedTuple that applications see; it is one of the first.
 """
@@ -8,6 +8,6 @@ from __future__ import annotations
 from uuid import UUID
 
 TopicPartition = tuple[str, int]
-"""Name of the topic, number of the partition."""
+"""Partition by topic: (topic name, partition number)."""
 TopicIdPartition = tuple[UUID, int]
-"""Id of the topic: one that was deleted and made again is another one."""
+"""Partition by topic id: (topic id, partition number); a recreated topic has another id."""

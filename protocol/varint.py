@@ -18,7 +18,7 @@ MAX_VARLONG_BYTES = 10
 
 
 def encode_uvarint(value: int) -> bytes:
-    """`value` >= 0, of any size."""
+    """Encode `value` >= 0, of any size."""
     if value < 0:
         raise ValueError(f"an unsigned varint cannot hold {value}")
     encoded = bytearray()
@@ -30,7 +30,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """Zig-zag; `value` fits in 64 bits."""
+    """Encode zig-zag; `value` fits in 64 bits."""
     return encode_uvarint(value << 1 ^ value >> 63)
 
 
@@ -55,7 +55,7 @@ def decode_uvarint(
 
 
 def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(zig-zag value of 32 bits, position after it). Raises CorruptMessage as decode_uvarint."""
+    """(zig-zag value of 32 bits, position after it). Raises CorruptMessage, see decode_uvarint."""
     if position < len(buffer) and (byte := buffer[position]) < 0x80:
         return byte >> 1 ^ -(byte & 1), position + 1
     value, position = decode_uvarint(buffer, position)
@@ -63,7 +63,7 @@ def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def decode_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(zig-zag value of 64 bits, position after it). Raises CorruptMessage as decode_uvarint."""
+    """(zig-zag value of 64 bits, position after it). Raises CorruptMessage, see decode_uvarint."""
     if position < len(buffer) and (byte := buffer[position]) < 0x80:
         return byte >> 1 ^ -(byte & 1), position + 1
     value, position = decode_uvarint(buffer, position, max_bytes=MAX_VARLONG_BYTES)

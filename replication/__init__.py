@@ -4,7 +4,6 @@ manager/                  which partitions the node has; what it tells the contr
 followers/                fetch, truncate, append; one fetcher for each leader
 logs/                     their life, fsync, checkpoints, retention, moves between directories
 partition/                one replica: append, acknowledge, who waits at it
-clean_stop                in which order what works on the logs ends
 procedure, storage_work   sequences of steps; work that waits for the disk
 effects                   what the steps ask of their drivers
 """

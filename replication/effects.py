@@ -1,4 +1,4 @@
-"""Effects: what the steps of replication ask their driver to do, in the order to be begun.
+"""Effects of the replication steps for their driver, in the order in which they are to begin.
 
 One list per node, which all its steps share. See docs/design/steps.md.
 """
@@ -21,14 +21,14 @@ class TickingStep(Protocol):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` is to be called next, on the monotonic clock; None: not at all."""
+        """Time of the next `on_tick`, on the monotonic clock; None: none is needed."""
         ...
 
     def on_tick(self, now_ms: int) -> None: ...
 
 
 class DeadlineMoved(NamedTuple):
-    """`next_deadline_ms` of a step is another one, because of an input from another step."""
+    """`next_deadline_ms` of a step has changed, because of an input from another step."""
 
     step: TickingStep
 
@@ -40,7 +40,7 @@ class WorkingStep(Protocol):
     """A step that waits for the disk."""
 
     def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
-        """`work.run` has returned, or has raised `failure`."""
+        """Called when `work.run` has returned, or has raised `failure`."""
         ...
 
 
@@ -66,7 +66,7 @@ class RunScrubWork(NamedTuple):
 
 
 class SendRepairFetch(NamedTuple):
-    """Ask `fetch.node_id` for `fetch.request` and set `fetch.answer`; then tell `step`."""
+    """Send `fetch.request` to `fetch.node_id` and set `fetch.answer`; then tell `step`."""
 
     step: WorkingStep
     fetch: Any
@@ -76,17 +76,17 @@ class SendRepairFetch(NamedTuple):
 
 
 class RequestingStep(TickingStep, Protocol):
-    """The step that asks; exactly one of these inputs follows each request."""
+    """A step that sends requests; exactly one of these inputs follows each request."""
 
     def on_answer(self, answers: Any, now_ms: int) -> None:
-        """One for each part of the request, in its order."""
+        """Called with one answer for each part of the request, in its order."""
         ...
 
     def on_failed(self, error: Exception, now_ms: int) -> None: ...
 
 
 class SendControllerRequest(NamedTuple):
-    """Ask the controller; tell `step` its answer, or why there is none."""
+    """Send a request to the controller; tell `step` its answer, or the failure."""
 
     step: RequestingStep
     request: ControllerRequest[tuple[Any, ...]]
@@ -112,20 +112,20 @@ class GiveWay(NamedTuple):
 
 
 class WakingStep(Protocol):
-    """Something that waits for a time, once."""
+    """A step that waits for a time, once."""
 
     def on_time(self, now_ms: int) -> None: ...
 
 
 class WakeAt(NamedTuple):
-    """Tell `step` when it is `at_ms`, on the monotonic clock."""
+    """Tell `step` at `at_ms` on the monotonic clock."""
 
     step: WakingStep
     at_ms: int
 
 
 class EndMove(NamedTuple):
-    """Give up the move of the partition `condition.key`, if there is one; then tell `step`."""
+    """Cancel the move of the partition `condition.key`, if there is one; then tell `step`."""
 
     step: WorkingStep
     condition: Any
@@ -138,7 +138,7 @@ class DirectoryFailed(NamedTuple):
 
 
 class NoDirectoryLeft(NamedTuple):
-    """All log directories are offline: the node is of no use any more."""
+    """All log directories are offline: the node must end."""
 
     reason: str
 
@@ -157,20 +157,22 @@ class FetchingStep(TickingStep, Protocol):
 
 
 class SendFetch(NamedTuple):
-    """Ask the leader that `step` follows. Then step.on_fetched, or step.on_unreachable."""
+    """Send a fetch to the leader that `step` follows. Then step.on_fetched or on_unreachable."""
 
     step: FetchingStep
     request: FetchRequest
 
 
 class SendListOffsets(NamedTuple):
-    """Ask the leader that `step` follows. Then step.on_offsets, or step.on_unreachable."""
+    """Send a ListOffsets to the leader that `step` follows. Then step.on_offsets, or
+    step.on_unreachable.
+    """
 
     step: FetchingStep
     request: ListOffsetsRequest
 
 
 class FetchersEnded(NamedTuple):
-    """These ask nothing any more, and no answer is waited for: their connections may go."""
+    """Fetchers that send nothing any more and ignore answers: their connections may be closed."""
 
     steps: Sequence[FetchingStep]

@@ -1,4 +1,4 @@
-"""Procedure: a sequence of decisions that waits for the disk between one and the next.
+"""Procedure: a sequence of decisions that waits for the disk in between.
 
 Written as a generator: it yields what is to be waited for (several things are begun together), and
 is resumed with what has become of each: None, or the exception. Between the two any input may come
@@ -17,19 +17,19 @@ Outcomes = list[Exception | None]
 
 
 class Condition(Protocol):
-    """Something else than storage work to wait for."""
+    """Condition to wait for, other than storage work."""
 
     def begin_waiting(self, step: WorkingStep) -> None:
-        """Call step.on_work_done(self, None, now_ms) as soon as it is so, also from in here."""
+        """Call step.on_work_done(self, None, now_ms) as soon as it is met, possibly at once."""
         ...
 
 
 Sequel = Generator[Sequence[Any], Outcomes, None]
-"""Yields Work and Condition."""
+"""Generator that yields Work and Condition to wait for."""
 
 
 class Procedure:
-    """One run. `on_end` is called with the exception that has ended it, or None."""
+    """One run of a sequel. `on_end` is called with the exception that ended it, or None."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Procedure:
     ) -> None:
         """`begin` comes next."""
         self.now_ms = now_ms
-        """The time at the end of the last thing that was waited for."""
+        """Time at the end of the last wait."""
         self.is_running = True
         self._effects = effects
         self._sequel = sequel
@@ -51,11 +51,11 @@ class Procedure:
         self._is_beginning = False
 
     def begin(self) -> None:
-        """Up to the first thing that is waited for."""
+        """Run up to the first wait."""
         self._resume(None)
 
     def cancel(self) -> None:
-        """Go no further than what is under way; on_end is called when that has ended."""
+        """Continue no further than the current wait; on_end is called when that has ended."""
         self._is_cancelled = True
 
     def on_work_done(self, work: Any, failure: Exception | None, now_ms: int) -> None:
@@ -100,7 +100,7 @@ class Procedure:
 
 
 class OneAtATime:
-    """A condition that one procedure after the other has, until it says `release`."""
+    """Condition that one procedure at a time holds, until it calls `release`."""
 
     def __init__(self) -> None:
         self._is_taken = False
@@ -121,7 +121,7 @@ class OneAtATime:
 
 
 class Turn:
-    """The requests that have come meanwhile are answered first; see Condition."""
+    """Condition that the requests that arrived meanwhile are answered first; see Condition."""
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects

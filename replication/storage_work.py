@@ -1,4 +1,4 @@
-"""Storage work: what steps hand out to be done in a thread, because it waits for the disk.
+"""Storage work: handed out by steps to run in a thread, because it waits for the disk.
 
 `run` is called there; afterwards the step that handed it out is notified, whatever has become of
 it.
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 class Work(Protocol):
-    """Something with a blocking `run`, which touches nothing that others use meanwhile."""
+    """Work with a blocking `run`, which touches nothing that others use meanwhile."""
 
     def run(self) -> None:
-        """Raises KafkaStorageError."""
+        """Run the work. Raises KafkaStorageError."""
         ...
 
 
 class LogFlush:
-    """An fsync of all that is in a log now. `log` is that log, also when a move replaced it."""
+    """An fsync of all that is in a log now. `log` is that log, even if a move replaces it."""
 
     __slots__ = ("_work", "log")
 
@@ -37,18 +37,18 @@ class LogFlush:
         self._work.run()
 
     def complete(self) -> None:
-        """The records count as durable, after `run` has returned without an error."""
+        """Mark the records as durable, after `run` has returned without an error."""
         self.log.flushing.complete_flush(self._work)
 
 
 def begin_flush(log: PartitionLog) -> LogFlush | None:
-    """None: everything is on the disk. Raises StorageFailure."""
+    """Begin a flush; None: everything is durable already. Raises StorageFailure."""
     work = log.flushing.begin_flush()
     return None if work is None else LogFlush(log, work)
 
 
 class AssignEpochs:
-    """Leader epochs of one log, with their first offsets, on their way to the disk."""
+    """Storing of leader epochs of one log, with their first offsets."""
 
     __slots__ = ("_epochs", "log")
 
@@ -62,7 +62,7 @@ class AssignEpochs:
 
 
 class StorageCall(Generic[T]):
-    """A blocking call of the storage's. `result`: what it has returned, after `run`."""
+    """A blocking call of the storage. `result`: its return value, after `run`."""
 
     __slots__ = ("_call", "result")
 

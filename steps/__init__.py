@@ -1,4 +1,4 @@
-"""What the steps of replication/, controller/ and groups/ have in common: docs/design/steps.md.
+"""Common parts of the steps of replication/, controller/ and groups/: docs/design/steps.md.
 
 replies   effects that end a request: its answer, or why there is none
 """

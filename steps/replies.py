@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 
 class Reply(NamedTuple):
-    """The request of this ticket is carried out; the caller need not wait any longer."""
+    """The request of this ticket is carried out; its caller need not wait any longer."""
 
     ticket: Any
     answer: Any = None
 
 
 class Refuse(NamedTuple):
-    """The request of this ticket has failed. A KafkaError, but for what nobody has expected."""
+    """The request of this ticket has failed, with a KafkaError unless the failure is unexpected."""
 
     ticket: Any
     error: Exception

@@ -1,4 +1,4 @@
-"""Floor 1: one partition's log on one disk. Touches files only through the FileSystem port.
+"""Floor 1: the log of one partition on one disk. Touches files only through the FileSystem port.
 
 log_config     a topic's settings of its log
 disk/          files, and what may be wrong with the disk below them

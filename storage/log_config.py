@@ -51,7 +51,7 @@ NO_TIERED_STORAGE = "there is no tiered storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig(Config):
-    """The settings of one topic's logs. Raises InvalidConfig when built with a bad value."""
+    """Settings of one topic's logs. Raises InvalidConfig when built with an invalid value."""
 
     kind: ClassVar[str] = "topic"
     refused: ClassVar[Mapping[str, str]] = {
@@ -114,7 +114,7 @@ class LogConfig(Config):
     file_delete_delay_ms: int = long(
         60_000,
         0,
-        "How long a deleted segment's files stay on disk under another name.",
+        "Time for which a deleted segment's files stay on disk under another name.",
         broker="log.segment.delete.delay.ms",
     )
     message_timestamp_type: str = string(
@@ -126,13 +126,13 @@ class LogConfig(Config):
     message_timestamp_before_max_ms: int = long(
         LONG_MAX,
         0,
-        "How far a producer's timestamp may lie behind the broker's clock.",
+        "Most milliseconds that a producer's timestamp may lie behind the broker's clock.",
         broker="log.message.timestamp.before.max.ms",
     )
     message_timestamp_after_max_ms: int = long(
         HOUR_MS,
         0,
-        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        "Most milliseconds that a producer's timestamp may lie ahead of the broker's clock.",
         broker="log.message.timestamp.after.max.ms",
     )
     unclean_leader_election_enable: bool = boolean(
@@ -143,7 +143,7 @@ class LogConfig(Config):
     min_insync_replicas: int = integer(
         1,
         1,
-        "How many replicas must be in sync for a write with acks=all to be taken.",
+        "Number of replicas that must be in sync for a write with acks=all to be accepted.",
         broker="min.insync.replicas",
     )
     flush_messages: int = long(
@@ -174,7 +174,7 @@ class LogConfig(Config):
     delete_retention_ms: int = long(
         DAY_MS,
         0,
-        "How long a compacted log keeps the record that deletes a key, once compacted.",
+        "Time for which a compacted log keeps a tombstone, once compacted.",
         broker="log.cleaner.delete.retention.ms",
     )
     min_compaction_lag_ms: int = long(
@@ -191,15 +191,16 @@ class LogConfig(Config):
     )
     bradbury_validate_records: str = string(
         "all",
-        "Which batches of producers are opened before they are taken, so that none is stored that "
-        "consumers cannot read: all, compressed ones, or none (their header and CRC then decide).",
+        "Batches of producers whose records are validated before they are accepted, so that "
+        "none is stored that consumers cannot read: all, compressed ones, or none (only "
+        "header and CRC are validated).",
         choices=("all", "compressed", "none"),
         broker="bradbury.log.validate.records",
     )
     bradbury_damaged_segment: str = string(
         "error",
-        "What a reader is told who comes to records that a damaged file has lost, and that no "
-        "other replica has: error names them, skip goes on behind them.",
+        "Behaviour for readers at records that a damaged file has lost, and that no other "
+        "replica has: error reports them, skip continues behind them.",
         choices=("error", "skip"),
         broker="bradbury.log.damaged.segment",
     )
@@ -212,49 +213,51 @@ class LogConfig(Config):
     compression_gzip_level: int = integer(
         -1,
         -1,
-        "How hard gzip tries when the broker compresses: 1 to 9, or -1 for its default.",
+        "Level of gzip when the broker compresses: 1 to 9, or -1 for its default.",
         highest=9,
         broker="compression.gzip.level",
     )
     compression_lz4_level: int = integer(
         9,
         1,
-        "How hard lz4 tries when the broker compresses: 1 to 17.",
+        "Level of lz4 when the broker compresses: 1 to 17.",
         highest=17,
         broker="compression.lz4.level",
     )
     compression_zstd_level: int = integer(
         3,
         -131072,
-        "How hard zstd tries when the broker compresses: -131072 to 22.",
+        "Level of zstd when the broker compresses: -131072 to 22.",
         highest=22,
         broker="compression.zstd.level",
     )
 
     preallocate: bool = as_it_is(
         False,
-        "Whether a segment takes all its space on the disk when it is begun.",
+        "Whether a segment's disk space is allocated when it is created.",
         "files grow as they are written",
         broker="log.preallocate",
     )
     remote_storage_enable: bool = as_it_is(
-        False, "Whether old segments move to another storage.", NO_TIERED_STORAGE
+        False, "Whether old segments move to remote storage.", NO_TIERED_STORAGE
     )
     remote_log_copy_disable: bool = as_it_is(
-        False, "Whether segments no longer move there.", NO_TIERED_STORAGE
+        False, "Whether segments are no longer copied to remote storage.", NO_TIERED_STORAGE
     )
     remote_log_delete_on_disable: bool = as_it_is(
-        False, "Whether what is there goes when that is switched off.", NO_TIERED_STORAGE
+        False,
+        "Whether remote segments are deleted when remote storage is disabled.",
+        NO_TIERED_STORAGE,
     )
     local_retention_ms: int = as_it_is(
         -2,
-        "How long segments stay here, too; -2: retention.ms.",
+        "Time for which segments stay on the local disk, too; -2: retention.ms.",
         NO_TIERED_STORAGE,
         broker="log.local.retention.ms",
     )
     local_retention_bytes: int = as_it_is(
         -2,
-        "How many bytes stay here, too; -2: retention.bytes.",
+        "Bytes that stay on the local disk, too; -2: retention.bytes.",
         NO_TIERED_STORAGE,
         broker="log.local.retention.bytes",
     )
@@ -304,12 +307,14 @@ class LogConfig(Config):
 
     @property
     def decompressed_limit(self) -> int:
-        """Bytes one compressed batch may open to: generous for real data, fatal for bombs."""
+        """Most bytes that one compressed batch may decompress to: ample for real data, too few for
+        bombs.
+        """
         return min(256 * 1024**2, max(16 * 1024**2, 64 * self.max_message_bytes))
 
     @classmethod
     def from_broker(cls, values: Mapping[str, Any]) -> Self:
-        """The defaults that a broker's settings give to topics, e.g. {"log.retention.hours": "1"}.
+        """Defaults for topics from a broker's settings, e.g. {"log.retention.hours": "1"}.
 
         Of several names of one setting the first counts. Names that are none of these are ignored:
         they are the broker's other settings.
@@ -329,7 +334,7 @@ class LogConfig(Config):
 
 @cache
 def broker_keys() -> dict[str, ConfigKey]:
-    """The settings of brokers that give topics their defaults, by name.
+    """Settings of brokers that are the defaults of topics, by name.
 
     The last name of a setting has the default, the others have none. The first can be changed while
     brokers run. Source: DynamicBrokerConfig.DynamicLogConfig.
@@ -357,6 +362,6 @@ _UNITS = {"minutes": (MINUTE_MS, ", in minutes,"), "hours": (HOUR_MS, ", in hour
 
 
 def _in_ms(name: str, value: Any) -> Any:
-    """Below zero stands for "no limit" in every unit."""
+    """Value in ms; below zero stands for "no limit" in every unit."""
     factor, _ = _UNITS.get(name.rsplit(".", 1)[-1], (1, ""))
     return value * factor if factor != 1 and value > 0 else value

@@ -50,10 +50,12 @@ _CODES: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}
 
 
 class CoordinatorNodes(Protocol):
-    """Committed metadata."""
+    """Coordinators by the committed metadata."""
 
     def coordinator_of(self, transactional_id: str) -> int | None:
-        """The node that leads the id's partition of __transaction_state, and is in service."""
+        """Node that leads the id's partition of __transaction_state and is in service; None: there
+        is none.
+        """
         ...
 
 
@@ -61,13 +63,14 @@ FIRST_WAIT_MS = 2
 
 
 class RetryLimits(NamedTuple):
-    """add.partitions.to.txn.retry.backoff.ms and .max.ms: how often, and how long in all."""
+    """Retry limits (add.partitions.to.txn.retry.backoff.ms and .max.ms): pause, and total time."""
 
     backoff_ms: int = 20
     max_ms: int = 100
 
     def wait_ms(self, waited_ms: int) -> int:
-        """Until a question is asked again: as long as it has waited, but no longer than backoff_ms.
+        """Pause in ms before the next retry: as long as it has waited so far, but at most
+        backoff_ms.
 
         The markers of the transaction before take a few milliseconds as a rule.
         """
@@ -75,7 +78,7 @@ class RetryLimits(NamedTuple):
 
 
 class SendAddPartitionsToTxn(NamedTuple):
-    """Ask that node. Then `step.on_answer` or `step.on_failed`, exactly one of them."""
+    """Send the request to the node. Then `step.on_answer` or `step.on_failed`, exactly one."""
 
     step: AddPartitionsManager
     node_id: int
@@ -98,7 +101,7 @@ class _Question(NamedTuple):
 
 _Batch = dict[_Producer, list[_Question]]
 _Queue = dict[str, _Batch]
-"""By transactional id: a request has each once."""
+"""Questions by transactional id: a request has each id once."""
 
 
 class AddPartitionsManager:
@@ -113,7 +116,7 @@ class AddPartitionsManager:
         self._queues: dict[int, _Queue] = {}
         self._in_flight: dict[int, _Batch] = {}
         self._again: dict[_Producer, tuple[int, list[_Question]]] = {}
-        """What is asked again, and when."""
+        """Questions to retry, with the time of the retry, by producer."""
 
     def verify(
         self,
@@ -126,12 +129,14 @@ class AddPartitionsManager:
         adds: bool,
         now_ms: int,
     ) -> None:
-        """Answered with a code for each partition; see handlers.ports.transaction_port."""
+        """Verify or add partitions; answered with a code for each, see
+        handlers.ports.transaction_port.
+        """
         producer = _Producer(transactional_id, producer_id, producer_epoch, adds)
         self._ask(_Question(ticket, producer, frozenset(partitions), now_ms))
 
     def on_metadata(self) -> None:
-        """The coordinators may be others: what is not on its way goes to them."""
+        """Called on new metadata: unsent questions go to the current coordinators."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for batch in queue.values():
@@ -140,7 +145,7 @@ class AddPartitionsManager:
                         self._ask(question)
 
     def close(self) -> None:
-        """The node ends: nothing is asked any more, and what was asked is answered as lost."""
+        """Close as the node ends: nothing more is sent, and open questions are answered as lost."""
         waiting = [batch for queue in self._queues.values() for batch in queue.values()]
         for batch in (*waiting, *self._in_flight.values()):
             self._answer_all(batch, ErrorCode.NETWORK_EXCEPTION)
@@ -178,7 +183,7 @@ class AddPartitionsManager:
         self._drop_empty(node_id)
 
     def on_failed(self, node_id: int, error: Exception) -> None:
-        """No answer. Partitions may have been added: asked again, they are found to be there."""
+        """Called without an answer. Partitions may have been added: the retry finds them then."""
         logger.info("transaction coordinators on node %d do not answer: %s", node_id, error)
         self._answer_all(self._in_flight.pop(node_id), ErrorCode.NETWORK_EXCEPTION)
 
@@ -214,7 +219,7 @@ class AddPartitionsManager:
                 self._effects.append(SendAddPartitionsToTxn(self, node_id, request))
 
     def _take(self, node_id: int) -> _Batch:
-        """The oldest question of each transactional id; its other questions come next."""
+        """Take the oldest question of each transactional id; its other questions come next."""
         taken: _Batch = {}
         rest: _Queue = {}
         for name, batch in self._queues.pop(node_id).items():
@@ -269,7 +274,9 @@ def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartition, Erro
 
 
 def _transaction(producer: _Producer, questions: list[_Question]) -> AddPartitionsToTxnTransaction:
-    """Partitions in order, so that the same question has the same bytes."""
+    """Part of a request, with its partitions in order, so that the same question has the same
+    bytes.
+    """
     topics: dict[str, list[int]] = {}
     for topic, index in sorted({each for question in questions for each in question.partitions}):
         topics.setdefault(topic, []).append(index)

@@ -1,4 +1,4 @@
-"""What EndTxn comes to: the transaction ends, has ended in this way before, or an error.
+"""Decision about an EndTxn: end the transaction, report that it has ended this way, or an error.
 
 `is_busy`: another transition of the transactional id is under way.
 Source: apache/kafka core/.../transaction/TransactionCoordinator.scala, endTransaction (4.1).
@@ -19,7 +19,9 @@ def decide_end(
     is_commit: bool,
     is_busy: bool,
 ) -> ErrorCode | None:
-    """The error, NONE if it has ended so already, None: go ahead. Up to transaction.version 1."""
+    """Decide an EndTxn up to transaction.version 1: the error, NONE if it has already ended so,
+    None: proceed.
+    """
     if metadata.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if metadata.producer_epoch != producer_epoch:
@@ -49,7 +51,8 @@ def decide_end_v2(
     is_commit: bool,
     is_busy: bool,
 ) -> ErrorCode | None:
-    """As decide_end, from transaction.version 2 on, where each end raises the epoch.
+    """Decide an EndTxn from transaction.version 2 on, where each end raises the epoch; results as
+    in decide_end.
 
     A request with the epoch before is a repeated one; with the present epoch it is the next end,
     and only an abort may come where no transaction is open.

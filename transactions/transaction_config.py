@@ -21,7 +21,7 @@ from ..protocol.config_key import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig(Config):
-    """What transaction coordinators, and leaders that ask them, are started with. Immutable.
+    """Settings of transaction coordinators, and of leaders that ask them. Immutable.
 
     Defaults are Kafka 4.1's. Units are in the names.
     Source: apache/kafka transaction-coordinator/.../TransactionStateManagerConfig.java,
@@ -34,13 +34,13 @@ class TransactionConfig(Config):
         15 * MINUTE_MS, 1, "The longest transaction.timeout.ms a producer may ask for."
     )
     transactional_id_expiration_ms: int = integer(
-        7 * DAY_MS, 1, "How long a transactional id is kept that no producer uses."
+        7 * DAY_MS, 1, "Time after which a transactional id expires that no producer uses."
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10_000, 1, "How often transactions are looked for that are open for too long."
+        10_000, 1, "Interval of checks for transactions that are open too long."
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
-        HOUR_MS, 1, "How often transactional ids are looked for that no producer uses."
+        HOUR_MS, 1, "Interval of checks for expired transactional ids."
     )
 
     transaction_state_log_num_partitions: int = integer(
@@ -64,7 +64,7 @@ class TransactionConfig(Config):
         "Segments of __transaction_state, of which closed ones are compacted; for a new topic.",
     )
     transaction_state_log_load_buffer_size: int = integer(
-        5 * 1024**2, 1, "How many bytes are read at a time when a coordinator starts."
+        5 * 1024**2, 1, "Bytes that are read at a time when a coordinator starts."
     )
     transaction_partition_verification_enable: bool = boolean(
         default=True,
@@ -80,10 +80,10 @@ class TransactionConfig(Config):
     add_partitions_to_txn_retry_backoff_ms: int = integer(
         20,
         1,
-        "How often a leader asks again while the producer's former transaction is being ended.",
+        "Pause before a leader asks again while the producer's former transaction is being ended.",
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = integer(
-        100, 0, "How long it does so; then the producer is to come back."
+        100, 0, "Time after which it stops asking, and the producer must retry."
     )
 
     def may_time_out_after(self, timeout_ms: int) -> bool:

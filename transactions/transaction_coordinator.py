@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of `__transaction_state`.
+"""Transaction coordinator of the ids of one partition of `__transaction_state`.
 
     InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> Append, or Respond
     once committed --on_committed--> the record counts, Respond; SendMarkers after PREPARE_*
@@ -8,8 +8,8 @@ One transition of an id at a time: while a record of it is on its way, or its ma
 are refused with CONCURRENT_TRANSACTIONS, and clients try again. Only a client's AddPartitionsToTxn
 waits for its turn, for up to MOST_WAIT_MS: it is what a producer asks next, and it would come back
 after 20 ms, many times what markers take. That of a partition's leader does not wait: other
-producers are in the same request. EndTxn is answered as soon as the decision is in the log: whoever
-coordinates next finds it there and writes the markers.
+producers are in the same request. EndTxn is answered as soon as the decision is in the log: the
+next coordinator finds it there and writes the markers.
 
 An open transaction is aborted when it is older than its timeout, and when another producer begins
 with its id; in both cases its producer is fenced with the next epoch first.
@@ -55,15 +55,17 @@ from .transaction_state import TransactionState
 from .waiting_requests import AddPartitions, WaitingRequests
 
 TakeProducerId = Callable[[], int | None]
-"""A producer id that nobody had; None: there is none at the moment."""
+"""Takes an unused producer id; None: none is available at the moment."""
 
 ABORT_TIMER = TransactionTimer(TransactionTimerKind.ABORT_TIMED_OUT)
 EXPIRE_TIMER = TransactionTimer(TransactionTimerKind.EXPIRE)
 COMPLETE_RETRY_MS = 1_000
 MOST_WAIT_MS = 100
-"""As long as a partition's leader asks again for (add.partitions.to.txn.retry.backoff.max.ms)."""
+"""Longest wait of a request; as long as a partition's leader retries
+(add.partitions.to.txn.retry.backoff.max.ms).
+"""
 MOST_TOMBSTONES = 1_000
-"""In one batch."""
+"""Most tombstones in one batch."""
 
 _WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -75,7 +77,8 @@ _WRITE_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told when a record cannot be written, where that is not the error itself."""
+"""Error codes for clients when a record cannot be written, where they differ from the error itself.
+"""
 
 
 @dataclass(slots=True)
@@ -87,12 +90,14 @@ class Transaction:
 
     @property
     def is_busy(self) -> bool:
-        """No other transition may begin: one is being written, or its markers are."""
+        """Whether no other transition may begin: one is being written, or its markers are."""
         return self.pending is not None or self.metadata.state.is_prepared
 
 
 class TransactionCoordinator:
-    """First `apply` for each record of the log, `on_loaded`, then requests and timers."""
+    """Rules of the coordinator. First `apply` for each record of the log, `on_loaded`, then
+    requests and timers.
+    """
 
     def __init__(
         self, config: TransactionConfig, take_producer_id: TakeProducerId, version: int
@@ -104,20 +109,21 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._waiting = WaitingRequests()
         self._to_complete: set[str] = set()
-        """Of which COMPLETE_* was refused: it is appended again when a timer says so."""
+        """Transactional ids whose COMPLETE_* record was refused; it is appended again by a timer.
+        """
 
     def __len__(self) -> int:
         return len(self._transactions)
 
     def __iter__(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """The transactional ids and what is known of them; those without an epoch are not there."""
+        """Transactional ids with their metadata, without those that have no epoch."""
         for transactional_id, transaction in self._transactions.items():
             if transaction.metadata.producer_epoch != NO_EPOCH:
                 yield transactional_id, transaction.metadata
 
     @property
     def append_retry_count(self) -> int:
-        """Ended transactions whose last record could not be appended, and is tried again."""
+        """Number of ended transactions whose last record could not be appended and is retried."""
         return len(self._to_complete)
 
     def metadata_of(self, transactional_id: str) -> TransactionMetadata | None:
@@ -135,7 +141,8 @@ class TransactionCoordinator:
         expected: tuple[int, int] | None,
         now_ms: int,
     ) -> list[Effect]:
-        """A producer begins with this id. `expected`: id and epoch of one that recovers (KIP-360).
+        """Initialize a producer with this id. `expected`: id and epoch of one that recovers
+        (KIP-360).
 
         An open transaction is aborted, and the client is told to come back.
         """
@@ -237,7 +244,7 @@ class TransactionCoordinator:
         )
 
     def _take_turns(self, transactional_id: str, now_ms: int) -> list[Effect]:
-        """The requests that have waited go on, in their order, until the id is busy again."""
+        """Continue waiting requests in order, until the id is busy again."""
         effects: list[Effect] = []
         while self._waiting.has(transactional_id):
             transaction = self._transactions.get(transactional_id)
@@ -256,7 +263,7 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Iterable[tuple[str, int]],
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Whether each partition is in the producer's open transaction (KIP-890)."""
+        """Verify whether each partition is in the producer's open transaction (KIP-890)."""
         transaction = self._transactions.get(transactional_id)
         error = self._check_producer(transaction, producer_id, producer_epoch)
         if not error and transaction is not None:
@@ -293,7 +300,7 @@ class TransactionCoordinator:
         client_version: int,
         now_ms: int,
     ) -> list[Effect]:
-        """A client commits or aborts.
+        """Commit or abort for a client.
 
         With client version 2 the answer has the epoch for the next transaction, and so has the
         answer to a repeated request, which has the epoch before.
@@ -340,7 +347,8 @@ class TransactionCoordinator:
     def _fence_and_abort(
         self, transaction: Transaction, written: TransactionWritten, now_ms: int
     ) -> list[Effect] | None:
-        """None: not now, as there is no producer id to go on with.
+        """Fence the producer and abort its transaction. None: not now, as no producer id is
+        available.
 
         From version 2 on the end itself raises the epoch, which fences; twice would pass the last
         epoch (KAFKA-19367). At the last one the id rotates as at any end, or the fenced producer
@@ -366,7 +374,7 @@ class TransactionCoordinator:
     # --- the end of a transaction ----------------------------------------------------------------
 
     def on_markers_written(self, markers: SendMarkers, *, now_ms: int) -> list[Effect]:
-        """All partitions have it. Ignored, if another transaction than the last one had it."""
+        """Called when all partitions have the markers. Ignored for any but the last transaction."""
         transaction = self._transactions.get(markers.transactional_id)
         if transaction is None or transaction.pending is not None:
             return []
@@ -458,14 +466,14 @@ class TransactionCoordinator:
     # --- the log ---------------------------------------------------------------------------------
 
     def apply(self, record: TransactionRecord) -> None:
-        """The next record of the log, while loading."""
+        """Apply the next record of the log, while loading."""
         if record.metadata is None:
             self._transactions.pop(record.transactional_id, None)
         else:
             self._transactions[record.transactional_id] = Transaction(record.metadata)
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
-        """The log is applied to its end: what was decided goes on."""
+        """Called when the log is applied to its end: decided transitions continue."""
         abort_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
         effects: list[Effect] = [
@@ -485,7 +493,7 @@ class TransactionCoordinator:
         return [Append((TransactionRecord(written.transactional_id, following),), written)]
 
     def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
-        """The records are in the log for good. Called in log order."""
+        """Called when the records are committed, in log order."""
         effects: list[Effect] = []
         for transactional_id, metadata in append.records:
             if metadata is None:
@@ -502,7 +510,7 @@ class TransactionCoordinator:
         return effects
 
     def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
-        """Nothing of it was appended, because of `error`: the transition did not come about."""
+        """Called when the append failed with `error`: nothing was appended, no transition made."""
         effects = self._refuse(append, error)
         for transactional_id, metadata in append.records:
             transaction = self._transactions[transactional_id]
@@ -517,7 +525,7 @@ class TransactionCoordinator:
         return effects
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
-        """It is not committed for long: whoever waits is told to try again.
+        """Called when it is not committed in time: waiting callers are told to retry.
 
         Returns the Append to go on with, which nobody waits for. The record may yet be committed,
         and then counts, as after an answer that was lost on its way.
@@ -529,7 +537,7 @@ class TransactionCoordinator:
         return effects, append
 
     def close(self) -> None:
-        """The coordinator has ended: another one knows now what has become of its ids."""
+        """Called when the coordinator has ended: another one now owns its ids."""
         self._transactions.clear()
         self._to_complete.clear()
         self._waiting.clear()
@@ -550,7 +558,7 @@ def _turn_timer(transactional_id: str) -> TransactionTimer:
 
 
 def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a producer that had this id and epoch may go on: nobody else has begun since.
+    """Whether a producer that had this id and epoch may continue: no other has begun since.
 
     The epoch is looked at when it is raised. The previous id counts at its last epoch: the answer
     that brought the new id may have been lost.
@@ -567,7 +575,7 @@ def _prepared(*, is_commit: bool) -> TransactionState:
 
 
 def _ended(prepared: TransactionMetadata) -> InitializedProducer:
-    """What the client goes on with: from version 2 on, the next epoch or producer id."""
+    """Result for the client: from version 2 on, its next epoch or producer id."""
     if not prepared.bumps_epoch:
         return InitializedProducer(ErrorCode.NONE)
     if prepared.next_producer_id != NO_PRODUCER_ID:

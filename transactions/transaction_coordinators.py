@@ -1,4 +1,4 @@
-"""Transaction coordinators as coordinators/ runs them."""
+"""Transaction coordinators for coordinators/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from .transaction_coordinator import TakeProducerId, TransactionCoordinator
 from .transaction_records import encode_transaction_record, transactions_in
 
 APPEND_TIMEOUT_MS = 5_000
-"""Kafka waits for transaction.timeout.ms; a client that is answered earlier tries again."""
+"""Timeout of an append. Kafka uses transaction.timeout.ms; a client that is answered earlier
+retries.
+"""
 
 TransactionContext: TypeAlias = CoordinatorContext[TransactionCoordinator]
 
@@ -21,7 +23,7 @@ TransactionContext: TypeAlias = CoordinatorContext[TransactionCoordinator]
 def transaction_coordinators(
     config: TransactionConfig, take_producer_id: TakeProducerId, version: int
 ) -> CoordinatorKind[TransactionCoordinator]:
-    """`version`: the cluster's transaction.version."""
+    """Coordinator kind for transactions. `version`: the cluster's transaction.version."""
     return CoordinatorKind(
         topic=TRANSACTIONS_TOPIC,
         contents="transaction metadata",

@@ -1,4 +1,4 @@
-"""What the rules of transactions ask the outside to do, besides what all coordinators ask for.
+"""Effects of the transaction rules, besides those that all coordinators have.
 
 See coordinators/rules_effects for that.
 """
@@ -15,13 +15,13 @@ from .transaction_metadata import NO_EPOCH, NO_PRODUCER_ID, Partitions
 
 class TransactionTimerKind(IntEnum):
     ABORT_TIMED_OUT = auto()
-    """It is time to look for transactions that are open for too long."""
+    """Time to check for transactions that are open too long."""
     EXPIRE = auto()
-    """It is time to look for transactional ids that nobody uses."""
+    """Time to check for unused transactional ids."""
     TURN = auto()
-    """Requests have waited long enough for a transition of the id to end."""
+    """Timeout of requests that wait for a transition of the id to end."""
     COMPLETE = auto()
-    """The end of a transaction could not be written; it is to be tried again."""
+    """Time to retry writing the end of a transaction."""
 
 
 class TransactionTimer(NamedTuple):
@@ -30,7 +30,7 @@ class TransactionTimer(NamedTuple):
 
 
 class InitializedProducer(NamedTuple):
-    """The answer to InitProducerId and EndTxn: an error, or the producer to go on as.
+    """Answer to InitProducerId and EndTxn: an error, or the producer to continue as.
 
     That to AddPartitionsToTxn is an ErrorCode.
     """
@@ -41,7 +41,7 @@ class InitializedProducer(NamedTuple):
 
 
 class TransactionWritten(NamedTuple):
-    """Completion of an Append: what waits for the record of this transactional id.
+    """Completion of an Append: the record of this transactional id is committed.
 
     `request_id` None: nobody does any more.
     """
@@ -52,7 +52,8 @@ class TransactionWritten(NamedTuple):
 
 
 class SendMarkers(NamedTuple):
-    """Write the end of the transaction to its partitions; then on_markers_written(self), once.
+    """Write the end markers of the transaction to its partitions; then on_markers_written(self),
+    once.
 
     `partitions` may be empty, and then nothing is to be written. `transaction_version`: from 2 on
     the epoch is one that no batch of the transaction has.

@@ -1,4 +1,4 @@
-"""Transaction markers: tells the leaders of a transaction's partitions how it has ended.
+"""Transaction markers: sends the end of a transaction to the leaders of its partitions.
 
     SendMarkers of a coordinator --send--> WriteTxnMarkers to each leader's node
     answers --on_answer--> MarkersWritten, when all partitions of the transactional id have theirs
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 50
 MOST_PARTITIONS = 5_000
-"""In one request; a broker reads no longer ones at once than this makes."""
+"""Most partitions in one request, which keeps it within the size that a broker reads at once."""
 
 _IS_DONE = frozenset(
     {
@@ -57,7 +57,8 @@ _IS_DONE = frozenset(
 _IS_OVERTAKEN = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
-"""The partition knows a newer producer or coordinator: this one's decision counts no longer."""
+"""Errors meaning that the partition knows a newer producer or coordinator: this decision is void.
+"""
 _IS_EXPECTED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -72,23 +73,25 @@ _IS_EXPECTED = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""These pass. All others are faults; the marker is sent again as well, since it must be there."""
+"""Temporary errors. All others are faults; the marker is sent again in both cases, as it must be
+written.
+"""
 
 
 _NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 
 class PartitionLeaders(Protocol):
-    """Committed metadata."""
+    """Leaders by the committed metadata."""
 
     def exists(self, partition: TopicPartition) -> bool: ...
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """The node that leads it and is in service; None: there is none now."""
+        """Node that leads the partition and is in service; None: there is none now."""
         ...
 
 
 class TransactionKey(NamedTuple):
-    """A transactional id under one coordinator. `partition`: of __transaction_state."""
+    """A transactional id under one coordinator. `partition`: partition of __transaction_state."""
 
     partition: int
     coordinator_epoch: int
@@ -96,14 +99,14 @@ class TransactionKey(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """All markers are there: on_markers_written of that coordinator, if it is still that one."""
+    """All markers are written: call on_markers_written of that coordinator, if still current."""
 
     key: TransactionKey
     markers: SendMarkers
 
 
 class SendWriteTxnMarkers(NamedTuple):
-    """Ask that node. Then `step.on_answer` or `step.on_failed`, exactly one of them."""
+    """Send the request to the node. Then `step.on_answer` or `step.on_failed`, exactly one."""
 
     step: TransactionMarkerManager
     node_id: int
@@ -132,19 +135,21 @@ class TransactionMarkerManager:
         self._effects = effects
         self._pending: dict[tuple[int, str], _Pending] = {}
         self._queues: dict[int, _Queue] = {}
-        """What goes to each node with its next request."""
+        """Markers to send to each node with its next request, by node id."""
         self._in_flight: dict[int, _Queue] = {}
         self._waiting: _Queue = {}
         self._look_ms: int | None = None
-        """When the leaders of what waits are looked at again, also without other metadata."""
+        """Time of the next look at the leaders of waiting partitions, even without new metadata;
+        None: none wait.
+        """
 
     def __len__(self) -> int:
-        """Transactions whose markers are not all written."""
+        """Number of transactions whose markers are not all written."""
         return len(self._pending)
 
     @property
     def unknown_leader_count(self) -> int:
-        """Transactions that wait for a leader of one of their partitions."""
+        """Number of transactions that wait for a leader of one of their partitions."""
         return sum(
             any(self._leaders.leader_of(partition) is None for partition in partitions)
             for partitions in self._waiting.values()
@@ -165,14 +170,14 @@ class TransactionMarkerManager:
         self._end_if_done(pending)
 
     def on_resigned(self, partition: int) -> None:
-        """The node no longer coordinates that partition of __transaction_state."""
+        """Called when the node no longer coordinates that partition of __transaction_state."""
         for pending in [each for each in self._pending.values() if each.key.partition == partition]:
             self._drop(pending)
 
     # --- of the metadata -------------------------------------------------------------------------
 
     def on_metadata(self) -> None:
-        """The leaders are others: their markers go to them.
+        """Called on new metadata: markers go to the current leaders.
 
         Also what is on its way to a former leader, which may stand still: its answer counts for
         those partitions no longer, and that they have the marker twice does no harm.
@@ -188,7 +193,7 @@ class TransactionMarkerManager:
         self._end_what_is_done()
 
     def _no_longer_led(self, node_id: int, sent: _Queue) -> _Queue:
-        """What of `sent` the node does not lead any more, taken out of it."""
+        """Part of `sent` that the node no longer leads, removed from it."""
         moved: _Queue = {}
         for pending, partitions in sent.items():
             elsewhere = {each for each in partitions if self._leaders.leader_of(each) != node_id}
@@ -225,7 +230,9 @@ class TransactionMarkerManager:
                 self._end_if_done(pending)
 
     def on_failed(self, node_id: int, error: Exception, now_ms: int) -> None:
-        """No answer: the markers may be there or not. Twice does no harm."""
+        """Called without an answer: the markers may have been written; writing them twice is
+        harmless.
+        """
         logger.info("sending transaction markers to node %d failed: %s", node_id, error)
         for pending, partitions in self._in_flight.pop(node_id).items():
             if self._is_current(pending):
@@ -257,8 +264,8 @@ class TransactionMarkerManager:
     # --- where partitions are --------------------------------------------------------------------
 
     def _direct(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
-        """Each to the queue of its leader, or among those that wait. In order: a set of names has
-        another one in each process, and a simulated run must not.
+        """Put each partition into the queue of its leader, or among the waiting ones. In order: a
+        set of names iterates differently in each process, and a simulated run must not.
         """
         for partition in sorted(partitions):
             node_id = self._leaders.leader_of(partition)
@@ -268,7 +275,7 @@ class TransactionMarkerManager:
             elif self._leaders.exists(partition):
                 self._waiting.setdefault(pending, set()).add(partition)
             else:
-                logger.info("%s-%d was deleted: it needs no marker", *partition)
+                logger.info("%s-%d was deleted: no marker needed", *partition)
                 pending.left.discard(partition)
 
     def _wait(self, pending: _Pending, partitions: set[TopicPartition], now_ms: int) -> None:
@@ -284,7 +291,7 @@ class TransactionMarkerManager:
             self._direct(pending, partitions)
 
     def _take(self, node_id: int) -> _Queue:
-        """What fits into one request, the oldest first."""
+        """Take what fits into one request, the oldest first."""
         queue = self._queues[node_id]
         taken: _Queue = {}
         room = MOST_PARTITIONS
@@ -320,7 +327,7 @@ class TransactionMarkerManager:
 
     def _give_up(self, pending: _Pending, partition: TopicPartition, code: int | None) -> None:
         logger.warning(
-            "%s: no more markers of coordinator epoch %d: %s-%d says %s",
+            "%s: sending no more markers of coordinator epoch %d: %s-%d returned %s",
             pending.key.transactional_id,
             pending.key.coordinator_epoch,
             *partition,
@@ -329,7 +336,9 @@ class TransactionMarkerManager:
         self._drop(pending)
 
     def _drop(self, pending: _Pending) -> None:
-        """What is in a request stays there until the answer, which then counts for nobody."""
+        """Drop a transaction. What is in a request stays there until its answer, which is then
+        ignored.
+        """
         del self._pending[pending.key.partition, pending.key.transactional_id]
         self._waiting.pop(pending, None)
         for node_id, queue in list(self._queues.items()):
@@ -338,7 +347,7 @@ class TransactionMarkerManager:
                 del self._queues[node_id]
 
     def places(self) -> Iterator[tuple[TransactionKey, TopicPartition]]:
-        """Every partition that has no marker yet, once for each place where it is: for tests."""
+        """Every partition without a marker, once for each place where it is held: for tests."""
         current = [*self._queues.values(), *self._in_flight.values(), self._waiting]
         for queue in current:
             for pending, partitions in queue.items():
@@ -347,7 +356,9 @@ class TransactionMarkerManager:
 
 
 def _marker(pending: _Pending, partitions: set[TopicPartition]) -> WritableTxnMarker:
-    """Partitions in order, so that the same markers have the same bytes."""
+    """Part of a request, with its partitions in order, so that the same markers have the same
+    bytes.
+    """
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
@@ -368,7 +379,7 @@ def _explain(pending: _Pending, partition: TopicPartition, code: int | None) -> 
     is_expected = code in _IS_EXPECTED
     logger.log(
         logging.INFO if is_expected else logging.ERROR,
-        "%s: %s-%d answers a marker with %s; it is sent again",
+        "%s: %s-%d returned %s for a marker; sending it again",
         pending.key.transactional_id,
         *partition,
         _name(code),

@@ -1,4 +1,4 @@
-"""What is known of one transactional id, as a value; each transition gives the next one.
+"""Metadata of one transactional id, as a value; each transition gives the next one.
 
     in the log     the value after its latest transition that is committed
     pending        the value that is being written; until it is committed no other may follow
@@ -38,12 +38,13 @@ FIRST_WITH_EPOCH_BUMP = 2
 
 
 class IllegalTransition(Exception):
-    """A transition that the rules must never ask for: an error of ours."""
+    """A transition that the rules must never ask for: a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """`client_version`: the transaction.version that the client of the latest change speaks.
+    """State of a transactional id. `client_version`: transaction.version of the client of the
+    latest change.
 
     `previous_producer_id`: the one before the latest rotation, for a client that repeats the
     request it did not hear an answer to. `next_producer_id`: to be used from COMPLETE_* on.
@@ -75,7 +76,8 @@ class TransactionMetadata:
     def with_next_epoch(
         self, timeout_ms: int, expected_epoch: int | None, *, now_ms: int
     ) -> TransactionMetadata | None:
-        """InitProducerId: a new epoch of the same producer id. None: the producer is fenced.
+        """Next state after InitProducerId: a new epoch of the same producer id. None: the producer
+        is fenced.
 
         `expected_epoch`: what a client says that recovers from an error (KIP-360). The one before
         ours means that it repeats a request that was carried out: it gets the same answer.
@@ -103,7 +105,7 @@ class TransactionMetadata:
     def with_producer_id(
         self, producer_id: int, timeout_ms: int, *, keeps_last_epoch: bool, now_ms: int
     ) -> TransactionMetadata:
-        """InitProducerId, when the epochs of the producer id are exhausted."""
+        """Next state after InitProducerId when the epochs of the producer id are exhausted."""
         return self._to(
             TransactionState.EMPTY,
             producer_id=producer_id,
@@ -118,7 +120,7 @@ class TransactionMetadata:
     def with_partitions(
         self, added: Partitions, client_version: int, *, now_ms: int
     ) -> TransactionMetadata:
-        """Partitions are part of the transaction; the first ones begin it."""
+        """Next state with added partitions; the first ones begin the transaction."""
         return self._to(
             TransactionState.ONGOING,
             partitions=self.partitions | added,
@@ -128,7 +130,7 @@ class TransactionMetadata:
         )
 
     def fenced(self) -> TransactionMetadata:
-        """The producer of an open transaction is shut out, so that it can be aborted."""
+        """Next state with the producer of an open transaction fenced, so that it can be aborted."""
         return self._to(
             TransactionState.PREPARE_EPOCH_FENCE,
             producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
@@ -143,7 +145,7 @@ class TransactionMetadata:
         next_producer_id: int = NO_PRODUCER_ID,
         now_ms: int,
     ) -> TransactionMetadata:
-        """It is decided how the transaction ends: PREPARE_COMMIT or PREPARE_ABORT.
+        """Next state when the end is decided: PREPARE_COMMIT or PREPARE_ABORT.
 
         An abort without a transaction (version 2) begins now, as far as anybody asks.
         """
@@ -165,7 +167,7 @@ class TransactionMetadata:
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
-        """All markers are written."""
+        """Next state when all markers are written."""
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         rotates = self.bumps_epoch and self.next_producer_id != NO_PRODUCER_ID
         return self._to(
@@ -178,16 +180,16 @@ class TransactionMetadata:
         )
 
     def dead(self) -> TransactionMetadata:
-        """The id has expired; its tombstone is to be written."""
+        """Next state of an expired id; its tombstone is to be written."""
         return self._to(TransactionState.DEAD, partitions=NO_PARTITIONS)
 
     def _to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
-        """As Kafka does, each transition makes the present producer id the previous one."""
+        """Next state. As in Kafka, a transition makes the current producer id the previous one."""
         if not state.may_follow(self.state):
             raise IllegalTransition(f"{self.state.title} to {state.title}")
         return replace(self, previous_producer_id=self.producer_id, state=state, **changes)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """A producer may not use a higher epoch: the one above is left to fence it with."""
+    """Whether a producer may use no higher epoch: the one above is reserved for fencing it."""
     return epoch >= MAX_EPOCH - 1

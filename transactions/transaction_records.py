@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Kafka's own layouts, so that Kafka's tools read our log.
+"""Records of `__transaction_state`: Kafka's own formats, so that Kafka's tools read our log.
 
     key     version i16 = 0, transactional_id string
     value   version i16, then the fields below         null: the id has expired (a tombstone)
@@ -77,7 +77,7 @@ class TransactionLogValue(Message):
 
 
 class TransactionRecord(NamedTuple):
-    """What a transactional id is from here on; None: it has expired."""
+    """New state of a transactional id; metadata None: it has expired."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -117,7 +117,9 @@ def _encode(message: Message, version: int) -> bytes:
 
 
 def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema] | None:
-    """In order, so that the same transaction has the same bytes; null in EMPTY, as in Kafka."""
+    """Partitions by topic in order, so that the same transaction has the same bytes; null in EMPTY,
+    as in Kafka.
+    """
     if metadata.state is TransactionState.EMPTY:
         return None
     topics: dict[str, list[int]] = {}
@@ -130,7 +132,7 @@ def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema] | None:
 
 
 def decode_transaction_record(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:
-    """The record; None: of a kind that is newer than this.
+    """Decode a record; None: a newer, unknown kind.
 
     Raises CorruptMessage.
     """
@@ -177,7 +179,7 @@ def _metadata(value: TransactionLogValue) -> TransactionMetadata:
 
 
 def transactions_in(data: Buffer, offset: int) -> tuple[list[TransactionRecord], int]:
-    """What is in the whole record batches of `data` from `offset` on, and the offset after them.
+    """(records in the whole record batches of `data` from `offset` on, offset after them).
 
     Raises:
         CorruptMessage: the log is damaged, or not one of transactions.

@@ -1,4 +1,4 @@
-"""The requests of producers to the transaction coordinator of one partition.
+"""Requests of producers to the transaction coordinator of one partition.
 
 Each brings a ticket, and is answered by a Reply or Refuse with that ticket.
 """
@@ -11,7 +11,7 @@ from .transaction_metadata import Partitions
 
 
 class TransactionRequests:
-    """Only while the context is ACTIVE; on_markers_written at any time."""
+    """Requests, allowed only while the context is ACTIVE; on_markers_written at any time."""
 
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
@@ -90,7 +90,9 @@ class TransactionRequests:
         )
 
     def on_markers_written(self, markers: SendMarkers, *, now_ms: int, wall_ms: int) -> None:
-        """If the coordinator is loading again, it will ask for the markers again."""
+        """Called when all markers are written. A coordinator that is loading asks for the markers
+        again.
+        """
         self._context.run_if_active(
             lambda coordinator: coordinator.on_markers_written(markers, now_ms=wall_ms),
             now_ms=now_ms,

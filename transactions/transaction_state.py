@@ -1,4 +1,4 @@
-"""The states of a transactional id, and the ways between them.
+"""States of a transactional id, and the transitions between them.
 
     EMPTY --AddPartitionsToTxn--> ONGOING --EndTxn--> PREPARE_COMMIT --markers--> COMPLETE_COMMIT
                                   ONGOING --EndTxn--> PREPARE_ABORT  --markers--> COMPLETE_ABORT
@@ -17,7 +17,7 @@ from enum import IntEnum
 
 
 class TransactionState(IntEnum):
-    """The number is the one in the log."""
+    """State of a transactional id; the number is the one in the log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -30,7 +30,7 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """As Kafka's tools and DescribeTransactions show it: "PrepareCommit"."""
+        """Name as in Kafka's tools and DescribeTransactions: "PrepareCommit"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     def may_follow(self, previous: TransactionState) -> bool:
@@ -38,12 +38,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """It is decided how the transaction ends, and its markers are being written."""
+        """Whether the end is decided and its markers are being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def may_expire(self) -> bool:
-        """An id in this state is forgotten after transactional.id.expiration.ms."""
+        """Whether an id in this state expires after transactional.id.expiration.ms."""
         return self in _AT_REST
 
 

@@ -20,7 +20,7 @@ class AddPartitions(NamedTuple):
 
 
 class WaitingRequests:
-    """By transactional id, in the order in which they came."""
+    """Waiting requests by transactional id, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[AddPartitions]] = {}
@@ -29,7 +29,7 @@ class WaitingRequests:
         return transactional_id in self._waiting
 
     def add(self, transactional_id: str, request: AddPartitions) -> bool:
-        """Whether it is the first one."""
+        """Add a request. Returns whether it is the first one of the id."""
         waiting = self._waiting.setdefault(transactional_id, deque())
         waiting.append(request)
         return len(waiting) == 1

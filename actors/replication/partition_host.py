@@ -17,7 +17,7 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
 from ...handlers.ports.server_config import ServerConfig
-from ...replication.clean_stop import clean_stop
+from ...replication.logs.clean_stop import clean_stop
 from ...replication.effects import DirectoryFailed, NoDirectoryLeft
 from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.logs.directory_lifecycle import DirectoryLifecycle

@@ -1,4 +1,5 @@
-"""What the controller decides: a request and the present image in, records and an answer out.
+"""Requests that the controller decides: a request and the current image in, records and an answer
+out.
 
 controller_request, controller_state   a request; the state that requests are decided on
 topic_control, partition_control       topics, their partitions and leaders

@@ -1,4 +1,4 @@
-"""A leader asks for other in-sync replicas: AlterPartition, as the controller decides it.
+"""AlterPartition: a leader proposes an ISR, and the controller accepts or refuses it.
 
 The leader counts nobody out before the answer, and everybody in from the question on, so between
 the two each possible ISR has what is acknowledged. Refusals tell the leader what to do: wait for
@@ -37,7 +37,9 @@ ANY_EPOCH: Final = -1
 
 
 class Insync(NamedTuple):
-    """A replica and the broker epoch it fetches with; ANY_EPOCH from versions that tell none."""
+    """A replica in a proposed ISR, with the broker epoch it fetches with; ANY_EPOCH from versions
+    without one.
+    """
 
     node_id: int
     broker_epoch: int
@@ -53,7 +55,7 @@ class ProposedIsr(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """The outcome; and the partition as it is now, if the outcome is DONE."""
+    """Answer for one partition: the outcome, and the current partition if the outcome is DONE."""
 
     outcome: RequestOutcome
     partition: PartitionImage | None = None
@@ -61,7 +63,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
-    """Answered for every partition, in order.
+    """Request of a leader to change ISRs; answered for every partition, in order.
 
     Raises StaleBrokerEpoch for all: the asking node has been registered again.
     """
@@ -77,7 +79,10 @@ class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
     ) -> tuple[list[MetadataRecord], tuple[PartitionState, ...]]:
         node = image.nodes.get(self.node_id)
         if node is None or node.epoch != self.broker_epoch:
-            raise StaleBrokerEpoch(f"node {self.node_id} is not in epoch {self.broker_epoch}")
+            current = "not registered" if node is None else f"current is {node.epoch}"
+            raise StaleBrokerEpoch(
+                f"node {self.node_id}: broker epoch {self.broker_epoch} is stale, {current}"
+            )
         records: list[MetadataRecord] = []
         answers = []
         for proposed in self.partitions:
@@ -111,11 +116,13 @@ class AlterPartition(ControllerRequest[tuple[PartitionState, ...]]):
             )
         isr = tuple(each.node_id for each in proposed.isr)
         if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
-            raise InvalidRequest(f"{where}: {isr} are not some of its replicas")
+            raise InvalidRequest(
+                f"{where}: ISR {isr} is not a subset of its replicas {partition.replicas}"
+            )
         if partition.leader not in isr:
-            raise InvalidRequest(f"{where}: its leader is not in {isr}")
+            raise InvalidRequest(f"{where}: leader {partition.leader} is not in the ISR {isr}")
         if proposed.is_recovering and (len(isr) > 1 or not partition.recovering):
-            raise InvalidRequest(f"{where}: only a leader alone can be recovering, from the start")
+            raise InvalidRequest(f"{where}: only a leader alone in the ISR can stay recovering")
         _check_eligible(image, proposed, where)
         active = {node.node_id for node in image.live_nodes()}
         settled = partition.with_recovering(recovering=proposed.is_recovering)
@@ -138,17 +145,25 @@ def _check_epochs(partition: PartitionImage, proposed: ProposedIsr, where: str) 
         # The leader knows a newer controller's decision: this one is behind.
         raise NotController(f"{where}: this controller does not know the leader's epoch yet")
     if proposed.leader_epoch < partition.leader_epoch:
-        raise FencedLeaderEpoch(f"{where} is in leader epoch {partition.leader_epoch}")
+        raise FencedLeaderEpoch(
+            f"{where}: leader epoch {proposed.leader_epoch} is stale, "
+            f"current is {partition.leader_epoch}"
+        )
 
 
 def _check_eligible(image: MetadataImage, proposed: ProposedIsr, where: str) -> None:
-    """Nobody joins who is fenced, or who was restarted since the leader learned of it (KIP-903)."""
+    """Raise IneligibleReplica if the ISR has a fenced node, or one that restarted since the leader
+    learned of it (KIP-903).
+    """
     for node_id, broker_epoch in proposed.isr:
         node = image.nodes.get(node_id)
         if node is None or node.fenced:
             raise IneligibleReplica(f"{where}: node {node_id} is not in service")
         if broker_epoch not in (ANY_EPOCH, node.epoch):
-            raise IneligibleReplica(f"{where}: node {node_id} is in epoch {node.epoch} now")
+            raise IneligibleReplica(
+                f"{where}: broker epoch {broker_epoch} of node {node_id} is stale, "
+                f"current is {node.epoch}"
+            )
 
 
 # The controller has refused for good; what it goes by may be what was before the question.
@@ -167,7 +182,7 @@ OVERTAKEN: Final = (
 
 
 class Verdict(Enum):
-    """What a leader does about an answer to its proposal."""
+    """Reaction of a leader to the answer to its proposal."""
 
     ADOPT = "the ISR is what the answer says"
     GO_BACK = "the ISR stays what it was"
@@ -178,7 +193,9 @@ class Verdict(Enum):
 def verdict_on(
     leader: LeaderState | None, proposed: ProposedIsr, answer: PartitionState
 ) -> Verdict:
-    """`leader`: as it is when the answer comes; None if it leads no more."""
+    """Reaction to an answer. `leader`: the leader's state when the answer arrives; None: it no
+    longer leads.
+    """
     if leader is None or leader.leader_epoch != proposed.leader_epoch:
         return Verdict.WAIT
     if answer.outcome == DONE and answer.partition is not None:

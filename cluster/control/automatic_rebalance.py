@@ -1,7 +1,7 @@
-"""Partitions go to nodes that have none, at a bounded rate, without anybody's asking.
+"""Automatic rebalance: moves partitions to nodes that have none, at a bounded rate.
 
-One step after the other, each a change of its own, so that whoever is the controller then goes on
-where the last one has ended. What is under way is read off the metadata:
+One step after the other, each a change of its own, so that the next controller continues where the
+last one has ended. The state is derived from the metadata:
 
     a node without replicas, nothing moves, no limit   the limit is set, and moves begin
     the limit, and something moves                     nothing
@@ -10,8 +10,8 @@ where the last one has ended. What is under way is read off the metadata:
 
 It begins when no other node has come for SETTLE_MS: they come several at a time.
 
-The limit is our mark: rates of all nodes that are ours to the byte. Where somebody else has set
-rates, a move of his is under way or was given up, and nothing is done.
+The limit is our mark: rates of all nodes that are ours to the byte. Where an operator has set other
+rates, a manual move is under way or was given up, and nothing is done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTLE_MS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStep(ControllerRequest[tuple[PartitionMove, ...]]):
-    """The next step, if there is one; answered with what begins to move.
+    """Request for the next rebalance step, if there is one; answered with the moves that start.
 
     bytes_per_second: that each node sends, and receives, for new replicas.
     """
@@ -78,7 +78,7 @@ class RebalanceStep(ControllerRequest[tuple[PartitionMove, ...]]):
 
 
 class AutomaticRebalance:
-    """When the next step is due, by bradbury.auto.rebalance. A part of the active controller."""
+    """Schedule of rebalance steps (bradbury.auto.rebalance). A part of the active controller."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._is_on = config.bradbury_auto_rebalance
@@ -90,7 +90,9 @@ class AutomaticRebalance:
         self._decided_at_offset = -1
 
     def next_step(self, image: MetadataImage, now_ms: int) -> RebalanceStep | None:
-        """To be carried out now, and `on_done` to be called. Once for the same metadata."""
+        """Next step to carry out now, None if there is none; call `on_done` afterwards. Once per
+        state of the metadata.
+        """
         if not self._is_on or self._is_busy or now_ms < self._look_at_ms:
             return None
         self._look_at_ms = now_ms + LOOK_MS
@@ -101,15 +103,15 @@ class AutomaticRebalance:
         return self._step
 
     def on_done(self, answer: tuple[PartitionMove, ...] | Exception, now: object) -> None:
-        """What has come of it."""
+        """Called with the moves that the step started, or with its exception."""
         del now
         self._is_busy = False
         if isinstance(answer, NotController):
             return
         if isinstance(answer, Exception):
-            logger.warning("partitions cannot be moved to new nodes: %s", answer)
+            logger.warning("moving partitions to new nodes failed: %s", answer)
         elif answer:
-            logger.info("%d partitions begin to move, as nodes have joined", len(answer))
+            logger.info("moving %d partitions to nodes that have joined", len(answer))
 
     def _is_due(self, image: MetadataImage, now_ms: int) -> bool:
         if is_limited(image, self._step.bytes_per_second):
@@ -121,7 +123,7 @@ class AutomaticRebalance:
 
 
 def empty_nodes(image: MetadataImage) -> set[int]:
-    """Nodes that could have partitions, and have none."""
+    """Nodes that could have partitions and have none."""
     may = {node.node_id for role in ("partition", "group") for node in image.nodes_for(role)}
     for topic in image.topics.values():
         for partition in topic.partitions:
@@ -132,14 +134,16 @@ def empty_nodes(image: MetadataImage) -> set[int]:
 
 
 def is_moving(image: MetadataImage) -> bool:
-    """Whether replicas are on their way anywhere."""
+    """Whether any replica is being moved."""
     return any(
         partition.is_reassigned for topic in image.topics.values() for partition in topic.partitions
     )
 
 
 def is_limited(image: MetadataImage, bytes_per_second: int) -> bool:
-    """Whether steps were begun, and are not done."""
+    """Whether the rates of a step are still set at `bytes_per_second`, so that a step was started
+    and is not finished.
+    """
     rates = image.broker_configs.get("", {})
     return all(rates.get(name) == str(bytes_per_second) for name in RATES)
 

@@ -1,4 +1,4 @@
-"""How quotas of clients are set and removed.
+"""Requests that set and remove client quotas.
 
 The quotas of one entity are changed together or not at all; other entities of the request do not
 depend on it. An entity that is named twice, or has a key twice, is answered as refused, in Kafka's
@@ -20,7 +20,7 @@ from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOut
 
 
 class QuotaChange(NamedTuple):
-    """value None: the quota is removed."""
+    """A quota to set; value None removes it."""
 
     key: str
     value: float | None
@@ -28,7 +28,7 @@ class QuotaChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotas(ControllerRequest[dict[QuotaEntity, RequestOutcome]]):
-    """Answered with an outcome for each entity."""
+    """Changes client quotas; answered with an outcome for each entity."""
 
     entries: tuple[tuple[QuotaEntity, tuple[QuotaChange, ...]], ...]
 

@@ -1,4 +1,4 @@
-"""How settings of topics and brokers are changed at run time.
+"""Requests that change settings of topics and brokers at run time.
 
 A resource is a topic, a broker by its node id, or all brokers (name ""), a group, or a subscription
 to metrics of clients. A change of one resource
@@ -31,7 +31,9 @@ from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOut
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
-"""Not here: levels are those of a process (handlers/configs/broker_loggers)."""
+"""Resource type of broker loggers; not handled here, levels belong to a process
+(handlers/configs/broker_loggers).
+"""
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 RESOURCE_NAMES: Final = {
@@ -43,7 +45,7 @@ RESOURCE_NAMES: Final = {
 
 
 class Operation(IntEnum):
-    """AlterConfigOp.OpType on the wire."""
+    """Operation on a setting: AlterConfigOp.OpType on the wire."""
 
     SET = 0
     DELETE = 1
@@ -59,7 +61,9 @@ class ConfigChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChanges:
-    """changes: one per setting at most. With `replaces`, settings not named are removed."""
+    """Changes of one resource: at most one per setting. With `replaces`, settings not named are
+    removed.
+    """
 
     resource_type: int
     name: str
@@ -69,7 +73,7 @@ class ResourceChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigs(ControllerRequest[tuple[RequestOutcome, ...]]):
-    """Answered with an outcome per resource, in order."""
+    """Changes settings of resources; answered with an outcome per resource, in order."""
 
     resources: tuple[ResourceChanges, ...]
 
@@ -92,7 +96,7 @@ class AlterConfigs(ControllerRequest[tuple[RequestOutcome, ...]]):
 def alter(
     image: MetadataImage, resource: ResourceChanges, rules: ConfigRules
 ) -> list[MetadataRecord]:
-    """The records of one resource; a setting that keeps its value has none.
+    """Records that change one resource; none for a setting that keeps its value.
 
     Raises:
         UnknownTopicOrPartition, BrokerIdNotRegistered: there is no such resource.
@@ -154,7 +158,9 @@ def _value_after(
 
 
 def configs_of(image: MetadataImage, resource_type: int, name: str) -> Mapping[str, str]:
-    """What was set for a resource. Raises UnknownTopicOrPartition, BrokerIdNotRegistered."""
+    """Settings of a resource that differ from the defaults. Raises UnknownTopicOrPartition,
+    BrokerIdNotRegistered.
+    """
     if resource_type == TOPIC:
         if not name:
             raise InvalidRequest("settings of topics belong to one topic; defaults are a broker's")

@@ -1,4 +1,4 @@
-"""What can be asked of the controller: a request that decides for itself, given the newest image.
+"""Base of the requests to the controller: each decides for itself, given the newest image.
 
 A request is a value that crosses actors. The controller (controller/quorum_controller.py) runs
 `decide` while no other change is under way, makes the records durable, applies them, and returns
@@ -21,7 +21,7 @@ A = TypeVar("A")
 
 
 class RequestOutcome(NamedTuple):
-    """What became of one part of a request: an error code, 0 for done, and words for users."""
+    """Outcome of one part of a request: an error code, 0 for success, and a message for users."""
 
     code: int
     message: str | None
@@ -35,7 +35,7 @@ DONE = RequestOutcome(ErrorCode.NONE, None)
 
 
 class ConfigRules(Protocol):
-    """Which settings there are and what they may be. See handlers/configs/config_rules.
+    """Settings that exist and their allowed values. See handlers/configs/config_rules.
 
     topics    storage/log_config
     groups    groups/dynamic_group_config
@@ -47,11 +47,11 @@ class ConfigRules(Protocol):
     def is_list(self, resource_type: int, name: str) -> bool: ...
 
     def default_of(self, image: MetadataImage, resource_type: int, name: str) -> str:
-        """The value that counts while it is not set for the resource."""
+        """Effective value of a setting that the resource does not set itself."""
         ...
 
     def topic_defaults(self, image: MetadataImage) -> tuple[int, int]:
-        """Partitions and replication factor of a topic that is created without them."""
+        """Default number of partitions and default replication factor of a new topic."""
         ...
 
     def check_topic(self, image: MetadataImage, configs: Mapping[str, str]) -> None:
@@ -63,7 +63,8 @@ class ConfigRules(Protocol):
         ...
 
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
-        """May the node `name` ("": all nodes) be given these settings while it runs?
+        """Raise InvalidConfig unless node `name` ("": all nodes) may be given these settings while
+        it runs.
 
         Raises:
             InvalidRequest: one cannot be changed now, or its value is not allowed, by itself or
@@ -75,7 +76,7 @@ class ConfigRules(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRequest(ABC, Generic[A]):
-    """A is the type of the answer.
+    """A request to the controller; A is the type of its answer.
 
     needs_confirmation: an answer without a change counts, too, so only the present controller may
         give it; one that was deposed and does not know must not.
@@ -92,4 +93,6 @@ class ControllerRequest(ABC, Generic[A]):
 
     @abstractmethod
     def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], A]:
-        """(what changes, the answer). Pure. May raise a KafkaError: then nothing changes."""
+        """Return (records of the change, answer). Pure. May raise a KafkaError: then nothing
+        changes.
+        """

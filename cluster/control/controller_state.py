@@ -1,4 +1,4 @@
-"""What the controller decides about nodes: requests and the present image in, records out.
+"""Decisions of the controller about nodes: requests and the current image in, records out.
 
 Pure functions. Their caller, controller/quorum_controller, runs them one at a time on the newest
 image, makes the records durable on a majority of voters, applies them, and only then answers.
@@ -36,7 +36,7 @@ PRODUCER_ID_BLOCK = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRegistration:
-    """What a starting node says of itself. node_id and cluster_id come from its meta.properties."""
+    """Registration of a starting node. node_id and cluster_id come from its meta.properties."""
 
     directory_id: str
     incarnation: str
@@ -47,22 +47,22 @@ class NodeRegistration:
     machine: str = ""
     metadata_directory_id: str = ""
     listeners: tuple[ListenerAddress, ...] = ()
-    """All; host and port are those of the first."""
+    """All listeners; host and port are those of the first."""
     name: str = ""
-    """What it is started as. One with a new directory takes the place of the former one."""
+    """Name of the process. A node with a new directory replaces the former one of the same name."""
     node_id: int | None = None
     cluster_id: str | None = None
     has_all_data: bool = True
-    """Whether its logs are surely what they were: the machine has not been down since."""
+    """Whether its logs are certainly complete: the machine has not been down since."""
 
 
 MinInsync = Callable[[TopicImage], int]
 IsUnclean = Callable[[TopicImage], bool]
-"""Whether a replica of the topic that is out of sync may lead when no other can."""
+"""Predicate: whether an out-of-sync replica of the topic may lead when no other can."""
 
 
 def own_min_insync(topic: TopicImage) -> int:
-    """min.insync.replicas as the topic itself says; 1 if it does not."""
+    """Value of min.insync.replicas that the topic sets itself; 1 if it sets none."""
     return int(topic.configs.get("min.insync.replicas", 1))
 
 
@@ -78,7 +78,7 @@ def register_node(
     min_insync: MinInsync = own_min_insync,
     is_unclean: IsUnclean = never_unclean,
 ) -> tuple[int, list[MetadataRecord]]:
-    """The node's id and the records that put it (back) in service.
+    """Register a node: its id and the records that put it (back) in service.
 
     The caller holds the lock of its directory, so an earlier incarnation of it is dead; if that one
     led partitions, their leader epochs grow, or two incarnations would lead in one epoch. One that
@@ -143,7 +143,9 @@ def register_node(
 
 
 def _successor_of(image: MetadataImage, name: str) -> int | None:
-    """The node that a process of this name was before its directories were lost."""
+    """Id of the node that a process of this name was before its directories were lost; None if
+    there is none.
+    """
     for node in image.nodes.values():
         if not name or node.name != name:
             continue
@@ -187,7 +189,7 @@ def _follow_change(
 
 
 def check_session(image: MetadataImage, node_id: int, incarnation: str) -> NodeImage:
-    """The node, if this incarnation is the registered one.
+    """The registered node. Raises unless `incarnation` is the registered one.
 
     Raises:
         BrokerIdNotRegistered: unknown; register first.
@@ -209,7 +211,7 @@ def fence_node(
     min_insync: MinInsync = own_min_insync,
     is_unclean: IsUnclean = never_unclean,
 ) -> list[MetadataRecord]:
-    """The node fell silent (or sends heartbeats again). Others lead where it did, if they can."""
+    """Records that fence a silent node, or unfence it, and elect other leaders where possible."""
     node = image.nodes[node_id]
     if node.fenced == fenced:
         return []
@@ -228,13 +230,17 @@ def fence_node(
 
 
 def allocate_producer_ids(image: MetadataImage) -> tuple[int, list[MetadataRecord]]:
-    """The first id of a block of PRODUCER_ID_BLOCK ids that no one else will ever get."""
+    """Allocate a block of PRODUCER_ID_BLOCK producer ids, never given out again: its first id and
+    the records.
+    """
     first = image.next_producer_id
     return first, [ProducerIdsRecord(next_producer_id=first + PRODUCER_ID_BLOCK)]
 
 
 STALL_MS = 2_000
-"""Longer than a controller on a busy machine is late."""
+"""Gap between two looks beyond which the controller stood still; longer than a busy machine delays
+it.
+"""
 
 
 @dataclass(slots=True)
@@ -249,7 +255,7 @@ class Sessions:
         self._last_contact[node_id] = now_ms
 
     def expired(self, image: MetadataImage, *, now_ms: int) -> list[int]:
-        """Unfenced nodes silent for a full session.
+        """Unfenced nodes that were silent for a full session.
 
         A node that has not asked yet begins its session now: a fresh controller must not fence
         everybody. Nor must one whose process stood still (a suspended machine): what nodes said

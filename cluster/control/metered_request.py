@@ -1,4 +1,4 @@
-"""Requests whose partitions are counted against the quota of who asks (KIP-599).
+"""Requests whose partitions count against the client's mutation quota (KIP-599).
 
 Such a request takes from a meter what it makes or deletes, topic by topic, once nothing else stands
 against it. Asked for by the cluster itself, or by a client without a quota, it is a request like
@@ -21,7 +21,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeteredRequest(ControllerRequest[A]):
-    """See the module."""
+    """Base class of metered requests; see the module."""
 
     def decide(self, image: MetadataImage, rules: ConfigRules) -> tuple[list[MetadataRecord], A]:
         return self.decide_metered(image, rules, UNMETERED)
@@ -30,4 +30,6 @@ class MeteredRequest(ControllerRequest[A]):
     def decide_metered(
         self, image: MetadataImage, rules: ConfigRules, meter: MutationMeter
     ) -> tuple[list[MetadataRecord], A]:
-        """As `decide`; what the meter refuses is an outcome like others."""
+        """Version of `decide` with a meter; parts that the meter refuses are outcomes with an error
+        code.
+        """

@@ -1,4 +1,4 @@
-"""Nodes that will not come back are taken out of the metadata, when somebody says so.
+"""UnregisterBroker: removes a node that will not come back from the metadata.
 
 Source: ClusterControlManager.unregisterBroker in apache/kafka.
 """
@@ -15,9 +15,8 @@ from .controller_request import ConfigRules, ControllerRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker(ControllerRequest[None]):
-    """Raises:
-    BrokerIdNotRegistered: there is no such node.
-    InvalidRequest: it is in service, votes on the metadata, or has replicas.
+    """Removes a node from the metadata. Raises: BrokerIdNotRegistered: no such node.
+    InvalidRequest: it is in service, is a voter, or has replicas.
     """
 
     node_id: int

@@ -1,4 +1,4 @@
-"""The replicas of a node in a log directory that has failed: others lead, and do not wait for them.
+"""Offline replicas of a node whose log directory failed: removed from the ISR, and others lead.
 
 The node stays in service with its other directories (KIP-858). A partition that nobody else can
 lead stays with it, answers KAFKA_STORAGE_ERROR, and serves again when the directory is back.
@@ -27,8 +27,8 @@ class OfflineReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOfflineReplicas(ControllerRequest[tuple[bool, ...]]):
-    """Take these of a node out of the ISR, and let others lead. Answered for each, in order:
-    whether it was done, or nothing was to be done; False: nobody else can lead now.
+    """Removes offline replicas of a node from the ISR, and lets others lead. Answered for each, in
+    order: True if it is removed or was not in the ISR; False: no other replica can lead now.
 
     Raises StaleBrokerEpoch: the asking node has been registered again.
     """
@@ -44,7 +44,10 @@ class RemoveOfflineReplicas(ControllerRequest[tuple[bool, ...]]):
     ) -> tuple[list[MetadataRecord], tuple[bool, ...]]:
         node = image.nodes.get(self.node_id)
         if node is None or node.epoch != self.broker_epoch:
-            raise StaleBrokerEpoch(f"node {self.node_id} is not in epoch {self.broker_epoch}")
+            current = "not registered" if node is None else f"current is {node.epoch}"
+            raise StaleBrokerEpoch(
+                f"node {self.node_id}: broker epoch {self.broker_epoch} is stale, {current}"
+            )
         others = {each.node_id for each in image.live_nodes()} - {self.node_id}
         records: list[MetadataRecord] = []
         answers = []

@@ -1,4 +1,4 @@
-"""More partitions, other leaders for topics that exist.
+"""Requests that add partitions and elect leaders of existing topics.
 
 Not here: other replicas for partitions that exist (reassignment).
 Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
@@ -42,7 +42,7 @@ UNCLEAN: Final = 1
 
 
 MOST_MOVES: Final = 1_000
-"""Leaders that go back to their first replica at once."""
+"""Most partitions that return to their preferred leader at once."""
 
 
 class PartitionOutcome(NamedTuple):
@@ -54,7 +54,9 @@ TopicOutcomes = tuple[tuple[str, tuple[PartitionOutcome, ...]], ...]
 
 
 class NewPartitions(NamedTuple):
-    """total: partitions of the topic afterwards. assignments: replicas of each new one, or none."""
+    """Partitions to add. total: partitions of the topic afterwards. assignments: replicas of each
+    new one, or none.
+    """
 
     topic: str
     total: int
@@ -63,7 +65,7 @@ class NewPartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(MeteredRequest[tuple[RequestOutcome, ...]]):
-    """Answered with an outcome per topic, in order."""
+    """Adds partitions; answered with an outcome per topic, in order."""
 
     topics: tuple[NewPartitions, ...]
 
@@ -93,7 +95,7 @@ class CreatePartitions(MeteredRequest[tuple[RequestOutcome, ...]]):
 def create_partitions(
     image: MetadataImage, wanted: NewPartitions, *, is_repeated: bool = False
 ) -> list[MetadataRecord]:
-    """Records of the partitions that are added.
+    """Records of the added partitions.
 
     Raises:
         UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment,
@@ -140,14 +142,12 @@ def create_partitions(
 
 
 def min_insync_replicas(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> int:
-    """min.insync.replicas of the topic, or of the brokers if the topic does not set it."""
+    """Effective min.insync.replicas of the topic: its own, or the brokers' default."""
     return int(topic.configs.get(MIN_INSYNC) or rules.default_of(image, TOPIC, MIN_INSYNC))
 
 
 def may_be_unclean(image: MetadataImage, rules: ConfigRules, topic: TopicImage) -> bool:
-    """unclean.leader.election.enable of the topic, or of the brokers if the topic does not set
-    it.
-    """
+    """Effective unclean.leader.election.enable of the topic: its own, or the brokers' default."""
     value = topic.configs.get(UNCLEAN_ELECTION) or rules.default_of(image, TOPIC, UNCLEAN_ELECTION)
     return value == "true"
 
@@ -161,7 +161,9 @@ def partition_of(image: MetadataImage, topic: str, index: int) -> PartitionImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders(ControllerRequest[TopicOutcomes]):
-    """election_type: PREFERRED or UNCLEAN. partitions None: all; then only changes are answered."""
+    """Elects leaders. election_type: PREFERRED or UNCLEAN. partitions None: all; then only changes
+    are answered.
+    """
 
     election_type: int
     partitions: tuple[tuple[str, tuple[int, ...]], ...] | None
@@ -228,7 +230,8 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleLeaders(ControllerRequest[int]):
-    """What the controller asks of itself from time to time; answered with how many changed.
+    """Periodic request of the controller itself to elect leaders; answered with the number of
+    changes.
 
     is_balancing: partitions go back to their first replica where that is in sync; without it, only
     leaderless ones whose topic allows it get a leader that is not.

@@ -1,4 +1,5 @@
-"""When each node last asked the controller for news, and when it last had all there was.
+"""Times of the nodes' last polls of the controller, and of the last polls in which they were caught
+up.
 
 Wall-clock times, as DescribeQuorum shows them; sessions go by another clock. Soft state: a new
 controller knows of those who have asked it.
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class PollTime(NamedTuple):
-    """In ms; -1: never."""
+    """Times of one node in ms since 1970; -1: never."""
 
     last_ms: int = -1
     caught_up_ms: int = -1
@@ -21,7 +22,7 @@ class PollTimes:
         self._times: dict[int, PollTime] = {}
 
     def on_poll(self, node_id: int, *, has_all: bool, now_ms: int) -> None:
-        """has_all: what it said to have was everything at that moment."""
+        """Note a poll. has_all: the node had applied the whole metadata log."""
         before = self._times.get(node_id, PollTime())
         self._times[node_id] = PollTime(now_ms, now_ms if has_all else before.caught_up_ms)
 
@@ -29,5 +30,5 @@ class PollTimes:
         self._times.clear()
 
     def of_all(self) -> dict[int, PollTime]:
-        """By node id."""
+        """Poll times by node id."""
         return dict(self._times)

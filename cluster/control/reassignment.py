@@ -1,4 +1,4 @@
-"""Other replicas for partitions that exist: more, fewer, elsewhere (KIP-455).
+"""Reassignment of partitions to other replicas: more, fewer, or on other nodes (KIP-455).
 
     asked        replicas = those wanted, then those that are to go; adding and removing say which
     under way    the added ones follow the leader until they are in sync
@@ -36,7 +36,7 @@ from .topic_control import role_for
 
 
 class PartitionReassignment(NamedTuple):
-    """replicas None: give up the reassignment that is under way."""
+    """A reassignment of one partition. replicas None: cancel the one that is under way."""
 
     partition: int
     replicas: tuple[int, ...] | None
@@ -44,7 +44,7 @@ class PartitionReassignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
-    """Answered for every partition asked.
+    """Starts or cancels reassignments; answered for every partition asked.
 
     allows_other_factor: whether a partition may get more or fewer replicas than it has.
     """
@@ -127,8 +127,8 @@ class OngoingReassignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignments(ControllerRequest[tuple[OngoingReassignment, ...]]):
-    """topics: (name, partitions) asked of; None: all. Asked of the controller, as a node may not
-    know yet of a reassignment that it has just passed on.
+    """Lists reassignments. topics: (name, partitions) to list; None: all. Sent to the controller,
+    as a node may not yet know of a reassignment that it has just forwarded.
     """
 
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
@@ -149,7 +149,9 @@ class ListPartitionReassignments(ControllerRequest[tuple[OngoingReassignment, ..
 
 
 def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
-    """With the replicas `wanted` on their way, and those that are not to go."""
+    """The partition with a reassignment to `wanted` started: new replicas are being added, others
+    are to be removed.
+    """
     removing = tuple(node for node in partition.replicas if node not in wanted)
     settled = {*partition.replicas} - {*partition.adding}
     changed = replace(
@@ -163,7 +165,7 @@ def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
 
 
 def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:
-    """Without the replicas that were to come.
+    """The partition with its reassignment cancelled, without the replicas that were being added.
 
     What is committed is on those in sync and those that are eligible: if too few of them would stay
     it would be on fewer than `min_insync`, which the loss of so many less one must not touch.
@@ -178,7 +180,7 @@ def given_up(partition: PartitionImage, where: str, min_insync: int) -> Partitio
     isr = tuple(node for node in partition.isr if node not in partition.adding)
     if not isr:
         raise InvalidReplicaAssignment(
-            f"{where}: only replicas that were to come are in sync, so it cannot be given up"
+            f"{where}: only the replicas being added are in sync, so it cannot be cancelled"
         )
     replicas = tuple(node for node in partition.replicas if node not in partition.adding)
     elr = tuple(node for node in partition.elr if node not in partition.adding)
@@ -186,8 +188,8 @@ def given_up(partition: PartitionImage, where: str, min_insync: int) -> Partitio
     if len(have_all) < min(min_insync, len(replicas)) and have_all != had_all:
         raise InvalidReplicaAssignment(
             f"{where}: of the replicas {replicas} that would stay only {sorted(have_all)} have all "
-            f"that is committed, and min.insync.replicas is {min_insync}: let it go on, or ask for "
-            "these replicas instead, which waits for them"
+            f"that is committed, and min.insync.replicas is {min_insync}: let it continue, or ask "
+            "for these replicas instead, which waits for them"
         )
     return replace(
         partition,

@@ -1,4 +1,4 @@
-"""Which replicas go where, so that every node has its share, or a machine none.
+"""Planning of replica moves, so that every node has its share, or a machine has none.
 
 Deterministic and stable: nothing moves that need not, and a second look at the result moves
 nothing. A replica is a replica: sizes are not known here.
@@ -36,7 +36,7 @@ class PartitionMove(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
-    """Begin to move replicas; answered with what moves.
+    """Starts a rebalance; answered with the moves.
 
     drain: a machine that gets nothing more and is to be left. Given back by `restore`.
     leave: a machine that is about to go: what can be moved off it is, and nothing else. It is no
@@ -86,7 +86,7 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
 
 
 def plan(image: MetadataImage) -> list[PartitionMove]:
-    """What has to move now. Partitions that are being reassigned are left alone, but count."""
+    """Moves to start now. Partitions that are being reassigned stay as they are, but count."""
     moves: list[PartitionMove] = []
     for role in ("partition", "group"):
         share = _Share(image, role, image.nodes_for(role))
@@ -98,7 +98,7 @@ def plan(image: MetadataImage) -> list[PartitionMove]:
 
 
 def plan_leaving(image: MetadataImage, machine: str) -> list[PartitionMove]:
-    """What has to move off a machine, as far as there is another one for it."""
+    """Moves that take the replicas off a machine, where another machine can take them."""
     image = replace(image, draining=image.draining | {machine})
     moves: list[PartitionMove] = []
     for role in ("partition", "group"):
@@ -109,12 +109,12 @@ def plan_leaving(image: MetadataImage, machine: str) -> list[PartitionMove]:
 
 
 def nodes_on(image: MetadataImage, machine: str) -> set[int]:
-    """Those of a machine, whether in service or not."""
+    """Ids of the nodes on a machine, in service or not."""
     return {each.node_id for each in image.nodes.values() if each.machine_name == machine}
 
 
 def replicas_on(image: MetadataImage, machine: str) -> int:
-    """How many partitions have a replica on a machine."""
+    """Number of partitions with a replica on a machine."""
     nodes = nodes_on(image, machine)
     return sum(
         not nodes.isdisjoint(partition.replicas)
@@ -140,9 +140,9 @@ class _Share:
     nodes: Sequence[NodeImage]
     placed: list[_Placed] = field(default_factory=list)
     load: Counter[int] = field(default_factory=Counter)
-    """Replicas of each node, as they will be when what is under way has come to its end."""
+    """Replicas of each node, as they will be after the moves that are under way."""
     first: Counter[int] = field(default_factory=Counter)
-    """Partitions whose first replica it is, then."""
+    """Partitions of which the node will be the first replica, by node."""
 
     def __post_init__(self) -> None:
         self.load.update({node.node_id: 0 for node in self.nodes})
@@ -160,7 +160,9 @@ class _Share:
                     )
 
     def leave_drained(self, *, where_possible: bool = False) -> None:
-        """Raises InvalidReplicationFactor where it is not, unless that is fine."""
+        """Move replicas off draining machines. Raises InvalidReplicationFactor if that is
+        impossible, unless partial moves are allowed.
+        """
         for each in self.placed:
             for place, node_id in enumerate(each.replicas):
                 if str(self._machine(node_id)) in self.image.draining:
@@ -216,7 +218,7 @@ class _Share:
         return sorted(ids, key=lambda node_id: (self.load[node_id], node_id), reverse=reverse)
 
     def _emptiest_for(self, each: _Placed, place: int, *, keeps_rack: bool = True) -> int | None:
-        """The node with the fewest replicas that may take the one at `place`."""
+        """Id of the least loaded node that may take the replica at `place`; None: there is none."""
         others = [node for index, node in enumerate(each.replicas) if index != place]
         machines = {self._machine(node) for node in others}
         racks = {self._rack(node) for node in others}

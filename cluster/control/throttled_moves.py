@@ -1,4 +1,4 @@
-"""Which replicas of a move are held to a rate, by Kafka's settings for it.
+"""Replicas of moves that are throttled, as Kafka's settings list them.
 
     rates      of all nodes: what each sends, and receives, for listed replicas out of sync
     replicas   of a topic: those that send (where it was), and those that receive (the new ones)
@@ -20,18 +20,18 @@ RECEIVERS: Final = "follower.replication.throttled.replicas"
 
 
 class ThrottledReplicas(NamedTuple):
-    """Of one topic, each as `partition:node`."""
+    """Throttled replicas of one topic, each as `partition:node`."""
 
     senders: list[str]
     receivers: list[str]
 
     def as_settings(self) -> dict[str, str]:
-        """What is to be added to the topic's lists."""
+        """Values to append to the topic's replica list settings."""
         return {SENDERS: ",".join(self.senders), RECEIVERS: ",".join(self.receivers)}
 
 
 def throttled_replicas(moves: Iterable[PartitionMove]) -> dict[str, ThrottledReplicas]:
-    """By topic."""
+    """Throttled replicas of the moves, by topic."""
     listed: dict[str, ThrottledReplicas] = {}
     for move in moves:
         of_topic = listed.setdefault(move.topic, ThrottledReplicas([], []))

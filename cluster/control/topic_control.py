@@ -1,4 +1,4 @@
-"""How topics come and go.
+"""Requests that create and delete topics.
 
 Topics of one request are decided in order, each on the image that the former ones leave, so that
 two of them cannot take one name. A topic is made whole or not at all; the others of the request do
@@ -40,13 +40,13 @@ from .controller_request import DONE, ConfigRules, RequestOutcome
 from .metered_request import MeteredRequest
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""Limit of new partitions in one request, all topics together, as in Kafka."""
+"""Most new partitions in one request, all topics together, as in Kafka."""
 MAX_PARTITIONS_PER_TOPIC = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicToCreate:
-    """A topic to make. partitions and replication_factor: -1 means the broker's default.
+    """A topic to create. partitions and replication_factor: -1 means the broker's default.
 
     topic_id: chosen by who asks, so that a request whose answer was lost can be repeated: a topic
     of that name and id is the one it made.
@@ -61,7 +61,7 @@ class TopicToCreate:
 
 
 class TopicOutcome(NamedTuple):
-    """What became of one topic. The other fields are set if the outcome is DONE."""
+    """Outcome for one topic. The other fields are set if the outcome is DONE."""
 
     outcome: RequestOutcome
     name: str | None = None
@@ -72,7 +72,7 @@ class TopicOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
-    """Answered with an outcome per topic, in order."""
+    """Creates topics; answered with an outcome per topic, in order."""
 
     topics: tuple[TopicToCreate, ...]
 
@@ -105,9 +105,9 @@ class CreateTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
 
 
 def check_partition_count(counts: Iterable[int]) -> None:
-    """How many new partitions one request may ask for. Raises PolicyViolation.
+    """Check the number of new partitions of one request. Raises PolicyViolation.
 
-    All of them are one change, which every node has to take in before it goes on.
+    All of them are one change, which every node has to take in before it continues.
     """
     total = sum(max(count, 0) for count in counts)
     if total > MAX_PARTITIONS_PER_REQUEST:
@@ -198,14 +198,14 @@ def new_partitions(
 
 
 def role_for(topic: str) -> str:
-    """The role of the nodes that hold the partitions of `topic`."""
+    """Role of the nodes that hold the partitions of `topic`."""
     return "group" if topic in INTERNAL_TOPICS else "partition"
 
 
 def check_assignment(
     assignments: Mapping[int, tuple[int, ...]], nodes: Sequence[NodeImage], first: int = 0
 ) -> list[tuple[int, ...]]:
-    """The replicas of the partitions from `first` on, in order.
+    """Check the assigned replicas of the partitions from `first` on; returns them in order.
 
     Raises InvalidReplicaAssignment.
     """
@@ -228,7 +228,7 @@ class TopicKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
-    """Answered with an outcome per topic, in order; partitions are how many it had."""
+    """Deletes topics; answered with an outcome per topic, in order, with the partition count."""
 
     topics: tuple[TopicKey, ...]
 

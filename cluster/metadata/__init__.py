@@ -1,4 +1,4 @@
-"""What all nodes know of the cluster, and what follows from it.
+"""Cluster metadata that all nodes know, and what is derived from it.
 
 metadata_image, metadata_records   the state at one offset of the metadata log; the log's records
 user_records                       records of users' credentials and tokens

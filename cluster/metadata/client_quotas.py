@@ -1,4 +1,4 @@
-"""Quotas of clients as a part of the image: by entity, then by key. See quotas/quota_entity."""
+"""Client quotas as a part of the image: by entity, then by key. See quotas/quota_entity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the partitions of a cluster are, in numbers: what users look at, and scripts decide by."""
+"""Health of a cluster's partitions in numbers, for users and scripts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from .metadata_image import NO_LEADER, MetadataImage, TopicImage
 
 @dataclass(slots=True)
 class ClusterHealth:
-    """Numbers of partitions, by Kafka's names of what is wrong with them."""
+    """Numbers of partitions by problem, under Kafka's names."""
 
     partitions: int = 0
     leaderless: int = 0
     under_replicated: int = 0
-    """Not all replicas are in sync."""
+    """Partitions with replicas that are out of sync."""
     under_min_isr: int = 0
-    """Fewer are in sync than acks=all asks for: producers wait."""
+    """Partitions with fewer in-sync replicas than acks=all requires: producers wait."""
     at_min_isr: int = 0
-    """With one less, producers would wait."""
+    """Partitions with exactly as many in-sync replicas as acks=all requires."""
     reassigned: int = 0
     leaders: Counter[int] = field(default_factory=Counter)
-    """By node: how many partitions it leads."""
+    """Partitions that each node leads, by node id."""
     replicas: Counter[int] = field(default_factory=Counter)
 
 
 def health_of(image: MetadataImage, min_insync: Callable[[TopicImage], int]) -> ClusterHealth:
-    """Cost: about 1 us a partition."""
+    """Health of the partitions of an image. Cost: about 1 us a partition."""
     found = ClusterHealth()
     for topic in image.topics.values():
         minimum = min_insync(topic)

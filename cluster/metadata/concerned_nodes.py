@@ -1,4 +1,4 @@
-"""Which nodes a change of the metadata is news for: who asked for it waits until they act on it."""
+"""Nodes that a metadata change affects: its answer waits until they have applied it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _OF_ALL = (
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """The leaders of partitions; all live nodes, on settings, quotas, users or access rules alone.
+    """Affected nodes: the leaders of changed partitions; all live nodes if only settings, quotas,
+    users or ACLs change.
 
     `image`: before the change.
     """

@@ -1,4 +1,4 @@
-"""Nodes that were fenced a moment ago: Metadata lists them for that long, though they lead nothing.
+"""Recently fenced nodes: Metadata still lists them for a while, though they lead nothing.
 
 librdkafka (2.16) lets go of a broker that Metadata lists no more. If the same answer names another
 leader, that overtakes the partition's move: the partition has no leader then until librdkafka asks
@@ -11,17 +11,19 @@ from __future__ import annotations
 from .metadata_image import MetadataImage, NodeImage
 
 LISTED_MS = 3_000
-"""Longer than the pause of a second in which clients ask who leads now."""
+"""Time for which a fenced node is listed; longer than the second between two metadata requests of
+clients.
+"""
 
 
 class DepartedNodes:
-    """The nodes that one process saw go. A process that starts later has none to list."""
+    """Nodes that this process saw leave service. A process that starts later has none to list."""
 
     def __init__(self) -> None:
         self._since: dict[int, int] = {}
 
     def on_metadata(self, before: MetadataImage, after: MetadataImage, *, now_ms: int) -> None:
-        """`now_ms`: of a clock that does not jump, here and below."""
+        """Note nodes that leave service. `now_ms`: of a clock that never jumps, here and below."""
         if after.nodes is before.nodes:
             return
         for node_id, node in after.nodes.items():
@@ -32,7 +34,7 @@ class DepartedNodes:
                 self._since[node_id] = now_ms
 
     def listed(self, image: MetadataImage, *, now_ms: int) -> list[NodeImage]:
-        """Nodes in service and those that were until a moment ago, in id order."""
+        """Nodes in service and recently fenced ones, in id order."""
         since = self._since
         return [
             node

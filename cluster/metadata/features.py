@@ -1,4 +1,4 @@
-"""The features of Kafka that all nodes of a cluster agree on, and at which level they are here.
+"""Kafka features that all nodes of a cluster agree on, with the levels supported here.
 
 Each node of a cluster has the same level, which cannot be changed: a cluster has it from its first
 start. What is not there at all (group.version, share.version) is not named, so that clients do
@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 TRANSACTION_VERSION = 2
-"""Each end of a transaction raises the producer's epoch; leaders add partitions themselves."""
+"""Level of transaction.version: each end of a transaction raises the producer's epoch; leaders add
+partitions themselves.
+"""
 
 FEATURES: Mapping[str, int] = MappingProxyType(
     {
@@ -25,4 +27,6 @@ FEATURES: Mapping[str, int] = MappingProxyType(
 )
 
 LOWEST_SUPPORTED: Mapping[str, int] = MappingProxyType({"transaction.version": 0})
-"""Where that is not the level itself: clients of these levels are served, too."""
+"""Lowest supported level, where it differs from the level itself: clients of these levels are
+served, too.
+"""

@@ -1,4 +1,4 @@
-"""Where a node listens: Kafka's EndPoint, by the name of its listener."""
+"""Address of a node's listener: Kafka's EndPoint, by listener name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ListenerAddress(NamedTuple):
-    """`CLIENT://10.0.0.5:9092`, an IPv6 host in brackets."""
+    """A listener address: `CLIENT://10.0.0.5:9092`, an IPv6 host in brackets."""
 
     listener: str
     host: str
@@ -18,7 +18,7 @@ class ListenerAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ListenerAddress:
-        """Of what str() made. Raises ValueError."""
+        """Parse the text that str() produces. Raises ValueError."""
         listener, _, address = text.partition("://")
         host, _, port = address.rpartition(":")
         return cls(listener, host.removeprefix("[").removesuffix("]"), int(port))

@@ -57,7 +57,7 @@ _CONFIGS = {
     "group": "group_configs",
     "client_metrics": "client_metrics",
 }
-"""Kinds of resources whose settings are all there is to them -> the part of the image."""
+"""Fields of the image by resource type, for resource types that consist of settings only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,12 @@ class NodeImage:
     name: str = ""
     metadata_directory_id: str = ""
     listeners: tuple[ListenerAddress, ...] = ()
-    """Empty of a node that was registered before nodes had several."""
+    """Listeners; empty for a node that was registered by a version with one listener."""
 
     def endpoint(self, listener: str) -> ListenerAddress | None:
-        """Where it listens by that name; "", or of one that was registered without: its first."""
+        """Address of the listener of this name; of the first one if the name is "" or no names are
+        registered. None: no such listener.
+        """
         if not listener or not self.listeners:
             return ListenerAddress(listener, self.host, self.port)
         for endpoint in self.listeners:
@@ -90,7 +92,7 @@ class NodeImage:
 
     @property
     def machine_name(self) -> str:
-        """What fails together, as named by users."""
+        """Name of the failure unit: the machine, else the rack, else the node id."""
         return self.machine or self.rack or str(self.node_id)
 
 
@@ -104,9 +106,9 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
     recovering: bool = False
-    """The leader may lack records that were promised: it was elected uncleanly."""
+    """Whether the leader may lack committed records, as it was elected uncleanly."""
     adding: tuple[int, ...] = ()
-    """Replicas that a reassignment brings; when all are in sync, `removing` go."""
+    """Replicas that a reassignment adds; when all are in sync, those in `removing` are removed."""
     removing: tuple[int, ...] = ()
 
     @property
@@ -160,9 +162,9 @@ class MetadataImage:
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: _EMPTY)
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: _EMPTY)
     draining: frozenset[str] = frozenset()
-    """Machines that get no more replicas; see rebalance."""
+    """Machines that get no new replicas; see rebalance."""
     next_node_id: int = 1
-    """Greater than every id that a node ever had."""
+    """Next node id; greater than every id that was ever given out."""
     next_producer_id: int = 0
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Settings changed at run time, by node id as text; "" for all nodes."""
@@ -173,12 +175,12 @@ class MetadataImage:
     scram_credentials: ScramCredentials = field(default_factory=lambda: _EMPTY)
     delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=lambda: _EMPTY)
     acls: Mapping[str, AclBinding] = field(default_factory=lambda: _EMPTY)
-    """Rules of access, by id; no two are equal."""
+    """ACLs by id; no two are equal."""
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=lambda: _EMPTY)
-    """See client_quotas."""
+    """Client quotas by entity; see client_quotas."""
 
     def live_nodes(self, role: str | None = None) -> list[NodeImage]:
-        """Unfenced nodes in id order, of one role or all."""
+        """Unfenced nodes in id order, of one role or of all."""
         return [
             node
             for _, node in sorted(self.nodes.items())
@@ -186,7 +188,7 @@ class MetadataImage:
         ]
 
     def nodes_for(self, role: str) -> list[NodeImage]:
-        """Those that may get new replicas, in id order."""
+        """Nodes that may get new replicas, in id order."""
         return [node for node in self.live_nodes(role) if node.machine_name not in self.draining]
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
@@ -211,7 +213,7 @@ class MetadataImage:
         return deleted
 
     def to_records(self) -> list[MetadataRecord]:
-        """Records that build this image from nothing: what a joining node is sent."""
+        """Records that build this image from nothing: sent to a joining node."""
         records: list[MetadataRecord] = [
             ClusterRecord(cluster_id=self.cluster_id, voters=self.voters),
             EpochRecord(epoch=self.epoch, owner=""),
@@ -274,7 +276,7 @@ class MetadataImage:
 
 
 class _Change:
-    """Copies each mapping of the image once, on its first write."""
+    """Builder of the next image: copies each mapping of the image once, on its first write."""
 
     def __init__(self, base: MetadataImage) -> None:
         self._values: dict[str, Any] = {}

@@ -40,7 +40,7 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotersRecord:
-    """From this record on, committed or not, these directories vote on the metadata.
+    """Voter directories of the metadata from this record on, committed or not.
 
     They differ from the former ones in one (Raft, 4.1; KIP-853's VotersRecord).
     """
@@ -81,14 +81,14 @@ class RegisterNodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNodeRecord:
-    """The node will not come back; its id is not given again."""
+    """Removes a node that will not come back; its id is not given again."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRecord:
-    """A machine gets no more replicas (or does again: is_draining=False)."""
+    """Drains a machine: it gets no new replicas (is_draining=False: it may again)."""
 
     machine: str
     is_draining: bool
@@ -96,7 +96,7 @@ class DrainRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceNodeRecord:
-    """The node's session lapsed (or began again: fenced=False)."""
+    """Fences a node whose session expired (fenced=False: unfences it)."""
 
     node_id: int
     epoch: int
@@ -116,7 +116,7 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """The whole state of one partition; each later record of it replaces the former."""
+    """Complete state of one partition; each later record replaces the former."""
 
     topic_id: str
     partition: int
@@ -146,14 +146,16 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` are taken and never given out again."""
+    """Upper end of allocated producer ids: those below `next_producer_id` are never given out
+    again.
+    """
 
     next_producer_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControlEntryRecord:
-    """A rule of access; another rule never has its id."""
+    """An ACL; another ACL never has its id."""
 
     id: str
     resource_type: int
@@ -192,7 +194,7 @@ class AccessControlEntryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveAccessControlEntryRecord:
-    """The rule of this id no longer counts."""
+    """Removes the ACL of this id."""
 
     id: str
 
@@ -243,7 +245,7 @@ _NAMES: dict[type, tuple[str, ...]] = {
 
 
 def voters_in(records: Sequence[MetadataRecord]) -> tuple[str, ...] | None:
-    """The voters that a change of them names; None if these records change none."""
+    """Voters after the change of voters in these records; None if they change none."""
     return next((each.voters for each in records if isinstance(each, VotersRecord)), None)
 
 
@@ -255,7 +257,7 @@ def encode_metadata_record(record: MetadataRecord) -> bytes:
 
 
 def decode_metadata_record(value: bytes) -> MetadataRecord:
-    """The fact in one log record's value.
+    """Decode the value of one log record.
 
     Raises:
         CorruptMessage: not JSON, or a type this version does not know.

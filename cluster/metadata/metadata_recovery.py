@@ -1,12 +1,13 @@
-"""Metadata made again: from what of the old log can be read, and what partitions' directories say.
+"""Recovery of lost metadata: from the readable records of the old log and from partition
+directories.
 
     known     records of a snapshot and of the sound part of the log, also behind a damaged part:
               each says all of what it is about, so a later one needs none before it
     found     directories of partitions: topic and its id, node, leader epochs, end of the log
 
 What always holds: a directory that was found has its partition in the result, unless its topic's
-name is another topic's now; then it is said. Leader epochs only grow, so nobody's log is cut. A
-topic whose settings are not known deletes nothing until somebody says when it should.
+name is another topic's now; that is reported. Leader epochs only grow, so no log is truncated. A
+topic whose settings are unknown deletes nothing until retention is set.
 
 Pure: the files are read and written by controller/voter_files/metadata_rebuild.
 """
@@ -53,13 +54,13 @@ from .user_records import (
 
 MORE_PRODUCER_IDS = 1_000_000
 MORE_NODE_IDS = 100
-"""Skipped, as the lost part of the log may have given some out."""
+"""Node ids skipped, as the lost part of the log may have given some out."""
 KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic whose own are lost: nothing is deleted by a default."""
+"""Retention settings of a topic whose own settings are lost, so that no default deletes records."""
 
 
 class FoundPartition(NamedTuple):
-    """The directory of one replica. topic_id: None if it does not say."""
+    """Directory of one replica. topic_id: None if it is not recorded there."""
 
     topic: str
     partition: int
@@ -74,7 +75,7 @@ class FoundPartition(NamedTuple):
 
 
 class FoundNode(NamedTuple):
-    """A node, by the meta.properties of its directories."""
+    """A node found by the meta.properties of its directories."""
 
     node_id: int
     directory_ids: tuple[str, ...]
@@ -82,7 +83,7 @@ class FoundNode(NamedTuple):
 
 @dataclass(slots=True)
 class KnownMetadata:
-    """What records say, however many of them are missing."""
+    """Metadata known from the readable records, however many are missing."""
 
     topics: dict[UUID, str] = field(default_factory=dict)
     topic_ids: dict[str, UUID] = field(default_factory=dict)
@@ -167,7 +168,7 @@ class KnownMetadata:
 
 
 class NewLog(NamedTuple):
-    """What the log begins with that is to take the place of the old one.
+    """Beginning of the log that replaces the old one.
 
     Greater than all that was before: offsets are broker epochs, too.
     """
@@ -181,7 +182,7 @@ class NewLog(NamedTuple):
 class RecoveredMetadata(NamedTuple):
     image: MetadataImage
     notes: list[str]
-    """What could not be known, in sentences."""
+    """Messages about what could not be recovered."""
 
 
 def recover_metadata(
@@ -194,7 +195,7 @@ def recover_metadata(
     highest_producer_id: int,
     internal_configs: Callable[[str], Mapping[str, str] | None],
 ) -> RecoveredMetadata:
-    """The image to begin with.
+    """Recover the image that the new log starts with.
 
     Args:
         known: of the old log.
@@ -237,7 +238,7 @@ class _Recovery:
     # --- nodes -----------------------------------------------------------------------------------
 
     def node_records(self) -> list[MetadataRecord]:
-        """All are fenced until they register."""
+        """Registration records; all nodes are fenced until they register."""
         nodes = dict(self._known.nodes)
         for found in self._nodes:
             record = nodes.get(found.node_id)
@@ -308,7 +309,8 @@ class _Recovery:
         return found
 
     def _names(self, found: Mapping[UUID, Mapping[int, list[FoundPartition]]]) -> dict[UUID, str]:
-        """One topic of each name: the one that is known and there, or else that has most.
+        """Topic ids by name, one topic per name: the known one with a directory, or else the one
+        with most records.
 
         Where no record is missing a topic that is not known was deleted, whatever is there of it.
         """
@@ -340,7 +342,9 @@ class _Recovery:
         return names
 
     def _is_elsewhere(self, topic_id: UUID) -> bool:
-        """Whether other nodes may have it, or no record is missing that could have removed it."""
+        """Whether the topic may be on other nodes, or no record is missing that could have deleted
+        it.
+        """
         here = {node.node_id for node in self._nodes}
         return self._is_whole or any(
             set(record.replicas) - here
@@ -360,7 +364,7 @@ class _Recovery:
             if record is None and not replicas:
                 somebody = min(each.node_id for some in here.values() for each in some)
                 self.notes.append(
-                    f"{name}-{index} was found nowhere: it begins again, empty, on node {somebody}"
+                    f"{name}-{index} was found nowhere: recreated empty on node {somebody}"
                 )
                 record = _new_record(topic_id, index, (somebody,), (somebody,))
             elif record is None:
@@ -402,7 +406,7 @@ class _Recovery:
         return KEPT
 
     def note_access(self) -> None:
-        """A rule that denied, or the end of a user's credential, may be among what is lost."""
+        """Note that ACLs or credentials may be lost: a deny rule, or removal of a credential."""
         known = self._known
         nothing_is_known = known.epoch < 0
         if self._is_whole or not (known.acls or known.scram or known.tokens or nothing_is_known):
@@ -429,7 +433,7 @@ def _removes(record: MetadataRecord, nodes: Mapping[int, RegisterNodeRecord]) ->
 
 
 def _best(replicas: Sequence[FoundPartition]) -> tuple[int, ...]:
-    """Those that have everything that any of them has."""
+    """Node ids of the replicas that have all records that any of them has."""
     most = max(each.progress for each in replicas)
     return tuple(each.node_id for each in replicas if each.progress == most)
 
@@ -449,7 +453,9 @@ def _new_record(
 
 
 def _corrected(record: PartitionRecord, found: Sequence[FoundPartition]) -> PartitionRecord:
-    """A record that may not be the last one: who is in sync is seen from what there is."""
+    """A partition record that may not be the last one, with the ISR derived from the directories
+    found.
+    """
     if not found:
         return record
     more = [each.node_id for each in found if each.node_id not in record.replicas]

@@ -1,6 +1,7 @@
-"""Records about users' credentials and tokens, and what they make of parts of the image.
+"""Records of users' credentials and tokens, and how they change their parts of the image.
 
-Keys are in base64 and never shown: whoever has them can try passwords, or play the broker. A
+Keys are in base64 and never shown: anyone who has them can try passwords, or pose as the
+broker. A
 password is in no record. Source: UserScramCredentialRecord.json, DelegationTokenRecord.json,
 ScramImage in apache/kafka.
 """
@@ -17,13 +18,15 @@ from typing import Final, TypeAlias
 from ...protocol.security.scram import MECHANISM_TYPES, ScramCredential
 
 ScramCredentials: TypeAlias = Mapping[str, Mapping[str, ScramCredential]]
-"""By user and mechanism."""
+"""SCRAM credentials by user and mechanism."""
 _KEYS: Final = ("salt", "stored_key", "server_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserScramCredentialRecord:
-    """The user's credential for one mechanism; replaces the former one. mechanism: KIP-554's."""
+    """SCRAM credential of a user for one mechanism; replaces the former one. mechanism: KIP-554's
+    number.
+    """
 
     name: str
     mechanism: int
@@ -61,7 +64,7 @@ class RemoveUserScramCredentialRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationTokenRecord:
-    """All of a delegation token (KIP-48) but its HMAC; replaces the former one of this id.
+    """A delegation token (KIP-48) without its HMAC; replaces the former one of this id.
 
     owner, requester, renewers: principals as text. Times in milliseconds since 1970; the token is
     over at expiry_timestamp, and cannot be renewed beyond max_timestamp.
@@ -108,7 +111,7 @@ def apply_token(
 
 
 def scram_records(users: ScramCredentials) -> Iterator[UserScramCredentialRecord]:
-    """Those that make this part of an image from nothing."""
+    """Records that build this part of an image from nothing."""
     for name, credentials in users.items():
         for number, mechanism in MECHANISM_TYPES.items():
             if mechanism in credentials:
@@ -116,7 +119,7 @@ def scram_records(users: ScramCredentials) -> Iterator[UserScramCredentialRecord
 
 
 def without_keys(value: bytes | None) -> bytes | None:
-    """A record's value as it may be shown; another one than of these records is itself."""
+    """Value of a record without secret keys; values of other record types are unchanged."""
     if value is None or not value.startswith(b'{"type":"UserScramCredentialRecord"'):
         return value
     try:

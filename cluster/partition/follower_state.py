@@ -1,4 +1,4 @@
-"""One partition as its follower sees it: what a leader's answer makes it do. Pure functions.
+"""Rules of a follower of one partition: how it reacts to a leader's answer. Pure functions.
 
 A follower asks from its log end offset on and says in which epoch its last record was written. A
 leader whose log parts from ours before that says where (KIP-595); the follower drops what comes
@@ -19,19 +19,19 @@ UNKNOWN = -1
 
 
 class ReplicaLog(Protocol):
-    """A log, as far as the decisions of its leader or follower look at it."""
+    """Log as the rules of leaders and followers need it."""
 
     log_start_offset: int
 
     @property
     def log_end_offset(self) -> int: ...
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(the greatest epoch up to `leader_epoch`, where it ended); (-1, -1): there is none."""
+        """(greatest epoch up to `leader_epoch`, its end offset); (-1, -1): none."""
         ...
 
 
 class FetchPosition(NamedTuple):
-    """What a fetch says of one partition. An answer counts only while all of it is still so."""
+    """Position sent by a fetch for one partition. The answer counts only while it is unchanged."""
 
     leader_epoch: int
     fetch_offset: int
@@ -39,20 +39,22 @@ class FetchPosition(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Drop the records from `offset` on; then ask again."""
+    """Decision to truncate the log to `offset`, then fetch again."""
 
     offset: int
 
 
 class TruncateFullyAndStartAt(NamedTuple):
-    """The leader has nothing that joins on: drop everything, the next record gets `offset`."""
+    """Decision to drop the whole log, which has no common part with the leader's; the next record
+    gets `offset`.
+    """
 
     offset: int
 
 
 def on_diverging(log: ReplicaLog, epoch: int, end_offset: int) -> Truncate:
-    """The leader's log parts from ours: of `epoch`, the last that both may know, it has all records
-    below `end_offset`.
+    """Truncation after the leader found a diverging epoch: `epoch` is the last that both may have,
+    and it ends at `end_offset` in the leader's log.
     """
     own_epoch, own_end = log.end_offset_for_epoch(epoch)
     end = min(end_offset, log.log_end_offset)
@@ -64,7 +66,8 @@ def on_diverging(log: ReplicaLog, epoch: int, end_offset: int) -> Truncate:
 def on_out_of_range(
     log: ReplicaLog, leader_start: int, leader_end: int
 ) -> Truncate | TruncateFullyAndStartAt | None:
-    """Our end is outside of the leader's log, which reaches from `leader_start` to `leader_end`.
+    """Reaction to OFFSET_OUT_OF_RANGE: our end is outside of the leader's log, [`leader_start`,
+    `leader_end`].
 
     None: it no longer is; ask again.
     """
@@ -79,7 +82,8 @@ def on_out_of_range(
 def on_first_batch(
     log: ReplicaLog, first_offset: int, leader_start: int
 ) -> TruncateFullyAndStartAt | None:
-    """The leader's log starts within a batch, and ours ends there without having all of it.
+    """Reaction to a batch that starts before our log's end: if the leader's log starts within it,
+    drop the log.
 
     What we have is all deleted there, and an empty log takes that batch as a whole. None: it is not
     so; append.

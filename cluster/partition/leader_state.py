@@ -1,4 +1,4 @@
-"""One partition as its leader sees it: how far records are committed, and who is in sync.
+"""Rules of a leader of one partition: the high watermark and the ISR.
 
 The high watermark is the least log end offset of the in-sync replicas. A follower's fetch offset is
 its acknowledgement: it has everything before it. A change of the ISR is proposed to the controller;
@@ -24,18 +24,18 @@ UNKNOWN_OFFSET = -1
 
 
 class FollowerFetch(NamedTuple):
-    """What a follower says of itself by asking: it has everything below `offset`."""
+    """State of a follower as its fetch reports it: it has all records below `offset`."""
 
     node_id: int
     broker_epoch: int
     offset: int
     last_fetched_epoch: int
-    """In which its last record was written; -1: it has none."""
+    """Leader epoch of its last record; -1: it has none."""
     log_start_offset: int = UNKNOWN_OFFSET
 
 
 class FollowerFetchResult(NamedTuple):
-    """What a follower's fetch means to its leader.
+    """Result of a follower's fetch for its leader.
 
     diverging: (epoch, end offset) where its log parts from ours; then nothing was noted.
     has_moved: the high watermark did.
@@ -49,14 +49,15 @@ class FollowerFetchResult(NamedTuple):
 
 @dataclass(slots=True)
 class Follower:
-    """What is known of another replica; nothing, when an epoch begins."""
+    """State of a follower as its leader knows it; unknown when an epoch begins."""
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     last_caught_up_ms: int = 0
-    """When it last had all that the leader had at that moment, or at its fetch before. While it has
-    all, time stands still for it: an idle partition's follower is as good as one that just asked.
+    """Time when it last had all records that the leader had at that moment, or at its previous
+    fetch. While it is caught up this time counts as now: the follower of an idle partition is not
+    lagging.
     """
     _leader_end_at_fetch: int = 0
     _fetched_ms: int = 0
@@ -71,7 +72,7 @@ class Follower:
 
 
 class LeaderState:
-    """From one epoch's beginning to its end."""
+    """State of a leader during one leader epoch."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class LeaderState:
         start_offset: int = 0,
         now_ms: int = 0,
     ) -> None:
-        """A replica alone may leave out all that follows the high watermark.
+        """Begin a leader epoch. With a single replica the later arguments are optional.
 
         Args:
             leader_epoch, partition_epoch: as the controller decided them.
@@ -112,26 +113,26 @@ class LeaderState:
 
     @property
     def isr(self) -> frozenset[int]:
-        """As the controller has it."""
+        """In-sync replicas as the controller has them."""
         return self._isr
 
     @property
     def isr_size(self) -> int:
-        """In-sync replicas, the leader included: what min.insync.replicas is compared with."""
+        """Number of in-sync replicas, the leader included: compared with min.insync.replicas."""
         return len(self._isr)
 
     @property
     def has_enough_insync(self) -> bool:
-        """Whether min.insync.replicas are in sync, or all replicas where there are fewer."""
+        """Whether min.insync.replicas are in sync, or all replicas if there are fewer."""
         return len(self._isr) >= min(self.min_insync_replicas, self._replica_count)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a proposal is on its way; another one comes after its answer."""
+        """Whether a proposal is unanswered; the next one is sent after its answer."""
         return self._proposed is not None
 
     def on_replicas(self, replicas: Sequence[int]) -> None:
-        """A reassignment added some or took some away, in the same leader epoch."""
+        """Called when a reassignment adds or removes replicas, in the same leader epoch."""
         wanted = [node for node in replicas if node != self._node_id]
         if self.followers.keys() != set(wanted):
             self.followers = {node: self.followers.get(node) or Follower() for node in wanted}
@@ -140,13 +141,16 @@ class LeaderState:
     # --- offsets ---------------------------------------------------------------------------------
 
     def on_append(self, before: int, now_ms: int) -> None:
-        """The log has grown beyond `before`: followers that had all until now begin to lag."""
+        """Called when the log has grown beyond `before`: followers that were caught up begin to
+        lag.
+        """
         for follower in self.followers.values():
             if follower.log_end_offset >= before:
                 follower.last_caught_up_ms = now_ms
 
     def on_local_append(self, log_end_offset: int) -> bool:
-        """The leader's log (durable as far as the topic asks) now ends at `log_end_offset`.
+        """Called when the leader's log (durable as far as the topic requires) ends at
+        `log_end_offset`.
 
         Returns whether the high watermark moved.
         """
@@ -161,7 +165,7 @@ class LeaderState:
     def on_follower_fetch(
         self, fetch: FollowerFetch, log: ReplicaLog, *, now_ms: int
     ) -> FollowerFetchResult:
-        """A follower asks. Its offset counts only if its log joins ours there.
+        """Handle a fetch of a follower. Its offset counts only if its log is a prefix of ours.
 
         Args:
             fetch: what it says of itself.
@@ -176,18 +180,20 @@ class LeaderState:
         follower = self.followers.get(fetch.node_id)
         if follower is None:
             # It knows of a reassignment that we do not know yet.
-            raise UnknownLeaderEpoch(f"node {fetch.node_id} is no replica here")
+            raise UnknownLeaderEpoch(f"node {fetch.node_id} is not a known replica")
         if -1 < fetch.broker_epoch < follower.broker_epoch:
             # Taken for the follower's own it would keep it out of sync until there are new records:
             # an idle partition is not looked at again by the fetches of a session.
             raise NotLeaderOrFollower(
-                f"node {fetch.node_id} has asked in broker epoch {follower.broker_epoch} already, "
-                f"and this is of {fetch.broker_epoch}"
+                f"node {fetch.node_id}: broker epoch {fetch.broker_epoch} is stale, "
+                f"current is {follower.broker_epoch}"
             )
         if fetch.last_fetched_epoch >= 0:
             epoch, end_of_epoch = log.end_offset_for_epoch(fetch.last_fetched_epoch)
             if epoch == UNKNOWN:
-                raise OffsetOutOfRange(f"no epoch up to {fetch.last_fetched_epoch} is left here")
+                raise OffsetOutOfRange(
+                    f"no leader epoch up to {fetch.last_fetched_epoch} is in the log"
+                )
             if epoch < fetch.last_fetched_epoch or end_of_epoch < fetch.offset:
                 return FollowerFetchResult(diverging=(epoch, end_of_epoch))
         end = log.log_end_offset
@@ -208,7 +214,7 @@ class LeaderState:
     def on_fetch(
         self, node_id: int, offset: int, *, broker_epoch: int, leader_end: int, now_ms: int
     ) -> bool:
-        """A follower whose log joins ours asks for records from `offset` on.
+        """Note the fetch of a follower whose log is a prefix of ours, from `offset` on.
 
         Args:
             node_id: one of the replicas; of others KeyError.
@@ -223,7 +229,9 @@ class LeaderState:
         return node_id in self._maximal_isr and self._advance()
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Records below it are deleted on all that are in sync; ours begin at log_start_offset."""
+        """Low watermark: records below it are deleted on all in-sync replicas; our log starts at
+        log_start_offset.
+        """
         return min(
             (
                 self.followers[node].log_start_offset
@@ -234,7 +242,7 @@ class LeaderState:
         )
 
     def in_sync_with(self, offset: int) -> list[int]:
-        """Followers in sync that have the records from `offset` on; the furthest ones first."""
+        """Followers in sync that have the records from `offset` on; the most advanced first."""
         found = [
             (-follower.log_end_offset, node)
             for node, follower in self.followers.items()
@@ -244,7 +252,7 @@ class LeaderState:
         return [node for _, node in sorted(found)]
 
     def _is_candidate(self, node_id: int) -> bool:
-        """Whether a follower that is not in sync has what it takes to be."""
+        """Whether an out-of-sync follower is eligible to join the ISR."""
         return (
             node_id not in self._isr
             and self._proposed is None
@@ -271,7 +279,7 @@ class LeaderState:
     # --- the ISR ---------------------------------------------------------------------------------
 
     def next_to_leave_ms(self, lag_time_max_ms: int) -> int | None:
-        """When the first of the followers in sync that are behind has been so for too long."""
+        """Time until the first lagging in-sync follower exceeds the lag time; None if none lags."""
         caught_up = [
             follower.last_caught_up_ms
             for node, follower in self.followers.items()
@@ -282,7 +290,7 @@ class LeaderState:
     def propose(
         self, *, now_ms: int, lag_time_max_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> tuple[tuple[int, int], ...] | None:
-        """The ISR to ask the controller for, as (node, broker epoch); None if all is as it should.
+        """ISR to propose to the controller, as (node, broker epoch); None if no change is needed.
 
         A follower joins when it has everything that is committed and everything of former epochs;
         it leaves when it has not caught up for lag_time_max_ms. From now on the proposal counts.
@@ -317,7 +325,8 @@ class LeaderState:
         )
 
     def on_refused(self) -> bool:
-        """The controller keeps the ISR. Returns whether the high watermark moved.
+        """Called when the controller refuses the proposed ISR. Returns whether the high watermark
+        moved.
 
         Only for an answer that says so for sure; one that was lost leaves the proposal counting.
         """
@@ -325,7 +334,7 @@ class LeaderState:
         return self._advance()
 
     def on_isr(self, isr: Sequence[int], partition_epoch: int) -> bool:
-        """The controller's ISR of `partition_epoch`, from its answer or from the metadata.
+        """Adopt the controller's ISR of `partition_epoch`, from its answer or from the metadata.
 
         An older one than is known is passed over. Returns whether the high watermark moved.
         """

@@ -1,4 +1,4 @@
-"""How a partition's leader and in-sync replicas follow from who is there: one pure function.
+"""Leader and ISR of a partition after nodes come or go: one pure function.
 
     isr   replicas that have everything a client was promised; the leader is one of them
     elr   eligible leader replicas (KIP-966): they left the ISR while it was smaller than
@@ -95,8 +95,8 @@ def next_partition(
 
 
 def _is_reassignment_complete(partition: PartitionImage, insync: Collection[int]) -> bool:
-    """Whether all that stay are in sync: with fewer of them, those that go might take with them
-    what min.insync.replicas has promised to keep. Source: PartitionReassignmentReplicas.java.
+    """Whether all replicas that stay are in sync. With fewer, removing the others could lose
+    records that min.insync.replicas protects. Source: PartitionReassignmentReplicas.java.
     """
     staying = {*partition.replicas} - {*partition.removing}
     return partition.is_reassigned and bool(staying) and staying <= {*insync}

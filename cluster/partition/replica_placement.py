@@ -1,4 +1,4 @@
-"""Which nodes get the replicas of new partitions.
+"""Placement of the replicas of new partitions on nodes.
 
 What always holds: no two replicas of a partition are on one machine; as long as there are enough
 racks, none are in one rack. Leaders go round all nodes, and of the partitions that one node leads
@@ -55,7 +55,7 @@ def check_replicas(ids: Sequence[int], nodes: Mapping[int, NodeImage], where: st
 
 
 def machine_of(node: NodeImage) -> Hashable:
-    """What dies together."""
+    """Failure unit of a node: nodes of one machine fail together."""
     return node.machine_name
 
 
@@ -82,7 +82,7 @@ def _in_new_rack(node: NodeImage, chosen: Collection[NodeImage]) -> bool:
 
 
 def _spread(nodes: Sequence[NodeImage]) -> list[NodeImage]:
-    """In an order that alternates racks, and machines within a rack."""
+    """Nodes in an order that alternates racks, and machines within a rack."""
     racks = _grouped(nodes, lambda node: node.rack)
     return _dealt([_dealt(_grouped(rack, machine_of)) for rack in racks])
 

@@ -1,4 +1,4 @@
-"""How fast replicas that catch up may be copied.
+"""Rate limit of copying by replicas that catch up.
 
 A rate is measured over the last SAMPLES slices of a second or so. Once it is above the limit, a
 partition waits until the slices that are left say otherwise; so the average over a long copy is the
@@ -17,10 +17,12 @@ from ...protocol.config_key import LONG_MAX
 
 
 class ReplicationQuota:
-    """What one node sent, received or moved lately. Not thread-safe."""
+    """Bytes that one node sent, received or moved lately. Not thread-safe."""
 
     def __init__(self, *, samples: int, sample_ms: int) -> None:
-        """`samples` slices of `sample_ms`: replication.quota.window.num and .size.seconds."""
+        """Measure over `samples` slices of `sample_ms`: replication.quota.window.num and
+        .size.seconds.
+        """
         self._samples = samples
         self._sample_ms = sample_ms
         self._sizes: deque[tuple[float, int]] = deque()
@@ -28,7 +30,7 @@ class ReplicationQuota:
         self._total = 0
 
     def record(self, size: int, now_ms: float) -> None:
-        """`size` bytes have gone. Cost: constant."""
+        """Count `size` copied bytes. Cost: constant."""
         self._forget(now_ms)
         self._total += size
         if self._sizes and now_ms - self._sizes[-1][0] < self._sample_ms:
@@ -38,7 +40,7 @@ class ReplicationQuota:
             self._sizes.append((now_ms, size))
 
     def wait_ms(self, bytes_per_second: int, now_ms: float) -> float:
-        """How long until the rate is no longer above the limit; 0: it is not."""
+        """Time in ms until the rate is no longer above the limit; 0: it is not above."""
         if bytes_per_second >= LONG_MAX:
             return 0.0
         self._forget(now_ms)

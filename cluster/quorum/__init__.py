@@ -1,4 +1,4 @@
-"""The quorum of the metadata log: who votes, who writes, what is committed.
+"""Quorum of the metadata log: voters, leader, committed offset.
 
 voter                         one copy of the log: which controller may write to it
 metadata_quorum               a controller's side: epochs, replication, the committed offset

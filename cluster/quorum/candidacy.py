@@ -1,4 +1,5 @@
-"""When a node that holds a voter stands for controller, because the one there was does not answer.
+"""Candidacy of a node with a voter: when it stands for controller, as the current one does not
+answer.
 
 Ray starts the controller again wherever its process or node has died, but it takes its time to see
 that a node is dead. Who stands takes a new epoch with a majority's votes like any controller, so
@@ -14,9 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNREACHABLE_MS = 500
-"""A process that is gone: its calls fail, and have failed for this long."""
+"""Time for which calls must have failed until the controller's process counts as dead."""
 INACTIVE_MS = 6_000
-"""One that answers, but only that it is not the controller (any more, or yet)."""
+"""Time for which a reachable node must have answered that it is not the controller (any more, or
+yet).
+"""
 STAGGER_MS = 500
 
 
@@ -28,23 +31,23 @@ class Candidacy:
     _answered_ms: int | None = None
 
     def on_poll_answered(self) -> None:
-        """The controller has answered a poll."""
+        """Called when the controller has answered a poll."""
         self._failing_since_ms = self._answered_ms = None
 
     def on_poll_failed(self, *, now_ms: int, is_reachable: bool) -> None:
-        """A poll failed; `is_reachable`: a node answered that it is not the controller now."""
+        """Note a failed poll; `is_reachable`: a node answered that it is not the controller."""
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         if is_reachable:
             self._answered_ms = now_ms
 
     def on_vote_granted(self, *, now_ms: int) -> None:
-        """The voter has just granted its vote, to a controller that may announce itself soon."""
+        """Note that the voter granted its vote to a controller, which may announce itself soon."""
         if self._failing_since_ms is not None:
             self._failing_since_ms = self._answered_ms = now_ms
 
     def is_due(self, *, now_ms: int, voters_before: int) -> bool:
-        """Whether to stand now, with so many living voters before this one."""
+        """Whether to stand for controller now, given the number of live voters before this one."""
         if self._failing_since_ms is None:
             return False
         waits_until_ms = self._failing_since_ms + UNREACHABLE_MS

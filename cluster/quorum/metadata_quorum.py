@@ -1,4 +1,5 @@
-"""A controller's side of the metadata log: votes, what each voter has, what is committed.
+"""Rules of the controller's side of the metadata log: votes, each voter's log, the committed
+offset.
 
     1. vote      ask all voters for the epoch; a majority's votes make this controller the only
                  one that can commit from now on
@@ -25,7 +26,7 @@ from .voter import NO_SNAPSHOT, Candidate, LogEnd
 
 
 class MetadataQuorum:
-    """One attempt of one controller. Voters are named by their directory ids."""
+    """State of one attempt of one controller. Voters are named by their directory ids."""
 
     def __init__(self, me: Candidate, voters: Collection[str]) -> None:
         self.me = me
@@ -34,29 +35,31 @@ class MetadataQuorum:
         self._named: dict[str, frozenset[str]] = {}
         self._voters_from = 0
         self.acknowledged: dict[str, int] = {}
-        """Up to where each voter has our log on its disk; without those that never said."""
+        """Offset up to which each voter has our log on its disk; without voters that never
+        acknowledged.
+        """
         self._next: dict[str, int] = {}
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._led_from: int | None = None
         self.snapshots: dict[str, int] = {}
-        """End of the snapshot that each voter is known to have; not that it goes with our log."""
+        """End of the snapshot that each voter is known to have; it may not belong to our log."""
         self.start = NO_SNAPSHOT
-        """Start of this controller's copy of the log; a snapshot stands for what was before."""
+        """Start of this controller's copy of the log; a snapshot covers everything before it."""
         self.end = LogEnd(-1, 0)
         """End of this controller's copy of the log."""
         self.committed = 0
-        """Everything before this offset is committed."""
+        """Committed offset: everything before it is committed."""
 
     @property
     def voters(self) -> frozenset[str]:
-        """Those that count now, committed or not."""
+        """Current voters, committed or not."""
         return self._voters
 
     # --- becoming the leader ---------------------------------------------------------------------
 
     def on_vote(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
-        """`voter` has granted us its vote; its log ends at `end`.
+        """Called when `voter` has granted its vote; its log ends at `end`.
 
         `voters`: those that its log names; without them, as far as is known those that we know.
         Anybody's log may be the best, but only voters make a majority.
@@ -66,14 +69,18 @@ class MetadataQuorum:
 
     @property
     def has_majority(self) -> bool:
-        """Whether a majority has voted for us, of the voters that the best of their logs names."""
+        """Whether a majority has voted for us, of the voters that the most advanced of their logs
+        names.
+        """
         if not self._granted:
             return False
         voters = self._named[self._best()]
         return len(voters & self._granted.keys()) >= self._majority_of(len(voters))
 
     def best_log(self) -> str:
-        """Whose log to adopt; of equal ones the first by name."""
+        """Voter with the most advanced log, which is to be adopted; the first by name of equal
+        ones.
+        """
         assert self.has_majority, "only the logs of a majority hold all that was committed"
         return self._best()
 
@@ -87,7 +94,7 @@ class MetadataQuorum:
         *,
         start: LogEnd = NO_SNAPSHOT,
     ) -> None:
-        """Go on from the best log: its (epoch, start offset), ascending, its end and its start."""
+        """Adopt the best log: its (epoch, start offset), ascending, its end and its start."""
         assert self._led_from is None
         self.start = start
         self._voters = self._named[self.best_log()]
@@ -100,7 +107,7 @@ class MetadataQuorum:
     # --- leading ---------------------------------------------------------------------------------
 
     def append(self, count: int) -> int:
-        """Our copy has grown by an entry of `count` records; returns its end offset."""
+        """Note that our copy has grown by an entry of `count` records; returns its end offset."""
         assert self._led_from is not None, "adopt() comes first"
         if not self._epochs or self._epochs[-1] != self.me.epoch:
             self._epochs.append(self.me.epoch)
@@ -109,49 +116,53 @@ class MetadataQuorum:
         return self.end.offset
 
     def next_offset(self, voter: str) -> int:
-        """Where the next append to `voter` begins; its own end if nothing else is known."""
+        """Start of the next append to `voter`; our log end if nothing else is known."""
         return self._next.get(voter, self.end.offset)
 
     def before(self, offset: int) -> LogEnd:
-        """The end of our log if it ended at `offset`, which is not before its start."""
+        """End of our log as it was at `offset`, which is not before its start."""
         if offset == self.start.offset:
             return self.start
         number = bisect_right(self._starts, offset - 1) - 1
         return LogEnd(self._epochs[number] if offset > 0 and number >= 0 else -1, offset)
 
     def on_acknowledged(self, voter: str, end_offset: int) -> bool:
-        """`voter` has our log up to `end_offset` on its disk. True if more is committed now."""
+        """Note that `voter` has our log up to `end_offset` on its disk. True if more is committed
+        now.
+        """
         self._next[voter] = max(end_offset, self.acknowledged.get(voter, 0))
         self.acknowledged[voter] = self._next[voter]
         return self._advance()
 
     def on_mismatch(self, voter: str, try_offset: int) -> None:
-        """`voter` has another log; go on from `try_offset`, or one earlier if that is no step."""
+        """Note that the log of `voter` differs; continue from `try_offset`, or one offset earlier
+        if that is no step back.
+        """
         now = self.next_offset(voter)
         self._next[voter] = max(0, min(try_offset, now - 1), self.acknowledged.get(voter, 0))
 
     # --- snapshots -------------------------------------------------------------------------------
 
     def compact(self, end: LogEnd) -> None:
-        """From now on a snapshot stands for what is before `end`, all of which is committed."""
+        """Replace everything before `end`, all of which is committed, by a snapshot."""
         assert self.start.offset <= end.offset <= self.committed
         self.start = end
 
     def on_snapshot(self, voter: str, end_offset: int) -> bool:
-        """`voter` has a snapshot up to there on its disk. True if more is committed now."""
+        """Note that `voter` has a snapshot of that end on disk. True if more is committed now."""
         self.snapshots[voter] = max(end_offset, self.snapshots.get(voter, 0))
         return self.on_acknowledged(voter, end_offset)
 
     def needs_snapshot(self, voter: str) -> bool:
-        """Whether what is to be sent to `voter` next is no more in our log."""
+        """Whether the next entry to send to `voter` is no longer in our log."""
         return self.next_offset(voter) < self.start.offset
 
     def lacks_snapshot(self, voter: str) -> bool:
-        """Whether `voter` is not known to have our snapshot, so its log may still be long."""
+        """Whether `voter` is not known to have our snapshot, so that its log may still be long."""
         return self.snapshots.get(voter, 0) < self.start.offset
 
     def change_voters(self, voters: Collection[str]) -> None:
-        """The entry that is appended next names these voters; they count from now on.
+        """Change the voters: the next appended entry names them; they count from now on.
 
         At most one is added or removed at a time, so any majority of the old ones shares a voter
         with any of the new; and only when the former change is committed, and so is an entry of

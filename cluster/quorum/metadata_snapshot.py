@@ -1,4 +1,4 @@
-"""A snapshot of the metadata stands for the beginning of the metadata log; and when to take one.
+"""Snapshots of the metadata, which replace the beginning of the metadata log, and when to take one.
 
     00000000000000368769-0000000007.checkpoint     <end offset>-<epoch of the last entry>
 
@@ -37,7 +37,7 @@ def snapshot_name(end: LogEnd) -> str:
 
 
 def parse_snapshot_name(name: str) -> LogEnd | None:
-    """The end that a file of this name stands for; None if it is no snapshot's."""
+    """Log end that a file of this name covers; None if it is not a snapshot."""
     offset, dash, epoch = name.removesuffix(SUFFIX).partition("-")
     if not name.endswith(SUFFIX) or not dash or not (offset.isdigit() and epoch.isdigit()):
         return None
@@ -45,12 +45,12 @@ def parse_snapshot_name(name: str) -> LogEnd | None:
 
 
 def end_of(image: MetadataImage) -> LogEnd:
-    """What a snapshot of the image stands for: every epoch begins with its own record."""
+    """Log end that a snapshot of the image covers: every epoch begins with its own record."""
     return LogEnd(image.epoch, image.offset)
 
 
 def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:
-    """The file. Some 10 us for each partition: for large clusters in a thread."""
+    """Content of a snapshot file. Takes 10 us per partition: use a thread for large clusters."""
     values = [encode_metadata_record(record) for record in image.to_records()]
     end = end_of(image)
     header = {
@@ -73,7 +73,7 @@ def _batch(values: list[bytes], position: int, epoch: int, now_ms: int) -> bytea
 
 
 def check_snapshot(data: bytes) -> LogEnd:
-    """What it stands for. Raises CorruptMessage: it is not whole, or damaged."""
+    """Log end that a snapshot covers. Raises CorruptMessage: it is incomplete or damaged."""
     expected, found = None, 0
     end = LogEnd(-1, 0)
     for batch in _batches(data):
@@ -91,7 +91,7 @@ def check_snapshot(data: bytes) -> LogEnd:
 
 
 def decode_snapshot(data: bytes) -> MetadataImage:
-    """The image. Raises CorruptMessage: it is not whole, or damaged."""
+    """Image in a snapshot. Raises CorruptMessage: it is incomplete or damaged."""
     end = check_snapshot(data)
     records = [
         decode_metadata_record(record.value or b"")
@@ -124,7 +124,7 @@ def _read_header(batch: memoryview) -> tuple[int, LogEnd]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPolicy:
-    """When the log behind the last snapshot is long or old enough for the next one.
+    """Rule for taking a snapshot: when the log behind the last one is long or old enough.
 
     max_bytes: metadata.log.max.record.bytes.between.snapshots.
     max_interval_ms: metadata.log.max.snapshot.interval.ms; 0: only by bytes.
@@ -134,7 +134,7 @@ class SnapshotPolicy:
     max_interval_ms: int
 
     def is_due(self, *, log_bytes: int, age_ms: int) -> bool:
-        """Given the bytes of the log behind the last snapshot, and how long ago that was taken."""
+        """Whether a snapshot is due, given the bytes of the log behind the last one and its age."""
         if log_bytes <= 0:
             return False
         return log_bytes >= self.max_bytes or 0 < self.max_interval_ms <= age_ms

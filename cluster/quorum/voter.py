@@ -1,4 +1,4 @@
-"""The rules of one metadata voter: which controller may write to its copy of the metadata log.
+"""Rules of one metadata voter: which controller may write to its copy of the metadata log.
 
 A controller is the candidate with the votes of a majority of voters for its epoch; it writes only
 with that epoch, and a voter that voted in a newer one refuses. So two live controllers are safe:
@@ -26,7 +26,7 @@ from ...protocol.errors import FencedLeaderEpoch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Who stands for controller, or is it: an epoch, and the random name of the process owning it.
+    """A controller or candidate: an epoch, and the random name of the process that owns it.
 
     A voter's vote is the candidate that it has granted it to; only that one may write to its log.
     """
@@ -36,12 +36,12 @@ class Candidate:
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends. Of two logs the greater one, epoch first, has everything committed."""
+    """End of a log. Of two logs the greater one, by epoch first, has all committed entries."""
 
     epoch: int
     """Epoch of the last entry; -1 if the log is empty."""
     offset: int
-    """Behind the last entry."""
+    """Offset behind the last entry."""
 
 
 class MetadataEntry(NamedTuple):
@@ -56,11 +56,11 @@ NO_SNAPSHOT = LogEnd(-1, 0)
 
 
 class VoterLog(Protocol):
-    """What the rules ask of a log; storage/log/partition_log, with its epochs, answers that."""
+    """Log as the rules need it; implemented by storage/log/partition_log with its epochs."""
 
     @property
     def snapshot(self) -> LogEnd:
-        """The end of what the snapshot stands for; NO_SNAPSHOT if there is none."""
+        """End of the log that the snapshot covers; NO_SNAPSHOT if there is none."""
         ...
 
     @property
@@ -70,45 +70,47 @@ class VoterLog(Protocol):
         ...
 
     def epoch_start(self, offset: int) -> int:
-        """The first offset of the epoch that `offset` belongs to."""
+        """First offset of the epoch that `offset` belongs to."""
         ...
 
 
 class AppendPlan(NamedTuple):
-    """What to do, in this order: keep the vote, cut the log, append, fsync, answer."""
+    """Steps of an append, in order: store the vote, truncate the log, append, fsync, answer."""
 
     vote: Candidate
     truncate_to: int | None
     first_missing: int
-    """Which of the entries is the first that the log has not."""
+    """Index of the first entry that the log does not have."""
 
 
 class LogMismatch(NamedTuple):
-    """The log differs before the entries; the controller goes on from `try_offset`."""
+    """Refusal of an append, as the log differs before the entries; continue from `try_offset`."""
 
     vote: Candidate
     try_offset: int
 
 
 class InstallPlan(NamedTuple):
-    """What to do with a snapshot: keep the vote, then the snapshot, then drop from the log."""
+    """Steps of a snapshot installation: store the vote, then the snapshot, then drop the log's
+    beginning.
+    """
 
     vote: Candidate
     is_newer: bool
-    """False: the voter has this one or a newer one already."""
+    """Whether the snapshot is newer than the voter's own."""
     keeps_log: bool
-    """The log goes on behind the snapshot; otherwise it begins there, empty."""
+    """Whether the log continues behind the snapshot; otherwise it restarts there, empty."""
 
 
 class CommittedEntryLost(Exception):
-    """An append would cut what is committed: a fault of ours, and no answer may hide it."""
+    """An append would truncate a committed entry: a bug, which must not be hidden."""
 
 
 def grant_vote(vote: Candidate, candidate: Candidate) -> Candidate:
-    """The new vote, to be made durable before it is answered.
+    """Vote after a request, to be made durable before it is answered.
 
     Raises:
-        FencedLeaderEpoch: somebody else has the vote, in an equal or newer epoch.
+        FencedLeaderEpoch: another candidate has the vote, in an equal or newer epoch.
     """
     if candidate.epoch > vote.epoch or candidate == vote:
         return candidate
@@ -124,7 +126,7 @@ def on_append(
     entries: Sequence[MetadataEntry],
     committed: int,
 ) -> AppendPlan | LogMismatch:
-    """What comes of an append by `candidate`, whose log has `previous` right before `entries`.
+    """Plan for an append by `candidate`, whose log has `previous` right before `entries`.
 
     Repeated or late ones do no harm: an entry that is there already is passed over, and what
     follows it is kept.
@@ -173,7 +175,7 @@ def on_append(
 def on_snapshot(
     vote: Candidate, candidate: Candidate, log: VoterLog, *, end: LogEnd, committed: int
 ) -> InstallPlan:
-    """What comes of a snapshot of all that is committed before `end`, brought by `candidate`.
+    """Plan for a snapshot of everything committed before `end`, sent by `candidate`.
 
     Args:
         vote: this voter's.
@@ -199,5 +201,5 @@ def on_snapshot(
 
 
 def joins(log: VoterLog, end: LogEnd) -> bool:
-    """Whether the log has what a snapshot that ends there stands for, and can go on behind it."""
+    """Whether the log contains the end that a snapshot covers, so that it continues behind it."""
     return end.offset <= log.log_end_offset and log.epoch_at(end.offset - 1) == end.epoch

@@ -1,4 +1,4 @@
-"""Which directories may be added to the voters of the metadata, or removed. One at a time.
+"""Rules for adding and removing voters of the metadata, one at a time.
 
 A new voter has what is committed before it counts, or the next commit would have to wait for it.
 One is removed only if enough of the others have everything, or nothing could be committed after it.
@@ -18,7 +18,7 @@ from ..metadata.metadata_image import MetadataImage, NodeImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoterChange:
-    """A request to the controller.
+    """A request to the controller to add or remove a voter.
 
     node_id: of the broker whose directory it is; for a removal -1 if it is no broker's any more.
     directory_id: of its metadata; "" takes the broker's of now.
@@ -31,7 +31,7 @@ class VoterChange:
     is_repeated: bool = False
 
     def directory(self, image: MetadataImage) -> str:
-        """Whom it is about; "" if there is nothing to do any more.
+        """Directory that the request is about; "" if there is nothing left to do.
 
         Raises:
             InvalidRequest: no broker in service has this directory, or no voter would stay.
@@ -48,11 +48,11 @@ class VoterChange:
             raise InvalidRequest(f"there is no broker {self.node_id} in service")
         found = node.metadata_directory_id
         if self.directory_id not in ("", found):
-            raise InvalidRequest(f"broker {self.node_id} has directory {found} now")
+            raise InvalidRequest(f"broker {self.node_id} now has metadata directory {found}")
         if found in image.voters:
             if self.is_repeated:
                 return ""
-            raise DuplicateVoter(f"broker {self.node_id} votes already")
+            raise DuplicateVoter(f"broker {self.node_id} is already a voter")
         return found
 
     def _directory_to_remove(self, image: MetadataImage) -> str:
@@ -67,16 +67,16 @@ class VoterChange:
         if found not in image.voters or (owner is not None and owner is not node):
             if self.is_repeated and found:
                 return ""
-            raise VoterNotFound(f"broker {self.node_id}, directory {found or '?'}, does not vote")
+            raise VoterNotFound(f"broker {self.node_id}, directory {found or '?'}, is not a voter")
         if len(image.voters) == 1:
-            raise InvalidRequest("it is the only voter: add another one first")
+            raise InvalidRequest(f"{found} is the only voter: add another one first")
         return found
 
     def _node(self, image: MetadataImage) -> NodeImage | None:
         return image.nodes.get(self.node_id)
 
     def voters(self, image: MetadataImage, has: Mapping[str, int], target: int) -> tuple[str, ...]:
-        """Who votes after it; as before if there is nothing to do any more.
+        """Voters after the change; unchanged if there is nothing left to do.
 
         Args:
             image: of now.
@@ -99,14 +99,15 @@ class VoterChange:
         whole = sum(has.get(voter, 0) >= target for voter in rest)
         if whole <= len(rest) // 2:
             raise InvalidRequest(
-                f"only {whole} of the {len(rest)} voters that stay have everything; wait for them, "
+                f"only {whole} of the {len(rest)} voters that stay are caught up; wait for them, "
                 "or add another one first"
             )
         return rest
 
 
 def successor(image: MetadataImage, machine: str) -> tuple[int, int] | None:
-    """Who votes instead of a machine that goes for good: (newcomer, voter) by node id.
+    """Replacement for the voter on a machine that is removed for good: (new node, voter) by node
+    id.
 
     None: its broker does not vote, or no broker in service could take its place.
     """

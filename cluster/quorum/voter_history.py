@@ -1,4 +1,4 @@
-"""Who votes, as one voter's log says: its newest record of them counts, committed or not.
+"""Voters as one voter's log names them: its newest record of voters counts, committed or not.
 
 An entry that is cut takes the voters that it named with it, and those before count again; so the
 voters are derived from the log, not kept next to it. A snapshot says who voted where it ends.
@@ -18,7 +18,7 @@ _MARKS = tuple(f'"type":"{cls.__name__}"'.encode() for cls in (ClusterRecord, Vo
 
 
 class VoterHistory:
-    """`before`: who voted where the log begins."""
+    """History of the voters. `before`: voters at the beginning of the log."""
 
     def __init__(self, before: tuple[str, ...] = ()) -> None:
         self._before = before
@@ -29,21 +29,21 @@ class VoterHistory:
         return self._changes[-1][1] if self._changes else self._before
 
     def append(self, batches: Buffer) -> None:
-        """The log has grown by these batches."""
+        """Note batches that were appended to the log."""
         for offset, voters in voters_in(batches):
             self._changes.append((offset, voters))
 
     def truncate(self, offset: int) -> None:
-        """The log ends at `offset` now."""
+        """Note that the log was truncated to `offset`."""
         self._changes = [each for each in self._changes if each[0] < offset]
 
     def compact(self, offset: int) -> None:
-        """The log begins at `offset` now."""
+        """Note that the log now begins at `offset`."""
         self._before = self._voters_at(offset)
         self._changes = [each for each in self._changes if each[0] >= offset]
 
     def restart(self, voters: tuple[str, ...]) -> None:
-        """The log begins again, empty, where these vote."""
+        """Note that the log restarted, empty, with these voters."""
         self._before, self._changes = voters, []
 
     def _voters_at(self, offset: int) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class VoterHistory:
 
 
 def voters_in(batches: Buffer) -> Iterable[tuple[int, tuple[str, ...]]]:
-    """(offset, voters) of each record that names them, in order.
+    """(offset, voters) of each record that names voters, in order.
 
     Only batches with the type's name in them are opened: what a record says elsewhere is quoted in
     JSON, so it cannot look like that.

@@ -1,4 +1,4 @@
-"""How much of a node one client may use. Pure: the time comes as an argument.
+"""Quotas of clients. Pure: the time comes as an argument.
 
 quota_entity         whose quota it is, and which quotas there are
 quota_filter         which of them a question of DescribeClientQuotas is about

@@ -1,4 +1,4 @@
-"""The rates of all clients of a node, for one kind of quota: bytes, time, or connections.
+"""Rates of all clients of a node, for one kind of quota: bytes, time, or connections.
 
 What always holds: a client that no quota is set for costs a look-up and is not measured; at most
 MOST_RATES rates are kept, and none that was not used for an hour.
@@ -16,11 +16,13 @@ from .quota_rate import QuotaRate
 EXPIRES_MS: Final = 3_600_000
 LOOK_MS: Final = 60_000
 MOST_RATES: Final = 10_000
-"""Client ids are the clients' own words: somebody might make up a new one each time."""
+"""Most rates kept; client ids are chosen by clients, and one might send a new one each time."""
 
 
 class ClientQuotaRates:
-    """`samples`, `window_ms`: see QuotaRate. `longest_ms`: no answer asks for a longer wait."""
+    """Rates by client. `samples`, `window_ms`: see QuotaRate. `longest_ms`: longest throttle time
+    of an answer.
+    """
 
     def __init__(
         self, limits: Limits, *, samples: int, window_ms: int, longest_ms: int | None = None
@@ -34,13 +36,13 @@ class ClientQuotaRates:
         self._looked_at_ms = 0
 
     def follow(self, limits: Limits) -> None:
-        """Other quotas count from now on, also for what was used before."""
+        """Adopt other quotas, which also apply to earlier use."""
         if limits != self._limits:
             self._limits = limits
             self._known.clear()
 
     def record(self, user: str, client_id: str, value: float, now_ms: int) -> int:
-        """The client has used `value`. Returns for how many ms it is to be left alone."""
+        """Count the use of `value` by a client. Returns the throttle time in ms."""
         sharers, limit = self._find(user, client_id)
         if limit is None:
             return 0
@@ -50,13 +52,13 @@ class ClientQuotaRates:
         return throttle_ms if self._longest_ms is None else min(throttle_ms, self._longest_ms)
 
     def take_back(self, user: str, client_id: str, value: float, now_ms: int) -> None:
-        """The client was not given it after all."""
+        """Take back a counted `value`: the client did not get it."""
         sharers, limit = self._find(user, client_id)
         if limit is not None:
             self._rate(sharers, now_ms).record(-value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> float:
-        """What a client may use at once that has used nothing lately; inf: there is no limit."""
+        """Burst that a client without recent use may have; inf: there is no limit."""
         _, limit = self._find(user, client_id)
         if limit is None:
             return inf

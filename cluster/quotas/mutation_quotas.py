@@ -1,4 +1,4 @@
-"""How many partitions a client may have made and deleted (controller_mutation_rate, KIP-599).
+"""Quotas of partition creations and deletions by a client (controller_mutation_rate, KIP-599).
 
 They are counted in the controller, which carries the changes out, so the quota is one for the
 cluster. A strict client, whose version of the API has a code for it, is refused once its bucket is
@@ -21,14 +21,16 @@ from .quota_limits import QuotaLimits, Sharers
 from .quota_rate import TokenBucket
 
 EXCEEDED = "The throttling quota has been exceeded."
-"""Kafka's words."""
+"""Error text, as in Kafka."""
 
 
 class MutationMeter(Protocol):
-    """What a change of topics is counted with."""
+    """Meter that counts the partitions of a topic change."""
 
     def take(self, permits: int) -> None:
-        """So many partitions come or go. Raises ThrottlingQuotaExceeded: they must not."""
+        """Count `permits` created or deleted partitions. Raises ThrottlingQuotaExceeded: over the
+        quota.
+        """
         ...
 
 
@@ -36,14 +38,14 @@ class Unmetered:
     """The meter of a client without a quota, and of the cluster itself."""
 
     def take(self, permits: int) -> None:
-        """Whatever it is."""
+        """Accept any number of permits."""
 
 
 UNMETERED = Unmetered()
 
 
 class MutationClaim:
-    """One request's meter."""
+    """Meter of one request."""
 
     def __init__(self, bucket: TokenBucket, limit: float, now_ms: int, *, is_strict: bool) -> None:
         self._bucket = bucket
@@ -53,7 +55,7 @@ class MutationClaim:
         self._throttle_ms = 0
 
     def take(self, permits: int) -> None:
-        """See MutationMeter."""
+        """Count `permits`; see MutationMeter."""
         if self._is_strict:
             if self._bucket.is_in_debt(self._limit, self._now_ms):
                 self._throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
@@ -64,12 +66,14 @@ class MutationClaim:
             self._throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
-        """How long the client is to wait from now on."""
+        """Throttle time of the client in ms from now on."""
         return max(0, self._throttle_ms - (now_ms - self._now_ms))
 
 
 class MutationQuotas:
-    """`samples`, `window_ms`: controller.quota.window.num and .size.seconds."""
+    """Mutation quotas of all clients. `samples`, `window_ms`: controller.quota.window.num and
+    .size.seconds.
+    """
 
     def __init__(self, *, samples: int, window_ms: int) -> None:
         self._samples = samples
@@ -87,7 +91,7 @@ class MutationQuotas:
         *,
         is_strict: bool,
     ) -> MutationClaim | None:
-        """None: the client has no limit. `quotas`: all that are set now."""
+        """Meter for one request; None: the client has no limit. `quotas`: all that are set now."""
         if quotas is not self._quotas:
             self._quotas = quotas
             self._limits = QuotaLimits(quotas, CONTROLLER_MUTATION_RATE)

@@ -1,4 +1,4 @@
-"""Whose quota it is: users, client ids, both together, or addresses; a name or the default.
+"""Entities of client quotas: users, client ids, both together, or addresses; by name or default.
 
     (("client-id", "loader"), ("user", "alice"))     of this client id of this user
     (("user", None),)                                of every user that has none of its own
@@ -18,7 +18,7 @@ from ...protocol.config_key import INT_MAX, LONG_MAX
 from ...protocol.errors import InvalidRequest
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""(type, name) of each part."""
+"""Entity of a quota: (type, name) of each part."""
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -39,7 +39,7 @@ _OF_CLIENTS: Final[Mapping[str, tuple[int, str] | None]] = {
     REQUEST_PERCENTAGE: None,
     CONTROLLER_MUTATION_RATE: None,
 }
-"""Key -> its largest value and its type, both for whole numbers alone."""
+"""Largest value and its type by quota key; None for keys that take fractions."""
 _OF_ADDRESSES: Final[Mapping[str, tuple[int, str] | None]] = {CONNECTION_CREATION_RATE: _INT}
 SMALLEST_FRACTION = 1e-6
 
@@ -49,13 +49,13 @@ def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
 
 
 def show_entity(entity: QuotaEntity) -> str:
-    """As Kafka's messages do."""
+    """Text of an entity, as in Kafka's messages."""
     parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity)
     return f"ClientQuotaEntity(entries={{{parts}}})"
 
 
 def check_entity(entity: QuotaEntity) -> None:
-    """Raises InvalidRequest unless something can have a quota by this name."""
+    """Raise InvalidRequest unless a quota can be set for this entity."""
     if not entity:
         raise InvalidRequest("Invalid empty client quota entity")
     for kind, name in entity:
@@ -76,7 +76,7 @@ def check_entity(entity: QuotaEntity) -> None:
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
-    """Raises InvalidRequest unless the entity, which is checked already, can have this quota."""
+    """Raise InvalidRequest unless the entity, already checked, can have this quota."""
     allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     if key not in allowed:
         raise InvalidRequest(f"Invalid configuration key {key}")
@@ -93,7 +93,7 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
 
 
 def plain_address(text: str) -> str | None:
-    """One text for one address: an IPv4 address within IPv6 is that. None: it is no address.
+    """Normalized text of an IP address: IPv4 for an IPv4-mapped IPv6 address. None: not an address.
 
     Unlike Kafka: names of hosts are not looked up.
     """

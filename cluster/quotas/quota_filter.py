@@ -1,4 +1,4 @@
-"""Which quotas a question of DescribeClientQuotas is about.
+"""Filter of DescribeClientQuotas: the quotas it selects.
 
 A component says of one type of entity: this name, the default, or any of the two. An entity has to
 have all types that are named, and with `strict` no other.
@@ -19,7 +19,7 @@ SPECIFIED: Final = 2
 
 
 class Component(NamedTuple):
-    """match: the name, with EXACT alone."""
+    """One component of a filter. match: the name, with EXACT alone."""
 
     entity_type: str
     match_type: int
@@ -27,7 +27,7 @@ class Component(NamedTuple):
 
 
 class QuotaFilter:
-    """Raises InvalidRequest, UnsupportedVersion: the question makes no sense."""
+    """Filter by components. Raises InvalidRequest, UnsupportedVersion: invalid combination."""
 
     def __init__(self, components: Iterable[Component], *, strict: bool) -> None:
         self._exact: dict[str, str | None] = {}

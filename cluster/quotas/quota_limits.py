@@ -1,4 +1,4 @@
-"""Which of several quotas counts for a client, and who shares it with whom.
+"""Effective quotas of clients: the most specific one, and the clients that share it.
 
 In this order, the first that is set:
 
@@ -19,13 +19,13 @@ from typing import Final, NamedTuple, Protocol
 from .quota_entity import CLIENT_ID, IP, USER, QuotaEntity, plain_address
 
 ABSENT: Final = ""
-"""In the place of a name: the entity has no such part. None: the default."""
+"""Marks a part that the entity does not have, in place of a name; None is the default entity."""
 _Key = tuple[str | None, str | None]
 """(user, client id)."""
 
 
 class Sharers(NamedTuple):
-    """Who is measured together. "": whoever."""
+    """Group of clients measured together. "": any user or client id."""
 
     user: str
     client_id: str
@@ -51,7 +51,7 @@ class QuotaLimits:
     __hash__ = None  # type: ignore[assignment]  # compared, never looked up
 
     def of(self, user: str, client_id: str) -> tuple[Sharers, float | None]:
-        """Who shares a quota with this client, and how much it is; None: there is no limit."""
+        """(clients that share the quota with this client, its value); value None: no limit."""
         sharers = self._sharers(user, client_id)
         return sharers, self._limit(sharers)
 
@@ -83,13 +83,13 @@ class QuotaLimits:
 
 
 class Limits(Protocol):
-    """What ClientQuotaRates goes by."""
+    """Limits as ClientQuotaRates needs them."""
 
     def of(self, user: str, client_id: str) -> tuple[Sharers, float | None]: ...
 
 
 class AddressLimits:
-    """connection_creation_rate, by address, which stands in the place of a user. Immutable."""
+    """Limits by address (connection_creation_rate); the address is passed as user. Immutable."""
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str) -> None:
         self._limits = {
@@ -107,7 +107,7 @@ class AddressLimits:
     __hash__ = None  # type: ignore[assignment]  # compared, never looked up
 
     def of(self, user: str, client_id: str) -> tuple[Sharers, float | None]:
-        """See QuotaLimits.of."""
+        """(clients that share the quota, its value); see QuotaLimits.of."""
         address = plain_address(user) or user
         limit = self._limits.get(address)
         return Sharers(address, client_id), self._limits.get(None) if limit is None else limit

@@ -1,4 +1,4 @@
-"""How a client's rate is measured, and how long it takes to come down to its quota.
+"""Rate of a client, and the time until it falls to its quota.
 
 A rate is what came in the last `samples` slices of `window_ms`, by the time that they cover; of
 those that are not complete the time counts as if they were, so a client that has just begun may use
@@ -20,12 +20,14 @@ from math import floor
 
 
 class QuotaRate:
-    """What one client, or several that share a quota, used lately. Units are the caller's."""
+    """Recent use of one client, or of several that share a quota. Units are the caller's."""
 
     __slots__ = ("_current", "_samples", "_slices", "_window_ms", "used_at_ms")
 
     def __init__(self, *, samples: int, window_ms: int) -> None:
-        """`samples` slices of `window_ms`: quota.window.num and quota.window.size.seconds."""
+        """Measure over `samples` slices of `window_ms`: quota.window.num and
+        quota.window.size.seconds.
+        """
         self._samples = samples
         self._window_ms = window_ms
         self._slices: list[list[float]] = []
@@ -34,7 +36,7 @@ class QuotaRate:
         self.used_at_ms = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Cost: constant."""
+        """Count `value`. Cost: constant."""
         self.used_at_ms = now_ms
         if not self._slices:
             self._slices.append([now_ms, now_ms, value])
@@ -52,7 +54,8 @@ class QuotaRate:
         current[2] += value
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long until the rate is down to `limit` a second if nothing comes; 0: it is.
+        """Time in ms until the rate falls to `limit` per second if nothing more is used; 0: it is
+        not above.
 
         Cost: one look at each slice.
         """
@@ -72,7 +75,7 @@ class QuotaRate:
         return floor((rate - limit) / limit * window_ms + 0.5)
 
     def _covered_ms(self, elapsed_ms: float) -> float:
-        """The time that the slices count for."""
+        """Time in ms that the slices cover."""
         missing = self._samples - 1 - int(elapsed_ms / self._window_ms)
         if missing > 0:
             elapsed_ms += missing * self._window_ms
@@ -80,7 +83,7 @@ class QuotaRate:
 
 
 class TokenBucket:
-    """Full at first."""
+    """Token bucket, full at first."""
 
     __slots__ = ("_filled_at_ms", "_seconds", "_tokens")
 
@@ -100,7 +103,7 @@ class TokenBucket:
         return self._fill(limit, now_ms) < 0
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long until there is no debt any more, at `limit` tokens a second; 0: now."""
+        """Time in ms until the debt is repaid, at `limit` tokens per second; 0: no debt."""
         tokens = self._fill(limit, now_ms)
         return floor(-tokens / limit * 1000 + 0.5) if tokens < 0 else 0
 

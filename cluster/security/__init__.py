@@ -1,4 +1,4 @@
-"""Who may connect, who somebody is and what he may do: settings of listeners, and the rules. Pure.
+"""Authentication and authorization: listener settings and the rules for access. Pure.
 
 security_config, listener_config   settings of all listeners; one listener, put together from them
 advertised_listeners               where clients and nodes are told that a node listens

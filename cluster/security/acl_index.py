@@ -1,4 +1,4 @@
-"""All rules, found by the resource they are about.
+"""Index of all ACLs by resource.
 
 By resource type: literal names and prefixes in a dict each, and under each name what its rules
 allow and deny, as bits, to one principal from one host. A question about a name looks at the name
@@ -25,21 +25,21 @@ from ...protocol.security.acl_binding import (
 )
 
 Rights = dict[tuple[str, str], list[int]]
-"""(principal, host) -> [bits of what is denied, bits of what is allowed]."""
+"""ACL bits by (principal, host): [bits of denied operations, bits of allowed operations]."""
 DENIED: Final = 0
 ALLOWED: Final = 1
 
 
 class _TypeIndex:
-    """Rules about resources of one type."""
+    """ACLs on resources of one type."""
 
     def __init__(self) -> None:
         self.literal: dict[str, Rights] = {}
         self.prefixed: dict[str, Rights] = {}
         self.head_length = 0
-        """No prefix is shorter."""
+        """Length of the heads by which prefixes are grouped; no prefix is shorter."""
         self.lengths: dict[str, dict[int, int]] = {}
-        """By head of prefixes: the lengths that they have, the shortest first, of so many each."""
+        """Number of prefixes of each length, shortest first, by prefix head."""
 
     def named(self, pattern: PatternType) -> dict[str, Rights]:
         return self.prefixed if pattern == PatternType.PREFIXED else self.literal
@@ -74,7 +74,7 @@ class _TypeIndex:
 
 
 class AclIndex:
-    """Rules that come and go."""
+    """Index of ACLs, which can be added and removed."""
 
     def __init__(self) -> None:
         self._types: dict[int, _TypeIndex] = {}
@@ -114,7 +114,7 @@ class AclIndex:
                 del of_type.literal[binding.name]
 
     def about(self, resource_type: int, name: str) -> list[tuple[PatternType, str, Rights]]:
-        """The rules about one resource, by the name that each of them has."""
+        """ACLs that match one resource, as (pattern type, pattern name, rights)."""
         of_type = self._types.get(resource_type)
         if of_type is None:
             return []
@@ -136,7 +136,7 @@ class AclIndex:
         return found
 
     def of_type(self, resource_type: int) -> Iterator[tuple[PatternType, str, Rights]]:
-        """The rules about resources of one type."""
+        """ACLs on resources of one type."""
         of_type = self._types.get(resource_type)
         if of_type is None:
             return
@@ -154,6 +154,6 @@ def rule_of(
     permission: AclPermission,
     bits: int,
 ) -> AclBinding:
-    """The first of the rules that `bits` are of."""
+    """The first ACL that `bits` stand for."""
     operation = AclOperation((bits & -bits).bit_length() - 1)
     return AclBinding(ResourceType(resource_type), name, pattern, *who, operation, permission)

@@ -1,4 +1,5 @@
-"""Where clients and other nodes are told that a node listens: Kafka's advertised.listeners.
+"""Addresses that clients and other nodes are told for a node's listeners: Kafka's
+advertised.listeners.
 
 Behind a proxy, a port forwarding or NAT that is elsewhere than where it does. One setting is for
 all nodes of a cluster, so a host may be a reference that each node looks up for itself, and a port
@@ -27,7 +28,9 @@ _LISTENER: Final = re.compile(
 
 
 class AdvertisedListener(NamedTuple):
-    """host: "" is the node's own. port: None is a reference; 0 is the one that is bound."""
+    """An advertised address. host: "" is the node's own. port: None is a reference; 0 is the bound
+    port.
+    """
 
     name: str
     host: str
@@ -35,12 +38,12 @@ class AdvertisedListener(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every node that adds as much to its ports has this very address."""
+        """Whether nodes with the same port offset all have this same address."""
         return bool(self.host) and "${" not in self.host and bool(self.port)
 
 
 def parse_advertised(text: str, names: Sequence[str]) -> tuple[AdvertisedListener, ...]:
-    """In the order of the text. `names`: of the listeners there are.
+    """Parse the setting, in the order of its text. `names`: names of the existing listeners.
 
     Raises InvalidConfig: not NAME://host:port, no such listener, two of a name, an address that
     means all of them.
@@ -77,7 +80,7 @@ def advertised_addresses(
     host: str,
     port_offset: int,
 ) -> tuple[ListenerAddress, ...]:
-    """Of one node. Without `advertised` it is told where it listens.
+    """Advertised addresses of one node; the bound ones if `advertised` is empty.
 
     bound: the ports of all its listeners, by their names. host: its own, as others reach it.
     port_offset: what it adds to the ports of `listeners`.

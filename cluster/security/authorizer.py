@@ -1,4 +1,4 @@
-"""What the rules of access decide about one operation on one resource.
+"""Authorization of one operation on one resource by the ACLs.
 
 Super users may do everything. Else a rule that denies it counts, whatever allows it; then one that
 allows it; without any rule about the resource `allow.everyone.if.no.acl.found`; and if there are
@@ -28,20 +28,26 @@ from ...protocol.security.acl_binding import (
 from .acl_index import ALLOWED, DENIED, AclIndex, rule_of
 
 MOST_KEPT: Final = 20_000
-"""Limit of decisions that are kept; some 300 bytes each."""
+"""Most decisions kept in the cache; some 300 bytes each."""
 _NO_NAME: Final = "hardcode"
-"""A name as any other, as in Kafka: whoever may use it by no rule of its own may use any."""
+"""Stand-in resource name, as in Kafka: a principal allowed to use it without an own ACL may use any
+resource.
+"""
 
 
 class Decision(NamedTuple):
-    """`reason`: Kafka's word where no rule decided, else what the rule is made of."""
+    """Result of an authorization. `reason`: Kafka's text if no ACL decided, else the parts of the
+    ACL.
+    """
 
     is_allowed: bool
     reason: str | tuple[int, PatternType, str, tuple[str, str], AclPermission, int]
 
     @property
     def rule(self) -> AclBinding | str:
-        """What decided; made when it is asked for, as most are asked nothing."""
+        """ACL that decided, or Kafka's text; built on demand, as most results are never asked for
+        it.
+        """
         return self.reason if isinstance(self.reason, str) else rule_of(*self.reason)
 
 
@@ -58,7 +64,7 @@ _IMPLIED: Final = {
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
 _DENIES: Final = [1 << operation | 1 << AclOperation.ALL for operation in AclOperation]
-"""By operation: the rules that deny it."""
+"""Bits of the ACL operations that deny each operation, by operation."""
 _ALLOWS: Final = [
     _DENIES[operation] | sum(1 << other for other in _IMPLIED.get(operation, ()))
     for operation in AclOperation
@@ -66,7 +72,7 @@ _ALLOWS: Final = [
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """`User:a;User:b`. Raises InvalidConfig: one is not `Type:name`."""
+    """Parse `User:a;User:b`. Raises InvalidConfig: a part is not `Type:name`."""
     found = frozenset(filter(None, (each.strip() for each in text.split(";"))))
     for each in found:
         kind, colon, _ = each.partition(":")
@@ -76,7 +82,7 @@ def parse_super_users(text: str) -> frozenset[str]:
 
 
 class StandardAuthorizer:
-    """Decides by the rules it was last given."""
+    """Authorizer that decides by the ACLs it was last given."""
 
     def __init__(self, super_users: frozenset[str], *, allows_if_no_acl: bool) -> None:
         self._super_users = super_users
@@ -85,10 +91,10 @@ class StandardAuthorizer:
         self._index = AclIndex()
         self._kept: dict[tuple[Principal, str, int, int, str | None], Decision] = {}
         self.version = 0
-        """Another one: the rules have changed since."""
+        """Number that changes whenever the ACLs have changed."""
 
     def use(self, acls: Mapping[str, AclBinding]) -> None:
-        """Decide by these from now on. Costs little if they are the same or few have changed."""
+        """Use these ACLs from now on. Cheap if few or none have changed."""
         if acls is self._acls:
             return
         before, now = self._acls.keys(), acls.keys()
@@ -182,7 +188,7 @@ class StandardAuthorizer:
 
 
 def _is_left(pattern: PatternType, name: str, denied: Mapping[PatternType, set[str]]) -> bool:
-    """Whether what is allowed under a name is not denied as a whole."""
+    """Whether an allow ACL of this name is not covered by deny ACLs."""
     if pattern == PatternType.LITERAL:
         if name == WILDCARD:
             return True
@@ -193,7 +199,7 @@ def _is_left(pattern: PatternType, name: str, denied: Mapping[PatternType, set[s
 
 
 def _matching(principal: str, host: str) -> tuple[tuple[str, str], ...]:
-    """Under whom rules for this one stand."""
+    """(principal, host) keys under which ACLs for this client are stored."""
     return (
         (principal, host),
         (principal, WILDCARD),

@@ -1,4 +1,4 @@
-"""One listener as a node serves it: its protocol, TLS and SASL, put together from all settings.
+"""Configuration of one listener: its protocol, TLS and SASL, put together from all settings.
 
 A setting of one listener, `listener.name.<listener>.<setting>`, counts first (KIP-103).
 Source: apache/kafka server/.../config/AbstractKafkaConfig.java, SecurityConfig.
@@ -15,7 +15,7 @@ from .sasl.json_web_token import OauthRules
 
 
 class SecurityProtocol(StrEnum):
-    """Kafka's, by its names."""
+    """Security protocol of a listener, under Kafka's names."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -36,7 +36,8 @@ TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """PEM: files, or the text itself (KIP-651). Secrets may be references, see secret_reference.
+    """TLS settings in PEM: files, or the text itself (KIP-651). Secrets may be references, see
+    secret_reference.
 
     keystore_location: private key and certificate chain; or keystore_key and certificate_chain.
     truststore_location: who may have signed the certificates of peers; or truststore_certificates.
@@ -52,7 +53,7 @@ class TlsSettings:
     client_auth: str = "none"
     versions: frozenset[str] = frozenset(TLS_VERSIONS)
     checks_host: bool = True
-    """ssl.endpoint.identification.algorithm, of connections to other nodes."""
+    """Whether the host of other nodes is verified (ssl.endpoint.identification.algorithm)."""
     principal_mapping_rules: str = "DEFAULT"
 
     @property
@@ -61,13 +62,13 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What is read, and may be replaced by newer ones while the node runs."""
+        """Paths of the files that are read; they may be replaced while the node runs."""
         return tuple(filter(None, (self.keystore_location, self.truststore_location)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OauthSettings:
-    """Whose tokens are believed: sasl.oauthbearer.*."""
+    """Rules for accepted OAuth tokens: sasl.oauthbearer.*."""
 
     jwks_url: str
     refresh_ms: int
@@ -78,7 +79,8 @@ class OauthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerConfig:
-    """port: of the first node of a machine, the others take the next ones; 0: any free ones.
+    """Configuration of one listener. port: of the first node of a machine, the others use the
+    following ones; 0: any free port.
 
     jaas: by SASL mechanism, Kafka's sasl.jaas.config; a secret.
     max_reauth_ms: how long an authentication holds (KIP-368); 0: as long as the connection.
@@ -91,14 +93,14 @@ class ListenerConfig:
     mechanisms: tuple[str, ...] = ()
     jaas: Mapping[str, str] = field(default_factory=dict, repr=False)
     oauth: OauthSettings | None = None
-    """Of a listener with OAUTHBEARER."""
+    """OAuth settings, for a listener with OAUTHBEARER."""
     max_reauth_ms: int = 0
     max_receive_bytes: int = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterBrokerConfig:
-    """How nodes connect to each other: to which listener, and how they prove who they are."""
+    """Connections between nodes: the listener they use, and how they authenticate."""
 
     listener: ListenerConfig
     mechanism: str = ""

@@ -16,11 +16,11 @@ from ...protocol.errors import InvalidConfig
 _RULE: Final = re.compile(r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?)")
 _GROUP: Final = re.compile(r"\$(\d)")
 MAX_SUBJECT: Final = 4096
-"""A longer one is not matched: patterns are an operator's, subjects a client's."""
+"""Longest subject that is matched: patterns come from an operator, subjects from a client."""
 
 
 class NoRuleApplies(Exception):
-    """Of a subject; one line for the log."""
+    """No rule matches a subject; the message is one line for the log."""
 
 
 class _Rule(NamedTuple):
@@ -29,19 +29,21 @@ class _Rule(NamedTuple):
     case: str
 
     def name(self, match: re.Match[str]) -> str:
-        """What it makes of a subject that has matched."""
+        """Name that the rule gives to a matched subject."""
         name = _GROUP.sub(lambda group: match[int(group[1])] or "", self.replacement)
         return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
 
 
 class PrincipalMapping:
-    """Raises InvalidConfig: a text that is no list of rules."""
+    """List of mapping rules. Raises InvalidConfig: the text is not a list of rules."""
 
     def __init__(self, rules: str) -> None:
         self._rules = _parse(rules or "DEFAULT")
 
     def name_of(self, subject: str) -> str:
-        """`subject` as RFC 2253 writes it, e.g. `CN=alice,OU=etl`. Raises NoRuleApplies."""
+        """Name for a subject. `subject`: as RFC 2253 writes it, e.g. `CN=alice,OU=etl`. Raises
+        NoRuleApplies.
+        """
         for rule in self._rules:
             if rule.pattern is None:
                 return subject

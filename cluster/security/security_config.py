@@ -77,7 +77,9 @@ _PER_LISTENER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig(Config):
-    """See the module. Defaults are Kafka 4.1's, but for the mechanisms: there is no GSSAPI."""
+    """Settings of listeners, TLS and SASL. Defaults are Kafka 4.1's, except the mechanisms: there
+    is no GSSAPI.
+    """
 
     kind: ClassVar[str] = "broker"
 
@@ -97,7 +99,7 @@ class SecurityConfig(Config):
     )
     listener_security_protocol_map: str = string(
         _EVERY_PROTOCOL,
-        "Which protocol each listener speaks: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        "Protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     inter_broker_listener_name: str = string(
         "",
@@ -106,11 +108,13 @@ class SecurityConfig(Config):
     )
     security_inter_broker_protocol: str = string(
         "PLAINTEXT",
-        "Which listener nodes use among each other, by its protocol.",
+        "Listener that nodes use among each other, by its protocol.",
         choices=tuple(SecurityProtocol),
     )
     ssl_keystore_type: str = string(
-        "JKS", "Of a TLS listener it must be PEM: Java's formats are not read.", choices=STORES
+        "JKS",
+        "Format of the key store; PEM for a TLS listener, as Java's formats are not supported.",
+        choices=STORES,
     )
     ssl_keystore_location: str = string(
         "",
@@ -118,17 +122,21 @@ class SecurityConfig(Config):
         "while the node runs.",
     )
     ssl_keystore_key: str = password("The private key itself, as PEM, instead of a file.")
-    ssl_keystore_certificate_chain: str = password("Its certificate chain, as PEM.")
-    ssl_key_password: str = password("Of the private key.")
+    ssl_keystore_certificate_chain: str = password(
+        "The certificate chain of the private key, as PEM."
+    )
+    ssl_key_password: str = password("Password of the private key.")
     ssl_truststore_type: str = string(
-        "JKS", "If there is a truststore it must be PEM.", choices=STORES
+        "JKS", "Format of the trust store; must be PEM.", choices=STORES
     )
     ssl_truststore_location: str = string(
         "",
         "A PEM file with the certificates that may have signed those of clients and of other "
         "nodes.",
     )
-    ssl_truststore_certificates: str = password("These certificates themselves, as PEM.")
+    ssl_truststore_certificates: str = password(
+        "The trusted certificates themselves, as PEM, instead of a file."
+    )
     ssl_client_auth: str = string(
         "none",
         "Whether clients of SSL listeners are asked for a certificate. The subject of one that is "
@@ -144,7 +152,7 @@ class SecurityConfig(Config):
         "nothing.",
     )
     ssl_principal_mapping_rules: str = string(
-        "DEFAULT", "How a certificate's subject becomes the name of a principal; see KIP-371."
+        "DEFAULT", "Rules that map a certificate's subject to the name of a principal; see KIP-371."
     )
     sasl_enabled_mechanisms: str = word_list(
         "",
@@ -163,52 +171,55 @@ class SecurityConfig(Config):
     )
     sasl_oauthbearer_jwks_endpoint_url: str = string(
         "",
-        "Where the keys are that sign the tokens of OAUTHBEARER: a file:, http: or https: URL of a "
-        "JSON Web Key Set.",
+        "URL (file:, http: or https:) of the JSON Web Key Set with the keys that sign "
+        "OAUTHBEARER tokens.",
     )
     sasl_oauthbearer_expected_audience: str = word_list(
-        "", "Whom a token is to be meant for, one of these; empty: for nobody in particular."
+        "", "Accepted audiences of a token; empty: a token must have no audience."
     )
-    sasl_oauthbearer_expected_issuer: str = string("", "Who is to have issued a token.")
+    sasl_oauthbearer_expected_issuer: str = string("", "Required issuer of a token; empty: any.")
     sasl_oauthbearer_sub_claim_name: str = string(
-        "sub", "Which claim of a token names the principal."
+        "sub", "Claim of a token that has the name of the principal."
     )
-    sasl_oauthbearer_scope_claim_name: str = string("scope", "Which claim has its scopes.")
+    sasl_oauthbearer_scope_claim_name: str = string(
+        "scope", "Claim of a token that has its scopes."
+    )
     sasl_oauthbearer_clock_skew_seconds: int = integer(
-        30, 0, "How far the clocks of issuer and broker may differ."
+        30, 0, "Accepted difference between the clocks of issuer and broker, in seconds."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
-        3_600_000, 1, "How often the keys are read again."
+        3_600_000, 1, "Interval of reading the keys again."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = long(
-        100, 1, "How soon keys that could not be read are tried again; twice as long each time."
+        100, 1, "Pause before keys that could not be read are read again; doubled each time."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = long(
-        10_000, 1, "The longest of these pauses."
+        10_000, 1, "Longest pause before keys that could not be read are read again."
     )
     connections_max_reauth_ms: int = long(
         0,
         0,
-        "How long an authentication by SASL holds; a client has to prove itself again before. 0: "
-        "as long as its connection.",
+        "Time for which a SASL authentication is valid; a client must authenticate again "
+        "before. 0: as long as its connection.",
     )
     connection_failed_authentication_delay_ms: int = integer(
-        100, 0, "How long whoever fails to authenticate waits for being told so.", highest=10_000
+        100, 0, "Delay of the answer to a failed authentication.", highest=10_000
     )
     delegation_token_secret_key: str = password(
-        "What delegation tokens are signed with, the same on all nodes. Empty: there are none."
+        "Secret that signs delegation tokens, the same on all nodes. Empty: delegation tokens"
+        " are disabled."
     )
     delegation_token_max_lifetime_ms: int = long(
-        7 * DAY_MS, 1, "The longest that a delegation token can be renewed for."
+        7 * DAY_MS, 1, "Longest lifetime of a delegation token, renewals included."
     )
     delegation_token_expiry_time_ms: int = long(
-        DAY_MS, 1, "How long a delegation token is good before it has to be renewed."
+        DAY_MS, 1, "Time after which a delegation token expires unless it is renewed."
     )
     overrides: Mapping[str, str] = field(default_factory=lambda: _NOTHING, repr=False)
 
     @classmethod
     def from_kafka(cls, values: Mapping[str, Any], *, defaults: Self | None = None) -> Self:
-        """As Config.from_kafka; `listener.name.` settings, too."""
+        """Parse settings by Kafka's names, including those with a `listener.name.` prefix."""
         of_listeners = {name: str(values[name]) for name in values if is_of_a_listener(name)}
         for name, value in of_listeners.items():
             listener_key(name).parse(value)
@@ -220,7 +231,7 @@ class SecurityConfig(Config):
         return cls(**arguments) if defaults is None else replace(defaults, **arguments)
 
     def listener_configs(self) -> tuple[ListenerConfig, ...]:
-        """In the order of `listeners`. Raises InvalidConfig."""
+        """Configurations of the listeners, in the order of `listeners`. Raises InvalidConfig."""
         protocols = self._protocols()
         found: dict[str, ListenerConfig] = {}
         for text in filter(None, (each.strip() for each in self.listeners.split(","))):
@@ -245,7 +256,9 @@ class SecurityConfig(Config):
         return tuple(found.values())
 
     def advertised(self, text: str | None = None) -> tuple[AdvertisedListener, ...]:
-        """`text`: of the setting, with what its references refer to. Raises InvalidConfig."""
+        """Parse advertised.listeners. `text`: value of the setting with its references resolved.
+        Raises InvalidConfig.
+        """
         names = [each.name for each in self.listener_configs()]
         said = self.advertised_listeners if text is None else text
         advertised = parse_advertised(said, names)
@@ -258,7 +271,9 @@ class SecurityConfig(Config):
         return advertised
 
     def inter_broker(self) -> InterBrokerConfig:
-        """Raises InvalidConfig: it is not said, or that listener is not there."""
+        """Configuration of connections between nodes. Raises InvalidConfig: it is not given, or
+        that listener does not exist.
+        """
         listeners = self.listener_configs()
         name = self.inter_broker_listener_name.upper()
         if name:
@@ -290,7 +305,9 @@ class SecurityConfig(Config):
         return InterBrokerConfig(listener=chosen[0], mechanism=mechanism)
 
     def check_for_several_nodes(self) -> None:
-        """Raises InvalidConfig: nodes could not connect to each other."""
+        """Check what several nodes need. Raises InvalidConfig: nodes could not connect to each
+        other.
+        """
         between = self.inter_broker()
         listener = between.listener
         prefix = f"listener.name.{listener.name.lower()}."
@@ -315,7 +332,7 @@ class SecurityConfig(Config):
     # --- one listener ----------------------------------------------------------------------------
 
     def _protocols(self) -> dict[str, SecurityProtocol]:
-        """By the names of listeners."""
+        """Security protocols by listener name."""
         found = {}
         for text in filter(
             None, (each.strip() for each in self.listener_security_protocol_map.split(","))
@@ -437,7 +454,7 @@ class SecurityConfig(Config):
     # --- settings without effect -----------------------------------------------------------------
 
     def _check_unused(self, listeners: tuple[ListenerConfig, ...]) -> None:
-        """What is given and acts on nothing is a mistake that somebody would find too late."""
+        """Raise InvalidConfig for settings that have no effect, as they are mistakes."""
         has_tls = any(each.protocol.is_tls for each in listeners)
         has_sasl = any(each.protocol.is_sasl for each in listeners)
         for name, (key, field_name) in keys_of(type(self)).items():
@@ -469,7 +486,7 @@ def is_of_a_listener(name: str) -> bool:
 
 
 def listener_key(name: str) -> ConfigKey:
-    """What `listener.name.<listener>.<setting>` may be.
+    """Setting that `listener.name.<listener>.<setting>` stands for.
 
     Raises:
         InvalidConfig: no setting of a single listener.

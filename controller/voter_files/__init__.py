@@ -1,4 +1,4 @@
-"""A voter's files: its vote, its copy of the metadata log, and what is done when they are damaged.
+"""Files of a voter: its vote, its copy of the metadata log, and their repair when damaged.
 
 voter_directory, replicated_log          the directory, and the log with its snapshot
 quorum_state_file, acknowledged_offset   the vote; how far the voter has answered that it is

@@ -1,4 +1,4 @@
-"""How far a voter has answered that it has the metadata log: a mark next to the log.
+"""Acknowledged offset: the log end that a voter has confirmed, stored as a mark next to the log.
 
     acknowledged-offset    two slots of SLOT_BYTES, each: version, number, epoch, offset, CRC-32C
 
@@ -27,13 +27,13 @@ FILE_NAME = "acknowledged-offset"
 SLOT = Struct(">iqiq")
 CRC = Struct(">I")
 SLOT_BYTES = 512
-"""A sector: a write of it is torn from the other one's, never from itself."""
+"""Size of a slot: a sector, so that a torn write of one slot cannot damage the other."""
 SYNC_EVERY = 16
 VERSION = 0
 
 
 class AcknowledgedOffset:
-    """The mark of one voter. Methods wait for the disk and raise OSError."""
+    """Mark of one voter. Methods wait for the disk and raise OSError."""
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self._file_system = file_system
@@ -47,7 +47,7 @@ class AcknowledgedOffset:
         return f"{self._directory}/{FILE_NAME}"
 
     def read(self) -> LogEnd | None:
-        """None if there is none, or it is damaged."""
+        """Stored log end; None if there is none, or the file is damaged."""
         if not self._file_system.exists(self.path) or self._file_system.is_directory(self.path):
             return None
         file = self._file_system.open(self.path)
@@ -64,14 +64,16 @@ class AcknowledgedOffset:
         return end
 
     def advance(self, end: LogEnd) -> None:
-        """The log is fsynced up to there."""
+        """Note that the log is fsynced up to `end`."""
         self._write(end)
         self._unsynced += 1
         if self._unsynced >= SYNC_EVERY:
             self.sync()
 
     def set_durably(self, end: LogEnd) -> None:
-        """The log was opened, or is about to be cut there. Also how the file is made."""
+        """Store `end` durably: the log was opened, or is about to be truncated there. Also creates
+        the file.
+        """
         is_new = self._file is None and not self._file_system.exists(self.path)
         self._write(end)
         self._unsynced += 1
@@ -85,7 +87,7 @@ class AcknowledgedOffset:
             self._unsynced = 0
 
     def close(self) -> None:
-        """Durably. It may be used again."""
+        """Close durably. It may be used again."""
         self.sync()
         if self._file is not None:
             self._file.close()

@@ -1,4 +1,4 @@
-"""Copies of one metadata log, of several voters and of several times: what they have together.
+"""Copies of one metadata log, of several voters and of several times, combined into one log.
 
     copy      a voter's log and snapshot as far as they are sound; also a log that a start has set
               aside as damaged (`__cluster_metadata-0.<id>-damaged`)
@@ -39,7 +39,7 @@ ASIDE_PREFIX = f"{METADATA_TOPIC}-0."
 
 
 class SoundBatch(NamedTuple):
-    """Offsets [base_offset, next_offset)."""
+    """An undamaged batch with offsets [base_offset, next_offset)."""
 
     base_offset: int
     next_offset: int
@@ -49,8 +49,9 @@ class SoundBatch(NamedTuple):
 
 @dataclass(slots=True)
 class MetadataCopy:
-    """batches: ascending. mark: see acknowledged_offset. end_offset: how far the log had come,
-    whether or not its last entries are still there. flaws: in words.
+    """One copy of a metadata log. batches: ascending. mark: see acknowledged_offset. end_offset:
+    end of the log at its longest, even if its last entries are missing now. flaws: messages about
+    damage.
     """
 
     log_path: str
@@ -62,12 +63,14 @@ class MetadataCopy:
 
     @property
     def end(self) -> LogEnd:
-        """With the last epoch that is known."""
+        """End of the log, with the last known epoch."""
         return LogEnd(max(self.last_of_epochs, default=-1), self.end_offset)
 
     @property
     def last_of_epochs(self) -> dict[int, int]:
-        """By epoch: behind the last entry of it that the log is known to have, or to have had."""
+        """End of the last entry of each epoch that the log is known to have, or to have had, by
+        epoch.
+        """
         last: dict[int, int] = {}
         ends = [LogEnd(each.epoch, each.next_offset) for each in self.batches]
         for epoch, offset in (*ends, self.snapshot.end, self.mark):
@@ -81,7 +84,7 @@ class MetadataCopy:
 
     @property
     def cluster_id(self) -> str:
-        """By the newest word of it; "": it does not say."""
+        """Cluster id by the newest record of it; "": none."""
         for batch in reversed(self.batches):
             if _CLUSTER_MARK in batch.data:
                 for record in iterate_records(memoryview(batch.data)):
@@ -92,7 +95,7 @@ class MetadataCopy:
 
 
 class UnitedLog(NamedTuple):
-    """What all copies have together: the snapshot, and batches behind it.
+    """All copies combined: the snapshot, and batches behind it.
 
     end: how far the leading copy had come, or one whose last entries are gone. gaps: offsets
     [from, to) behind the snapshot that none of them has. doubtful: those that only a copy has of
@@ -107,12 +110,14 @@ class UnitedLog(NamedTuple):
 
 
 def copy_in_place(files: VoterFiles) -> MetadataCopy:
-    """Of the log that a voter's directory has."""
+    """Copy made of the log in a voter's directory."""
     return _copy(files.log_path, files.check, files.snapshot, files.mark)
 
 
 def copies_set_aside(file_system: FileSystem, path: str) -> list[MetadataCopy]:
-    """Of logs that a start has set aside in a voter's directory, `<data dir>/metadata`."""
+    """Copies of the logs that earlier starts set aside in a voter's directory, `<data
+    dir>/metadata`.
+    """
     if not file_system.is_directory(path):
         return []
     found = []
@@ -148,13 +153,15 @@ def _copy(
 
 
 def confirm_epochs(copies: Sequence[MetadataCopy]) -> list[MetadataCopy]:
-    """The copies with those epochs alone that something else says, too, here or in another copy."""
+    """Copies with those epochs only that another source confirms, here or in another copy."""
     alone = [_confirmed(each, {each.snapshot.end.epoch, each.mark.epoch}) for each in copies]
     return [_confirmed(each, {e for copy in alone for e in copy.last_of_epochs}) for each in copies]
 
 
 def _confirmed(copy: MetadataCopy, said: set[int]) -> MetadataCopy:
-    """By a neighbour that has the epoch, too, the record that begins it, or `said`."""
+    """Copy whose epochs are confirmed by a neighbour of the same epoch, the record that begins it,
+    or `said`.
+    """
     epochs = [UNKNOWN_EPOCH, *(each.epoch for each in copy.batches), UNKNOWN_EPOCH]
     batches = [
         each
@@ -166,7 +173,7 @@ def _confirmed(copy: MetadataCopy, said: set[int]) -> MetadataCopy:
 
 
 def _with_fitting_epochs(batches: Sequence[SoundBatch]) -> list[SoundBatch]:
-    """Epochs never fall in a log: as few as possible are taken for wrong."""
+    """Batches with ascending epochs: the fewest possible are considered wrong."""
     tails: list[int] = []  # the least last epoch of a series of each length
     lengths = []
     for each in batches:
@@ -186,7 +193,7 @@ def _with_fitting_epochs(batches: Sequence[SoundBatch]) -> list[SoundBatch]:
 
 
 def unite(copies: Sequence[MetadataCopy]) -> UnitedLog:
-    """See the module; at least one copy, all of one cluster, with confirmed epochs."""
+    """Combine copies, see the module; one or more, all of one cluster, with confirmed epochs."""
     leading = max(copies, key=lambda each: (each.end, len(each.batches)))
     snapshot = max((each.snapshot for each in copies), key=lambda each: each.end.offset)
     start = snapshot.end.offset
@@ -225,7 +232,9 @@ def unite(copies: Sequence[MetadataCopy]) -> UnitedLog:
 
 
 def equal_up_to(copy: MetadataCopy, last_of_epochs: Mapping[int, int]) -> int:
-    """Up to which offset a log that has these has, or had, the entries of `copy`; 0: not known."""
+    """Offset up to which a log with these epoch ends has, or had, the entries of `copy`; 0:
+    unknown.
+    """
     return max(
         (
             min(offset, last_of_epochs[epoch])
@@ -239,7 +248,7 @@ def equal_up_to(copy: MetadataCopy, last_of_epochs: Mapping[int, int]) -> int:
 def _fitting(
     gap: tuple[int, int], certain: Sequence[SoundBatch], others: Iterable[SoundBatch]
 ) -> list[SoundBatch]:
-    """Of the others those that may have been in the gap, by their offsets and epochs."""
+    """Batches of `others` that may have been in the gap, by their offsets and epochs."""
     start, end = gap
     lowest = max((each.epoch for each in certain if each.next_offset <= start), default=0)
     later = (each.epoch for each in certain if each.base_offset >= end and each.epoch >= 0)

@@ -1,4 +1,4 @@
-"""Reading a metadata log whole before it is opened: what in it is sound, and where it is not.
+"""Check of a whole metadata log before it is opened: undamaged parts and flaws.
 
 Opening a log cuts it at the first flaw, and cannot know what is behind that; here nothing is
 changed. A log is short (a snapshot stands for its beginning), so it is read at every start, also
@@ -28,11 +28,13 @@ from ...storage.disk.file_system import FileSystem, read_file
 from ...storage.segments.segment_files import LOG_SUFFIX
 
 PREFIX_BYTES = 4
-"""Of a base offset: the batches of one log have these in common, and JSON text has no zeros."""
+"""Length of the prefix of a base offset that all batches of a log share; JSON text has no zero
+bytes.
+"""
 
 
 class SoundRun(NamedTuple):
-    """Sound batches right behind each other in one file: offsets [base_offset, next_offset)."""
+    """Undamaged adjacent batches in one file: offsets [base_offset, next_offset)."""
 
     base_offset: int
     next_offset: int
@@ -41,7 +43,7 @@ class SoundRun(NamedTuple):
 
 
 class LogFlaw(NamedTuple):
-    """Where a log is not as it was written. offset: what was expected there."""
+    """A place where a log is damaged. offset: offset that was expected there."""
 
     path: str
     position: int
@@ -56,25 +58,27 @@ class LogFlaw(NamedTuple):
 
 @dataclass(slots=True)
 class MetadataLogCheck:
-    """What there is, ascending. Memory: the log's size."""
+    """Result of the check, ascending. Memory: the log's size."""
 
     runs: list[SoundRun] = field(default_factory=list)
     flaws: list[LogFlaw] = field(default_factory=list)
     segments: int = 0
     obstacles: list[str] = field(default_factory=list)
-    """Directories where there should be files."""
+    """Directories with the name of a log file."""
     last_segment: int = 0
-    """Base offset of the last one. Before it is made, all before it is fsynced: a segment of this
-    log is closed by a snapshot, never by its size.
+    """Base offset of the last segment. Before it is created, all earlier ones are fsynced: a
+    segment of this log is closed by a snapshot, never by its size.
     """
     is_out_of_order: bool = False
-    """A segment does not begin where the one before it ends, or a leader epoch does not follow from
-    the one before it. Who opens the log sees neither.
+    """Whether a segment does not begin where the one before it ends, or a leader epoch is lower
+    than the one before it. Opening the log does not detect either.
     """
 
     @property
     def end_offset(self) -> int:
-        """Behind the last sound batch, wherever that is, and the last segment's beginning."""
+        """End of the last undamaged batch, wherever that is, and at least the last segment's base
+        offset.
+        """
         return max((self.last_segment, *(run.next_offset for run in self.runs)))
 
     @property
@@ -82,7 +86,7 @@ class MetadataLogCheck:
         return max((run.last_epoch for run in self.runs), default=-1)
 
     def whole_to(self, start: int) -> int:
-        """Up to which offset the log goes on from `start` without a flaw."""
+        """Offset up to which the log continues from `start` without a flaw."""
         offset = start
         for run in self.runs:
             if run.base_offset <= offset < run.next_offset:
@@ -91,7 +95,7 @@ class MetadataLogCheck:
         return min(offset, first)
 
     def flaw_from(self, start: int) -> LogFlaw | None:
-        """The first one that concerns offsets from `start` on."""
+        """First flaw that concerns offsets from `start` on; None: there is none."""
         return next((flaw for flaw in self.flaws if flaw.offset >= start), None)
 
 
@@ -100,7 +104,7 @@ def check_metadata_log(
 ) -> MetadataLogCheck:
     """Read all segments in `directory`, which may be absent. Raises OSError.
 
-    before: where the snapshot ends, if there is one; there its epoch goes on.
+    before: where the snapshot ends, if there is one; there its epoch continues.
     """
     check = MetadataLogCheck()
     if not file_system.is_directory(directory):
@@ -123,7 +127,7 @@ def check_metadata_log(
 
 
 class _Reader:
-    """Walks the segments in order; expects each batch to go on where the last one has ended."""
+    """Reads the segments in order; each batch is expected where the last one ended."""
 
     def __init__(self, check: MetadataLogCheck, before: LogEnd) -> None:
         self._check = check
@@ -149,7 +153,7 @@ class _Reader:
                 continue
             self._add(data, begin, position, base, expected)
             self._flaw(path, position, expected, reason)
-            # The epoch is not in the CRC: a batch of an earlier one than before goes on here.
+            # The epoch is not in the CRC: a batch of an earlier one than before continues here.
             self._check.is_out_of_order |= header is not None
             begin = position if header is not None else _resume(data, position + 1, expected)
             if begin < 0:
@@ -185,12 +189,12 @@ class _Reader:
 
 
 def begins_epoch(batch: bytes, epoch: int) -> bool:
-    """Every epoch begins with its own record, and that is in the CRC."""
+    """Whether a batch begins with its epoch's record; every epoch does, and the CRC covers it."""
     return f'"type":"{EpochRecord.__name__}","epoch":{epoch},'.encode() in batch
 
 
 def sound_batch(data: bytes, position: int) -> tuple[RecordBatchHeader | None, str]:
-    """The header of a sound batch at `position`, or what is wrong there."""
+    """(header of the undamaged batch at `position`, "") or (None, the flaw there)."""
     if position + HEADER_SIZE > len(data):
         return None, "a cut header"
     header = read_header(data, position)
@@ -208,7 +212,7 @@ def sound_batch(data: bytes, position: int) -> tuple[RecordBatchHeader | None, s
 
 
 def _resume(data: bytes, position: int, expected: int) -> int:
-    """Where the next sound batch behind a flaw begins; -1 if there is none."""
+    """Position of the next undamaged batch behind a flaw; -1 if there is none."""
     for at in _candidates(data, position, expected):
         header, _ = sound_batch(data, at)
         if header is not None and header.base_offset >= expected:

@@ -1,4 +1,4 @@
-"""`bradbury metadata recover`: a damaged or lost metadata log made again, while nothing runs.
+"""`bradbury metadata recover`: rebuilds a damaged or lost metadata log, while nothing runs.
 
     look     the metadata directories, read as far as they can be; every partition's directory
     decide   cluster/metadata/metadata_recovery
@@ -67,12 +67,12 @@ from .voter_directory import VoterDirectory
 METADATA = "metadata"
 BESIDE = "metadata-recovery"
 MORE_OFFSETS = 1_000
-"""Skipped, as what is lost of the log may have had some."""
+"""Offsets skipped, as the lost part of the log may have used some."""
 
 
 @dataclass(slots=True)
 class FoundVoter:
-    """What one data directory has of the metadata. Its first copy is the log in place.
+    """Metadata in one data directory. Its first copy is the log in place.
 
     directory_id: "" if nothing says it. is_fit: it votes when it is started.
     """
@@ -87,18 +87,18 @@ class FoundVoter:
 
 @dataclass(slots=True)
 class FoundMetadata:
-    """What the metadata directories say together. flaws: of all of them, and what none has."""
+    """Metadata of all directories together. flaws: of all of them, and what no copy has."""
 
     voters: list[FoundVoter]
     known: KnownMetadata = field(default_factory=KnownMetadata)
     end: LogEnd = NO_SNAPSHOT
     flaws: list[str] = field(default_factory=list)
     is_whole: bool = False
-    """No record is missing, however damaged single copies are."""
+    """Whether no record is missing, however damaged single copies are."""
 
     @property
     def voting(self) -> tuple[str, ...]:
-        """Who votes, by the newest word of it."""
+        """Current voters, by the newest record of them."""
         if self.known.voters:
             return self.known.voters
         return next((each.voters for each in self.voters if each.voters), ())
@@ -106,34 +106,34 @@ class FoundMetadata:
 
 @dataclass(slots=True)
 class FoundDirectories:
-    """What partitions' directories say. cluster_ids: of those that name one."""
+    """Contents of the partitions' directories. cluster_ids: ids found in them."""
 
     partitions: list[FoundPartition] = field(default_factory=list)
     nodes: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     cluster_ids: set[str] = field(default_factory=set)
     highest_producer_id: int = -1
     nameless: list[str] = field(default_factory=list)
-    """Directories with logs that do not say whose they are."""
+    """Directories with logs but without a node id."""
     paths: list[str] = field(default_factory=list)
 
 
 class RecoveryPlan(NamedTuple):
-    """What is to be done; recovered: None if the metadata log is whole and fits the directories,
-    and a majority of the voters can vote.
+    """Plan of the recovery; recovered: None if the metadata log is complete and matches the
+    directories, and a majority of the voters can vote.
     """
 
     metadata: FoundMetadata
     directories: FoundDirectories
     identities: Mapping[str, DirectoryIdentity]
-    """meta.properties to be written again, by directory."""
+    """Contents of meta.properties files to restore, by directory."""
     new: NewLog | None
     recovered: RecoveredMetadata | None
     unfit: tuple[str, ...]
-    """Voters among the directories that do not vote when they are started."""
+    """Voters among the directories that would not vote when started."""
 
 
 class MetadataRebuild:
-    """`plan`, then `carry_out`, both within `locked`."""
+    """The recovery: `plan`, then `carry_out`, both within `locked`."""
 
     def __init__(
         self,
@@ -144,8 +144,8 @@ class MetadataRebuild:
         internal_configs: Callable[[str], Mapping[str, str] | None],
         now_ms: int,
     ) -> None:
-        """`data_dirs`: of all nodes that are to be looked through; the metadata comes into the
-        first. `new_id`: of a directory that has lost its own.
+        """`data_dirs`: data directories of all nodes to read; the metadata is written to the first.
+        `new_id`: makes an id for a directory that has lost its own.
         """
         self._data_dirs = [path.rstrip("/") for path in data_dirs]
         self._file_system = file_system
@@ -155,7 +155,7 @@ class MetadataRebuild:
 
     @contextmanager
     def locked(self, *, makes_files: bool) -> Iterator[None]:
-        """While it lasts no broker can start on these directories.
+        """Lock the directories, so that no broker can start on them meanwhile.
 
         Without `makes_files` not in those that never had a lock file.
 
@@ -202,14 +202,14 @@ class MetadataRebuild:
 
     @property
     def is_interrupted(self) -> bool:
-        """A former recovery was killed between its two renames: what it made is whole."""
+        """Whether a former recovery was killed between its two renames; its result is complete."""
         first = self._data_dirs[0]
         return not self._file_system.exists(f"{first}/{METADATA}") and self._file_system.exists(
             f"{first}/{BESIDE}/{METADATA}/{CLEAN_FILE}"
         )
 
     def finish(self) -> None:
-        """Finish what was interrupted."""
+        """Finish an interrupted recovery."""
         first = self._data_dirs[0]
         self._file_system.rename(f"{first}/{BESIDE}/{METADATA}", f"{first}/{METADATA}")
         sync_directory(self._file_system, first)
@@ -218,7 +218,7 @@ class MetadataRebuild:
     # --- looking ---------------------------------------------------------------------------------
 
     def plan(self, *, others_are_lost: bool = False) -> RecoveryPlan:
-        """What there is, and what is to be made of it. Changes nothing.
+        """Find out what is there, and plan the recovery. Changes nothing.
 
         others_are_lost: the voters that are not among these directories will never be back.
 
@@ -243,7 +243,7 @@ class MetadataRebuild:
                 f"{len(absent)} of {len(found.voting)} voters ({', '.join(absent)}) are not in "
                 "these directories; if their nodes can start, start all: a damaged log is taken "
                 "from them; else name their data directories, too, or say "
-                "--other-voters-are-lost if those are gone for good"
+                "--other-voters-are-lost if those are permanently lost"
             )
         new = NewLog(
             cluster_id=next(iter(directories.cluster_ids), known.cluster_id),
@@ -394,7 +394,7 @@ class MetadataRebuild:
     def _identities(
         self, metadata: FoundMetadata, directories: FoundDirectories
     ) -> dict[str, DirectoryIdentity]:
-        """Whose a directory without meta.properties is, where the metadata leaves one answer."""
+        """Identities of directories without meta.properties, where the metadata allows only one."""
         identities: dict[str, DirectoryIdentity] = {}
         cluster_id = next(iter(directories.cluster_ids), metadata.known.cluster_id)
         for path in directories.nameless:
@@ -423,7 +423,7 @@ class MetadataRebuild:
     # --- writing ---------------------------------------------------------------------------------
 
     def carry_out(self, plan: RecoveryPlan) -> list[str]:
-        """Write what is planned; returns what the old metadata directories are called now."""
+        """Write what is planned; returns the new names of the old metadata directories."""
         for path, identity in plan.identities.items():
             write_identity(self._file_system, path, identity)
         if plan.recovered is None or plan.new is None:
@@ -458,7 +458,7 @@ class MetadataRebuild:
         files.close()
 
     def _own_node_id(self, directory_id: str) -> int | None:
-        """Of the metadata directory that is replaced, if it says so."""
+        """Node id in the metadata directory that is replaced; None if it has none."""
         with contextlib.suppress(DataDirectoryError):
             own = read_identity(self._file_system, f"{self._data_dirs[0]}/{METADATA}").identity
             if own is not None and own.directory_id == directory_id:
@@ -466,7 +466,7 @@ class MetadataRebuild:
         return None
 
     def _discard(self, path: str) -> None:
-        """What an earlier recovery has left that was killed: nobody has ever used it."""
+        """Remove the unused leftovers of an earlier recovery that was killed."""
         if not self._file_system.is_directory(path):
             return
         for name in self._file_system.list_directory(path):
@@ -479,7 +479,7 @@ class MetadataRebuild:
 
 
 def _lost_voters(found: FoundMetadata) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(those that are here and not fit, those that are not here)"""
+    """(voters that are here and cannot vote, voters that are not here)"""
     here = {each.directory_id for each in found.voters}
     fit = {each.directory_id for each in found.voters if each.is_fit}
     unfit = [each for each in found.voting if each in here - fit]
@@ -490,7 +490,7 @@ def _lost_voters(found: FoundMetadata) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _records(united: UnitedLog) -> tuple[list[MetadataRecord], list[str]]:
-    """(what can be read, flaws)"""
+    """(readable records, flaws)"""
     records: list[MetadataRecord] = []
     flaws = []
     for batch in united.batches:

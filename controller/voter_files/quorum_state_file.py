@@ -1,4 +1,4 @@
-"""The vote of a voter on its disk: `quorum-state`, and a copy of it, `quorum-state.copy`.
+"""Vote of a voter on its disk: `quorum-state`, and a copy of it, `quorum-state.copy`.
 
     {"epoch": 7, "owner": "...", "voters": ["..."], "directory": "...", "catches_up": false,
      "crc32c": 123}
@@ -30,7 +30,7 @@ CRC = "crc32c"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumStateOnDisk:
-    """See above. As it is, nothing was ever stored."""
+    """Content of the file, see above. Defaults: nothing was ever stored."""
 
     vote: Candidate = field(default_factory=Candidate)
     voters: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ class QuorumStateOnDisk:
 
 
 class FoundQuorumState(NamedTuple):
-    """What a start finds. state: None if no file says it. flaws: what is wrong, in words."""
+    """State found at a start. state: None if no file has it. flaws: messages about damage."""
 
     state: QuorumStateOnDisk | None
     flaws: tuple[str, ...]
     is_new: bool
-    """There is neither file."""
+    """Whether neither file exists."""
 
 
 def read_quorum_state(file_system: FileSystem, directory: str) -> FoundQuorumState:
@@ -67,7 +67,7 @@ def read_quorum_state(file_system: FileSystem, directory: str) -> FoundQuorumSta
 
 
 def write_quorum_state(file_system: FileSystem, directory: str, state: QuorumStateOnDisk) -> None:
-    """Durably, both files. Raises OSError; then nothing can be said of which one it has become."""
+    """Write both files durably. Raises OSError; then either state may be on the disk."""
     body = {
         "epoch": state.vote.epoch,
         "owner": state.vote.owner,
@@ -81,16 +81,16 @@ def write_quorum_state(file_system: FileSystem, directory: str, state: QuorumSta
 
 
 def _decode(content: bytes) -> QuorumStateOnDisk:
-    """Raises ValueError, TypeError, AttributeError: it is something else."""
+    """Decode a file. Raises ValueError, TypeError, AttributeError: it is not a quorum state."""
     body = json.loads(content.decode())
     if CRC in body and body.pop(CRC) != _crc(body):  # former versions wrote none
         raise ValueError("wrong CRC")
     if "epoch" not in body:
-        raise ValueError("it says no epoch")
+        raise ValueError("no valid epoch")
     voters = tuple(body.get("voters", ()))
     owner = body.get("owner", "")
     if not all(isinstance(each, str) for each in (owner, *voters)):
-        raise ValueError("its owner or voters are no names")
+        raise ValueError("owner or voters are not strings")
     return QuorumStateOnDisk(
         vote=Candidate(epoch=int(body["epoch"]), owner=owner),
         voters=voters,

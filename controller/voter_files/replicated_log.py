@@ -1,4 +1,4 @@
-"""A voter's log with the snapshot that stands for its beginning, on one disk.
+"""Log of a voter, with the snapshot that replaces its beginning, on one disk.
 
     <data dir>/metadata/__cluster_metadata-0/
         00000000000000000000.log ...                   segments, see storage/log/partition_log
@@ -42,7 +42,7 @@ READ_BYTES = 16 * 1024**2
 
 
 class FoundSnapshot(NamedTuple):
-    """The newest that is whole; without data there is none. flaws: of newer ones, in words."""
+    """Newest undamaged snapshot; no data: none. flaws: messages about newer, damaged ones."""
 
     end: LogEnd
     data: bytes
@@ -77,7 +77,7 @@ def snapshot_ends(file_system: FileSystem, directory: str) -> list[LogEnd]:
 
 
 class ReplicatedLog:
-    """See `open`. Implements cluster.quorum.voter.VoterLog."""
+    """A voter's log; see `open`. Implements cluster.quorum.voter.VoterLog."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ReplicatedLog:
         self._next_offset = 0
 
     def open(self, formatted_with: tuple[str, ...], *, now_ms: int) -> None:
-        """Find the snapshot, finish what a crash has interrupted, and see who votes.
+        """Open: find the snapshot, finish what a crash has interrupted, and read the voters.
 
         Args:
             formatted_with: the voters of the cluster when this one joined it.
@@ -148,12 +148,12 @@ class ReplicatedLog:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last entry: a newer one may have begun in a log that has no entry of it."""
+        """Epoch of the last entry; a newer epoch without entries may have begun."""
         return self.epoch_at(self.log_end_offset - 1) if self.log_end_offset else -1
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """Directory ids, as the newest entry that names them says."""
+        """Directory ids of the voters, as the newest entry names them."""
         return self._voters.newest
 
     def read(self, offset: int) -> bytes:
@@ -170,7 +170,7 @@ class ReplicatedLog:
         return piece.file.read_at(piece.size, piece.position)
 
     def read_snapshot(self) -> bytes:
-        """The file; empty if there is none. Raises StorageFailure."""
+        """Content of the snapshot file; empty if there is none. Raises StorageFailure."""
         return self._read_snapshot(self.snapshot) if self.snapshot.offset else b""
 
     # --- changing --------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class ReplicatedLog:
         self._advance_mark()
 
     def append_missing(self, batches: bytes, end: int, *, now_ms: int) -> None:
-        """Append of these the whole batches from the end of the log up to offset `end`."""
+        """Append the batches behind the end of the log, up to offset `end`, whole batches only."""
         start = stop = -1
         for position, header in walk_batches(batches):
             if header.next_offset > end:
@@ -203,18 +203,20 @@ class ReplicatedLog:
             self.append(memoryview(batches)[start:stop], now_ms=now_ms)
 
     def close(self) -> None:
-        """The mark is on the disk; the directory closes the log."""
+        """Store the mark durably; the directory closes the log."""
         self._mark.close()
 
     def _advance_mark(self) -> None:
-        """What was fsynced may be answered."""
+        """Advance the mark to the fsynced offset, so that it may be acknowledged."""
         try:
             self._mark.advance(LogEnd(self.last_epoch, self.log_end_offset))
         except OSError as error:
             self._fail_mark(error)
 
     def _set_mark(self, offset: int) -> None:
-        """Durably; before the log is cut: a crash in between must not look like a loss."""
+        """Store the mark durably before the log is truncated: otherwise a crash in between would
+        look like a loss.
+        """
         try:
             self._mark.set_durably(LogEnd(self.epoch_at(offset - 1) if offset else -1, offset))
         except OSError as error:
@@ -225,7 +227,7 @@ class ReplicatedLog:
         raise refused_or_failed(health, f"writing {self._mark.path}", error) from error
 
     def install(self, end: LogEnd, data: bytes, *, keeps_log: bool, now_ms: int) -> None:
-        """Keep the snapshot, then drop what it stands for.
+        """Store the snapshot, then drop the log entries it covers.
 
         Raises:
             CorruptMessage: it is not one, or another one than it is said to be.
@@ -251,7 +253,9 @@ class ReplicatedLog:
         self._drop_older()
 
     def _drop_beginning(self, now_ms: int) -> None:
-        """The whole segments that the snapshot stands for go; a new one begins, to go next time."""
+        """Drop the whole segments that the snapshot covers; start a new one, which is dropped next
+        time.
+        """
         log = self._log
         log.flushing.flush()
         log.local.roll(now_ms=now_ms)
@@ -264,7 +268,7 @@ class ReplicatedLog:
         log.flushing.flush()
 
     def _begin_at(self, offset: int, now_ms: int) -> None:
-        """What the log has is not what the snapshot stands for, or ends before it."""
+        """Restart the log at `offset`, as it does not match the snapshot, or ends before it."""
         self._set_mark(offset)
         self._log.truncate_fully_and_start_at(offset)
         self._log.high_watermark = offset

@@ -1,4 +1,4 @@
-"""What is in the directory of a voter, read before it is changed, and whether that is fit to vote.
+"""Condition of a voter's directory, read before it is changed, and whether it may vote.
 
 Not here: what is done about damage (voter_directory; metadata_rebuild, where no majority is fit).
 """
@@ -22,12 +22,13 @@ from .quorum_state_file import FoundQuorumState
 from .replicated_log import FoundSnapshot, find_snapshot
 
 DAMAGED_SUFFIX = "-damaged"
-"""Of the directory of a log that was set aside."""
+"""Suffix of the directory of a log that was set aside."""
 
 
 class LogCondition(NamedTuple):
-    """acknowledged: the offset up to which the voter has promised to have the log; whole_to: up to
-    which it has it. damage: what is wrong with what was promised; None: all of it is there.
+    """Condition of the log. acknowledged: offset up to which the voter has acknowledged the log;
+    whole_to: offset up to which it is undamaged. damage: flaw in what was acknowledged; None: all
+    of it is there.
     """
 
     acknowledged: int
@@ -36,7 +37,7 @@ class LogCondition(NamedTuple):
 
 
 class VoterFiles(NamedTuple):
-    """What was found in `log_path` and next to it."""
+    """Files found in `log_path` and next to it."""
 
     log_path: str
     state: FoundQuorumState
@@ -44,13 +45,13 @@ class VoterFiles(NamedTuple):
     snapshot: FoundSnapshot
     mark: LogEnd | None
     log_start: int
-    """Where the log begins, as was noted when it was last dropped up to a snapshot; 0: nothing."""
+    """Start of the log, as stored when it was last dropped up to a snapshot; 0: nothing stored."""
     recovery_point: int
-    """Up to where it is fsynced, as was noted; 0: nothing."""
+    """Stored recovery point: the log is fsynced up to it; 0: nothing stored."""
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """Who votes by the newest word of it that can be read, damage before it or not."""
+        """Voters by the newest readable record, even behind damage."""
         for run in reversed(self.check.runs):
             named = list(voters_in(run.batches))
             if named and named[-1][0] >= self.snapshot.end.offset:
@@ -61,14 +62,15 @@ class VoterFiles(NamedTuple):
 
     @property
     def had_log(self) -> bool:
-        """There was one, whatever is left. A vote or voters alone do not say so: a node may be
-        asked for a vote before it has a log, and a crash may come between its voters and its log.
+        """Whether there was a log, whatever is left of it. A vote or voters alone do not prove it:
+        a node may vote before it has a log, and a crash may come between storing the voters and
+        creating the log.
         """
         return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
 
     def is_misread(self, *, was_clean: bool) -> bool:
-        """Whether a log without damage is another one to who opens it: that reads the last segment
-        from the recovery point on, after a clean stop nothing, and cuts it where a batch is torn.
+        """Whether opening would misread a log without damage: it scans the last segment from the
+        recovery point on, after a clean stop nothing, and truncates it at a torn batch.
         """
         check, start = self.check, self.snapshot.end.offset
         flaw = check.flaw_from(start)
@@ -87,7 +89,7 @@ class VoterFiles(NamedTuple):
         )
 
     def condition(self, directory_id: str) -> LogCondition:
-        """Of the log of the voter `directory_id`, if there was one."""
+        """Condition of the log of voter `directory_id`; without a log nothing is acknowledged."""
         check, snapshot, mark = self.check, self.snapshot, self.mark
         acknowledged = max(snapshot.end.offset, 0 if mark is None else mark.offset)
         if mark is None or not set(self.voters) - {directory_id}:
@@ -117,12 +119,14 @@ class VoterFiles(NamedTuple):
 
 
 def log_path_in(path: str) -> str:
-    """Where the log is in a voter's directory, `<data dir>/metadata`."""
+    """Path of the log in a voter's directory, `<data dir>/metadata`."""
     return f"{path}/{directory_name(METADATA_TOPIC, 0)}"
 
 
 def read_voter_files(file_system: FileSystem, path: str, state: FoundQuorumState) -> VoterFiles:
-    """In a voter's directory, `<data dir>/metadata`, which may be absent. Raises OSError."""
+    """Read the files in a voter's directory, `<data dir>/metadata`, which may be absent. Raises
+    OSError.
+    """
     log_path = log_path_in(path)
 
     def noted(name: str) -> int:

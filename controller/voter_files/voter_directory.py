@@ -1,4 +1,4 @@
-"""The files of one voter: its vote, who voted at first, and its copy of the log.
+"""Files of one voter: its vote, its initial voters, and its copy of the log.
 
 On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta.properties) with
 the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and next to it
@@ -7,7 +7,7 @@ the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and 
 What always holds: nothing that this voter has acknowledged is cut away in silence. The log is read
 before it is opened (metadata_log_check); if something is missing or damaged in it
     behind what was acknowledged    it was being written when the process or the machine died: cut
-    before the snapshot's end       the snapshot stands for it: the log is written anew from there
+    before the snapshot's end       the snapshot stands for it: the log is rewritten from there
     where others vote, too          it is set aside, and this voter takes it from them; until then
                                     it does not vote, or what it had promised to keep could be lost
     where nobody else does          the start is refused: file, position, remedy
@@ -67,22 +67,23 @@ REPLACEABLE = (
     STATE_COPY,
     MARK_FILE,
 )
-"""Files that a start can do without one of."""
+"""Files that a start can do without when one of them is lost."""
 
 
 class StoredVoter(NamedTuple):
-    """What a start finds on the disk. No log: the directory is no voter's (yet)."""
+    """State that a start finds on the disk. No log: the directory is not a voter's (yet)."""
 
     vote: Candidate
     formatted_with: tuple[str, ...]
-    """Who voted when this one joined the cluster."""
+    """Voters at the time when this one joined the cluster."""
     log: ReplicatedLog | None
     catches_up: bool = False
-    """It has lost what it had acknowledged, and must not vote before it has that again."""
+    """Whether it lost entries that it had acknowledged, and must not vote until it has them again.
+    """
 
 
 class VoterDirectory:
-    """See `open`."""
+    """Directory of one voter; see `open`."""
 
     def __init__(self, data_dir: str, file_system: FileSystem) -> None:
         self.path = f"{data_dir.rstrip('/')}/metadata"
@@ -156,7 +157,7 @@ class VoterDirectory:
     # --- what a start finds ----------------------------------------------------------------------
 
     def _own_id(self, state: QuorumStateOnDisk | None) -> str:
-        """The id of a directory whose meta.properties is lost, and its copy, too; "": it is new.
+        """Id of a directory whose meta.properties and its copy are lost; "": it is new.
 
         Raises DirectoryUnusable: nothing says it any more.
         """
@@ -165,7 +166,7 @@ class VoterDirectory:
             return ""
         if state is not None and state.directory_id:
             logger.warning(
-                "%s/%s is missing: written again from %s", self.path, IDENTITY_FILE, STATE_FILE
+                "%s/%s is missing: restored from %s", self.path, IDENTITY_FILE, STATE_FILE
             )
             return state.directory_id
         if state is None and not self._file_system.is_directory(self._log_path):
@@ -178,11 +179,11 @@ class VoterDirectory:
         )
 
     def _state_of(self, files: VoterFiles, directory_id: str) -> QuorumStateOnDisk:
-        """The vote. If none of its files can be read, as much as the log says of it."""
+        """Stored vote. If none of its files can be read, it is derived from the log."""
         found, flaws, is_new = files.state
         if found is not None:
             if flaws and any(not flaw.endswith(f"{STATE_COPY} is missing") for flaw in flaws):
-                logger.warning("%s: the other copy says the same", "; ".join(flaws))
+                logger.warning("%s: restored from the other copy", "; ".join(flaws))
             found = replace(found, directory_id=directory_id)
             if flaws:
                 self._store(found)
@@ -197,7 +198,7 @@ class VoterDirectory:
                 f"voter {directory_id} (`bradbury voters remove {directory_id}`, then `add`)"
             )
         # Nobody else votes, so nobody has been promised anything in an epoch that the log has not.
-        logger.warning("%s: made again from the metadata log", "; ".join(flaws))
+        logger.warning("%s: rebuilt from the metadata log", "; ".join(flaws))
         vote = Candidate(epoch=files.check.last_epoch + 1, owner="")
         state = QuorumStateOnDisk(vote=vote, voters=voters, directory_id=directory_id)
         self._store(state)
@@ -206,7 +207,9 @@ class VoterDirectory:
     # --- damage ----------------------------------------------------------------------------------
 
     def _mend(self, files: VoterFiles, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
-        """See the module. Raises DirectoryUnusable: what was acknowledged is nowhere else."""
+        """Repair the files, see the module. Raises DirectoryUnusable: acknowledged entries exist
+        nowhere else.
+        """
         acknowledged, whole_to, damage = files.condition(state.directory_id)
         if damage is None:
             if files.is_misread(was_clean=self.directory.was_clean):
@@ -219,14 +222,16 @@ class VoterDirectory:
                 f"{damage}; everything before offset {acknowledged} was committed, and no other "
                 f"voter has it: restore the file, or {self._remedy}"
             )
-        logger.error("%s; it is set aside, and taken from the other voters", damage)
+        logger.error("%s; setting the log aside and restoring it from the other voters", damage)
         state = replace(state, catches_up=True)
         self._store(state)
         self._set_log_aside(now_ms)
         return state
 
     def _check_epochs(self, files: VoterFiles) -> None:
-        """The file of leader epochs has no checksum; what contradicts the log is made again."""
+        """Remove the leader epoch file if it contradicts the log; it has no checksum, and is
+        rebuilt.
+        """
         cache = LeaderEpochCache(self._file_system, self._log_path)
         start = max(files.snapshot.end.offset, files.log_start)  # epochs before are forgotten
         if not cache.entries or all(  # absent or damaged: who opens the log sees it
@@ -236,15 +241,17 @@ class VoterDirectory:
             if start <= header.base_offset < files.recovery_point  # above it all is read again
         ):
             return
-        logger.warning("%s contradicts the log: it is made again", cache.path)
+        logger.warning("%s is inconsistent with the log; rebuilding it", cache.path)
         self._file_system.unlink(cache.path)
 
     def _rewrite(self, files: VoterFiles, end: int, now_ms: int) -> None:
-        """The log again from what of it is sound: the snapshot, and the batches behind it."""
-        flaw: object = files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)}: no files"
+        """Rewrite the log from its undamaged parts: the snapshot, and the batches behind it."""
+        flaw: object = (
+            files.check.flaw_from(0) or f"{', '.join(files.check.obstacles)} are not files"
+        )
         if files.log_start > files.snapshot.end.offset:
             flaw = "; ".join(files.snapshot.flaws) or "its snapshot is missing"
-        logger.warning("%s: %s; it is written again without that", self._log_path, flaw)
+        logger.warning("%s: %s; rewriting the log without it", self._log_path, flaw)
         place = f"{self.path}/rewritten"
         _remove_tree(self._file_system, place)
         beside = VoterDirectory(place, self._file_system)
@@ -270,8 +277,8 @@ class VoterDirectory:
         _remove_tree(self._file_system, place)
 
     def _set_log_aside(self, now_ms: int, *, keeps_mark: bool = False) -> None:
-        """`keeps_mark`: another log takes its place; else nothing is promised any more here, and
-        what was goes aside, too: it is not known otherwise if no other voter has it.
+        """Set the log aside. `keeps_mark`: another log replaces it; else the mark goes aside, too,
+        as nothing is acknowledged here any more.
         """
         if not keeps_mark:
             mark = self._mark.read()
@@ -292,7 +299,7 @@ class VoterDirectory:
         for name in REPLACEABLE:
             path = f"{self.path}/{name}"
             if self._file_system.is_directory(path):
-                logger.warning("%s is a directory: it is renamed to %s.%d", path, name, now_ms)
+                logger.warning("%s is a directory: renaming it to %s.%d", path, name, now_ms)
                 self._file_system.rename(path, f"{path}.{now_ms}")
 
     @property
@@ -303,7 +310,7 @@ class VoterDirectory:
     def store(
         self, vote: Candidate, voters: tuple[str, ...], *, catches_up: bool | None = None
     ) -> None:
-        """Bring them to the disk, all or none. `catches_up`: None leaves it as it is.
+        """Store vote and voters durably, all or none. `catches_up`: None leaves it unchanged.
 
         Raises:
             KafkaStorageError: the disk is full; nothing has changed.
@@ -328,18 +335,18 @@ class VoterDirectory:
         write_quorum_state(self._file_system, self.path, state)
 
     def assign_cluster(self, cluster_id: str) -> None:
-        """Note on the disk whose directory it is. Repeating it changes nothing."""
+        """Store the cluster id of the directory. Repeating it changes nothing."""
         self.directory.assign_identity(cluster_id=cluster_id)
 
     def create_log(self, formatted_with: tuple[str, ...], *, now_ms: int) -> ReplicatedLog:
-        """An empty one."""
+        """Create an empty log."""
         log = self.directory.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG)
         made = ReplicatedLog(self._file_system, self.directory, log, self._mark)
         made.open(formatted_with, now_ms=now_ms)
         return made
 
     def close(self) -> None:
-        """Flush everything, leave the clean mark, unlock. Raises KafkaStorageError."""
+        """Flush everything, write the clean shutdown mark, unlock. Raises KafkaStorageError."""
         try:
             self._mark.close()
         except OSError as error:
@@ -362,7 +369,7 @@ def _remove_tree(file_system: FileSystem, path: str) -> None:
 
 
 def _words(error: OSError | StorageFailure) -> str:
-    """With the file's name, wherever the system has said it."""
+    """Text of an error, with the file's name if the system gave one."""
     # Compiled modules raise without a cause: mypyc leaves "from error" out.
     cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
     if isinstance(cause, OSError):

@@ -6,7 +6,7 @@
     PreparingRebalance --nobody is left--> Empty
 
 All of it is soft state: a coordinator that takes over finds the last generation that became
-Stable (or Empty) in the log, gives every member a full session and goes on. Committed offsets are
+Stable (or Empty) in the log, gives every member a full session and continues. Committed offsets are
 hard state and not here (groups/offsets).
 
 What always holds:
@@ -42,13 +42,17 @@ from .join import FIRST_WITH_MEMBER_ID_REQUIRED, Join
 from .static_rejoin import StaticRejoin
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A new member whose client has given up must not hold a place forever."""
+"""Session timeout of a new member until it has joined: one whose client has given up must not stay
+forever.
+"""
 
 NO_TIMEOUT = -1
 
 
 class ClassicGroup:
-    """Each on_... method is one event and returns all its effects, in order."""
+    """One classic group. Each on_... method handles one event and returns all its effects, in
+    order.
+    """
 
     def __init__(
         self,
@@ -58,9 +62,9 @@ class ClassicGroup:
         counters: GroupCounters,
     ) -> None:
         self.is_written = False
-        """The log has a commit or a generation of it, and no deletion behind that."""
+        """Whether the log has a commit or a generation of the group, and no later deletion."""
         self.metadata = self._group = GroupMetadata(group_id, memory)
-        """Not to be changed by others."""
+        """Metadata of the group; read-only for others."""
         self._members = self._group.members
         self._config = config
         self._memory = memory
@@ -72,7 +76,7 @@ class ClassicGroup:
     # --- JoinGroup -------------------------------------------------------------------------------
 
     def on_join(self, join: Join, *, now_ms: int) -> list[Effect]:
-        """A member comes (back). Group id and session timeout are checked already."""
+        """Handle a JoinGroup. Group id and session timeout are checked already."""
         self._group.now_ms = now_ms
         if not self._has_room_for(join.member_id):
             self._rebalance.remove(join.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -96,7 +100,9 @@ class ClassicGroup:
         return self._effects.take()
 
     def _has_room_for(self, member_id: str) -> bool:
-        """A full group keeps those who are in; of those who rejoin, the first ones stay."""
+        """Whether the member may join: a full group keeps its members; of rejoining ones, the first
+        stay.
+        """
         member = self._members.get(member_id)
         if self._group.state is GroupState.EMPTY:
             return True
@@ -234,7 +240,7 @@ class ClassicGroup:
     def on_stored(
         self, stored: AssignmentStored | StaticMemberStored, *, now_ms: int
     ) -> list[Effect]:
-        """It is committed."""
+        """Called when the assignment is committed."""
         self._group.now_ms = now_ms
         if isinstance(stored, AssignmentStored):
             self._rebalance.on_assignment_stored(stored.generation)
@@ -245,7 +251,7 @@ class ClassicGroup:
     def on_store_failed(
         self, stored: AssignmentStored | StaticMemberStored, error: ErrorCode, *, now_ms: int
     ) -> list[Effect]:
-        """It is not in the log; or, of an assignment, it takes too long."""
+        """Called when the assignment was not appended, or storing it takes too long."""
         self._group.now_ms = now_ms
         if isinstance(stored, AssignmentStored):
             self._rebalance.on_assignment_failed(stored.generation, error)
@@ -254,7 +260,7 @@ class ClassicGroup:
         return self._effects.take()
 
     def on_static_member_late(self, stored: StaticMemberStored) -> list[Effect]:
-        """It takes too long to store the new member id."""
+        """Called when storing the new member id takes too long."""
         self._static.on_late(stored)
         return self._effects.take()
 
@@ -279,7 +285,9 @@ class ClassicGroup:
     def on_leave(
         self, request_id: int, identities: list[MemberIdentity], *, now_ms: int
     ) -> list[Effect]:
-        """Members go, or an administrator sends static ones away by instance id alone."""
+        """Handle a LeaveGroup: members leave, or an administrator removes static ones by instance
+        id alone.
+        """
         self._group.now_ms = now_ms
         answers: list[MemberResponse] = []
         left: list[str] = []
@@ -369,7 +377,7 @@ class ClassicGroup:
         *,
         in_transaction: bool = False,
     ) -> ErrorCode:
-        """Whether this one may commit offsets now.
+        """NONE if this member may commit offsets now, otherwise the error.
 
         Without a generation only while nobody is in the group. A member may while the group
         prepares to rebalance (that is when it commits what it has done), but not afterwards until
@@ -393,7 +401,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def on_sign_of_life(self, member_id: str) -> list[Effect]:
-        """A request that is no heartbeat shows as well that the member lives."""
+        """Note that the member is alive, because of a request other than a heartbeat."""
         member = self._members.get(member_id)
         if member is not None:
             self._effects.start_session(member_id, member.session_timeout_ms)
@@ -403,7 +411,7 @@ class ClassicGroup:
 
     @property
     def is_forgettable(self) -> bool:
-        """Nothing about it was ever written, and nobody has a member id of it."""
+        """Whether nothing about the group was ever written, and it has given out no member id."""
         return (
             self._group.state is GroupState.EMPTY
             and self._group.generation == 0
@@ -412,7 +420,7 @@ class ClassicGroup:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what the log says, whatever it was: only while a coordinator loads."""
+        """Restore the state in the log, replacing any other: only while a coordinator loads."""
         self._group.generation = value.generation
         self._group.protocol_type = value.protocol_type or None
         self._group.protocol = value.protocol
@@ -439,12 +447,14 @@ class ClassicGroup:
         self._group.state = GroupState.STABLE if len(self._members) else GroupState.EMPTY
 
     def continue_from(self, generation: int) -> None:
-        """A former group of this name is in the log after all: count on from its generation."""
+        """Continue from a generation: a former group of this name is still in the log."""
         if not self._group.generation:
             self._group.generation = generation
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
-        """Everyone gets a full session. A group that has become too large must rebalance."""
+        """Called when loading has ended: all members get a full session. A group that is too large
+        must rebalance.
+        """
         self._group.now_ms = now_ms
         for member in self._members:
             self._effects.start_session(member.member_id, member.session_timeout_ms)
@@ -457,7 +467,7 @@ class ClassicGroup:
         return self._effects.take()
 
     def on_deleted(self, *, now_ms: int) -> list[Effect]:
-        """The group is empty and goes. Ids that were given out are void."""
+        """Called when the empty group is deleted. Member ids that were given out are void."""
         self._group.now_ms = now_ms
         for member_id in sorted(self._members.pending):
             self._rebalance.remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)

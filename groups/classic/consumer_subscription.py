@@ -1,4 +1,4 @@
-"""The topics in the metadata of a consumer: the one thing of it that a coordinator looks into.
+"""Topics in the metadata of a consumer: the only part of it that a coordinator reads.
 
     version i16, topics [string], then what the coordinator leaves alone: user data bytes?, owned
     partitions (v1+), generation (v2+), rack (v3+)
@@ -15,7 +15,7 @@ import struct
 from ...protocol.buffer import Buffer
 
 CONSUMER = "consumer"
-"""The protocol type under which metadata looks like this."""
+"""Protocol type whose metadata has this format."""
 
 _BEGIN = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")

@@ -1,4 +1,4 @@
-"""The effects of one event of a classic group: they gather in order until the event's end."""
+"""Effects of one event of a classic group, collected in order until the event's end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GroupEffects:
         self._effects: list[Effect] = []
 
     def take(self) -> list[Effect]:
-        """All of the event."""
+        """Take all effects of the event."""
         effects, self._effects = self._effects, []
         return effects
 

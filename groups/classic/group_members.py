@@ -1,4 +1,4 @@
-"""The members of one classic group: who is in, who has rejoined, whom they would follow.
+"""Members of one classic group: who is in, who has rejoined, and the protocol they would select.
 
 Passive: it keeps the book, classic_group decides. All of it is soft state.
 
@@ -23,14 +23,14 @@ from .supported_protocols import Protocols, SupportedProtocols
 
 
 def size_of(protocols: Protocols) -> int:
-    """Bytes that they hold, about."""
+    """Approximate bytes of the protocols."""
     fixed = len(protocols) * MemberMemory.PROTOCOL_BYTES
     return fixed + sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)
 class ClassicGroupMember:
-    """`parked_join` and `parked_sync` are the ids of requests that wait for an answer."""
+    """A member. `parked_join` and `parked_sync` are the ids of requests that wait for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -46,7 +46,7 @@ class ClassicGroupMember:
 
     @property
     def size(self) -> int:
-        """Bytes it holds, about."""
+        """Approximate bytes it holds."""
         held = size_of(self.protocols) + len(self.assignment)
         return MemberMemory.MEMBER_BYTES + held
 
@@ -55,7 +55,9 @@ class ClassicGroupMember:
         return self.instance_id is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member sent for this protocol; it has one for every protocol of the group."""
+        """Metadata that the member sent for this protocol; it has one for every protocol of the
+        group.
+        """
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -63,7 +65,7 @@ class ClassicGroupMember:
 
 
 class GroupMembers:
-    """In the order of joining, which makes the first one the leader."""
+    """Members in the order of joining; the first one becomes the leader."""
 
     def __init__(self, memory: MemberMemory) -> None:
         self._members: dict[str, ClassicGroupMember] = {}
@@ -71,7 +73,7 @@ class GroupMembers:
         self._memory = memory
         self.protocols = SupportedProtocols()
         self.pending: set[str] = set()
-        """Member ids that were given out and not used yet. Not to be changed."""
+        """Member ids that were given out and not used yet. Read-only for others."""
         self.leader_id: str | None = None
         self.joined_count = 0
 
@@ -91,7 +93,7 @@ class GroupMembers:
         return self._static.get(instance_id)
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member under this instance id.
+        """NONE if this is a member under this instance id, otherwise the error.
 
         NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another member took the instance id.
         """
@@ -106,7 +108,7 @@ class GroupMembers:
     # --- coming and going ------------------------------------------------------------------------
 
     def give_out(self, member_id: str) -> None:
-        """The id of a member to be."""
+        """Note that a member id was given out."""
         self.pending.add(member_id)
         self._memory.add(MemberMemory.PENDING_BYTES)
 
@@ -129,7 +131,9 @@ class GroupMembers:
         self._take_back(member.member_id)
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
-        """The member, whose parked requests are the caller's to answer. A pending id goes too."""
+        """Remove and return the member, whose parked requests the caller must answer; None if it is
+        none. A pending id is removed, too.
+        """
         self._take_back(member_id)
         member = self._members.pop(member_id, None)
         if member is None:
@@ -145,7 +149,7 @@ class GroupMembers:
         return member
 
     def rename(self, member: ClassicGroupMember, new_member_id: str) -> None:
-        """The same static member under a new member id; it stays leader if it was."""
+        """Give a static member a new member id; it stays leader if it was."""
         assert member.instance_id is not None
         # Rebuilt, so that the member keeps its place in the order of joining.
         self._members = {
@@ -158,7 +162,7 @@ class GroupMembers:
         member.member_id = new_member_id
 
     def clear(self) -> None:
-        """All go, with what they hold; nobody may wait for an answer."""
+        """Remove all members and their memory; no request may be parked."""
         held = sum(member.size for member in self._members.values())
         self._memory.add(-held - len(self.pending) * MemberMemory.PENDING_BYTES)
         self._members, self._static, self.pending = {}, {}, set()
@@ -180,11 +184,13 @@ class GroupMembers:
 
     @property
     def all_joined(self) -> bool:
-        """Every member has rejoined and every member id that was given out has been used."""
+        """Whether every member has rejoined and every member id given out has been used."""
         return self.joined_count == len(self._members) and not self.pending
 
     def park_join(self, member: ClassicGroupMember, request_id: int) -> int | None:
-        """The id of an older JoinGroup of this member, which must be answered now."""
+        """Park a JoinGroup. Returns the id of an older one of this member, which must be answered
+        now.
+        """
         older, member.parked_join = member.parked_join, request_id
         if older is None:
             self.joined_count += 1
@@ -197,7 +203,7 @@ class GroupMembers:
         return request_id
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is a member that has rejoined. False: nobody has."""
+        """Make sure that the leader is a member that has rejoined. False: no member has."""
         leader = None if self.leader_id is None else self._members[self.leader_id]
         if leader is not None and leader.parked_join is not None:
             return True
@@ -209,5 +215,5 @@ class GroupMembers:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """Longest rebalance timeout that any member asks for."""
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)

@@ -1,4 +1,4 @@
-"""What a classic group is: the state that its requests and rebalances share.
+"""Metadata of a classic group: the state that its requests and rebalances share.
 
 Passive: classic_group and its parts decide.
 """
@@ -21,7 +21,7 @@ class GroupMetadata:
         self.members = GroupMembers(memory)
         self.state_timestamp_ms = NO_TIMESTAMP
         self.now_ms = 0
-        """The time of the event that is being handled."""
+        """Time of the event that is being handled."""
 
     def become(self, state: GroupState) -> None:
         assert self.state in PREVIOUS_STATES[state], f"{self.state.name} -> {state.name}"

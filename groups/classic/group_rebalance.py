@@ -1,4 +1,4 @@
-"""The phases of a classic group's rebalance: gather the members, wait for their SyncGroups.
+"""Rebalance of a classic group: gather the members, then wait for their SyncGroups.
 
 What starts a rebalance, when its join phase ends, who is dropped then, when its assignment holds,
 and how a member that goes is let go. The requests are in classic_group, which has the state diagram
@@ -28,14 +28,14 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True)
 class _InitialDelay:
-    """The wait for the first members: this step of it, and what may be waited after it."""
+    """Wait for the first members: the current step, and the time that may be waited after it."""
 
     step_ms: int
     remaining_ms: int
 
 
 def _is_late(member: ClassicGroupMember) -> bool:
-    """When the time to rejoin is over. Static members may come later."""
+    """Whether a member has not rejoined when the time is over. Static members may come later."""
     return member.parked_join is None and not member.is_static
 
 
@@ -56,19 +56,19 @@ class GroupRebalance:
         self._joined_during_delay = False
         self._yet_to_sync: set[str] = set()
         self._storing: dict[str, bytes] | None = None
-        """The assignment of this generation, while it is on its way to the log."""
+        """Assignment of this generation while it is being stored."""
 
     # --- the join phase --------------------------------------------------------------------------
 
     def prepare_or_complete_join(self, reason: str) -> None:
-        """A member came, changed, or went."""
+        """Prepare a rebalance, or complete the join phase: a member came, changed, or left."""
         if self._group.state in PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]:
             self.prepare(reason)
         else:
             self.maybe_complete_join()
 
     def prepare(self, reason: str) -> None:
-        """Begin, whatever the group was doing."""
+        """Prepare a rebalance from any state."""
         group = self._group
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -94,12 +94,12 @@ class GroupRebalance:
             self._effects.start_timer(TimerKind.JOIN, self._members.rebalance_timeout_ms)
 
     def on_new_member(self) -> None:
-        """The wait for the first members goes on."""
+        """Called when a new member joins: the wait for the first members continues."""
         if self._initial_delay is not None:
             self._joined_during_delay = True
 
     def rejoin(self, member: ClassicGroupMember, join: Join) -> None:
-        """The member asks to join the next generation, with what it supports now."""
+        """Let a member rejoin for the next generation, with the protocols it supports now."""
         self._members.set_protocols(member, join.protocols)
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
@@ -128,7 +128,9 @@ class GroupRebalance:
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """The members that have rejoined are the next generation; static ones may be late."""
+        """Complete the join phase: members that have rejoined are the next generation; static ones
+        may be late.
+        """
         group, members, effects = self._group, self._members, self._effects
         effects.cancel_timer(TimerKind.JOIN)
         self._initial_delay = None
@@ -173,7 +175,7 @@ class GroupRebalance:
     # --- the sync phase --------------------------------------------------------------------------
 
     def on_synced(self, member_id: str) -> None:
-        """The member has asked for its assignment."""
+        """Note that the member has sent SyncGroup."""
         self._yet_to_sync.discard(member_id)
         if not self._yet_to_sync:
             self._effects.cancel_timer(TimerKind.SYNC)
@@ -181,7 +183,7 @@ class GroupRebalance:
     def store_assignment(
         self, leader_id: str, assignments: Iterable[SyncGroupRequestAssignment]
     ) -> None:
-        """The leader's first assignment of this generation; later ones are not looked at."""
+        """Store the leader's first assignment of this generation; later ones are ignored."""
         if self._storing is not None:
             return
         group = self._group
@@ -248,7 +250,7 @@ class GroupRebalance:
     # --- letting a member go ---------------------------------------------------------------------
 
     def remove(self, member_id: str, error: ErrorCode) -> None:
-        """Out, and whatever it waits for is answered with `error`."""
+        """Remove a member, and answer its parked requests with `error`."""
         self._yet_to_sync.discard(member_id)
         member = self._members.get(member_id)
         if member is not None:
@@ -258,7 +260,7 @@ class GroupRebalance:
         self._members.remove(member_id)
 
     def answer_parked(self, member: ClassicGroupMember, error: ErrorCode, member_id: str) -> None:
-        """What the member waits for is refused."""
+        """Answer the parked requests of a member with an error."""
         join_id = self._members.take_join(member)
         if join_id is not None:
             self._effects.refuse_join(join_id, error, member_id)
@@ -267,7 +269,7 @@ class GroupRebalance:
             self._effects.refuse_sync(sync_id, error)
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
-        """A static member goes on under another member id."""
+        """Continue a static member under another member id."""
         self._effects.end_session(member.member_id)
         if member.member_id in self._yet_to_sync:
             self._yet_to_sync.remove(member.member_id)

@@ -1,4 +1,4 @@
-"""The states of a classic group and the ways between them."""
+"""States of a classic group and the transitions between them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """The value is the state's name in DescribeGroups and ListGroups."""
+    """State of a group; the value is its name in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
-    """No members; perhaps offsets."""
+    """No members; perhaps committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     """Waits for the members to rejoin."""
     COMPLETING_REBALANCE = "CompletingRebalance"

@@ -1,4 +1,4 @@
-"""What others see of a classic group: its members, operators, and the next coordinator."""
+"""Views of a classic group: for its members, for operators, and for the next coordinator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
 
 
 def joined_response(group: GroupMetadata, member: ClassicGroupMember) -> JoinGroupResponse:
-    """For a member of the current generation. The leader gets all members with their metadata."""
+    """JoinGroup response for a member of the current generation. The leader gets all members with
+    their metadata.
+    """
     everyone = group.members if group.members.leader_id == member.member_id else ()
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -54,7 +56,7 @@ def assigned_response(group: GroupMetadata, member: ClassicGroupMember) -> SyncG
 
 
 def group_record(group: GroupMetadata, assignments: Mapping[str, bytes]) -> GroupRecord:
-    """The group as the next coordinator will find it, with these assignments."""
+    """Record of the group with these assignments, for the next coordinator."""
     return GroupRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(
@@ -81,7 +83,9 @@ def group_record(group: GroupMetadata, assignments: Mapping[str, bytes]) -> Grou
 
 
 def described(group: GroupMetadata) -> DescribedGroup:
-    """Metadata and assignments only while Stable: before, they are of no generation."""
+    """DescribeGroups answer. Metadata and assignments only while Stable: before, they belong to no
+    generation.
+    """
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group.group_id,
@@ -103,8 +107,8 @@ def described(group: GroupMetadata) -> DescribedGroup:
 
 
 def is_subscribed(group: GroupMetadata) -> Callable[[str], bool]:
-    """Whether a member may own partitions of a topic: always, if its members are of our own kind
-    and one does not say what it is subscribed to.
+    """Predicate whether a member may own partitions of a topic: always, if its members are
+    consumers and one has no known subscription.
     """
     if group.protocol_type != CONSUMER:
         return lambda _: False

@@ -43,7 +43,8 @@ class Join:
         client_host: str,
         unique: str,
     ) -> Join:
-        """`unique` becomes the end of the new member id: client id or instance id, "-", unique.
+        """Make a Join from a request. `unique` becomes the end of the new member id: client id or
+        instance id, "-", unique.
 
         Of a protocol that is named twice the first one counts. v0 has no rebalance timeout: the
         session timeout stands for it.
@@ -70,7 +71,7 @@ class Join:
 
     @property
     def size(self) -> int:
-        """Bytes that the member would hold, about."""
+        """Approximate bytes that the member would hold."""
         return MemberMemory.MEMBER_BYTES + size_of(self.protocols)
 
     def new_member(self, member_id: str) -> ClassicGroupMember:

@@ -1,4 +1,4 @@
-"""A static member that was started again takes its place in the group under a new member id.
+"""Rejoin of a restarted static member, which takes its place in the group under a new member id.
 
     on_rejoin    its former process is fenced; in a Stable group the new id is written to the log
     on_stored    ... and only then answered to the member, without a rebalance
@@ -33,7 +33,7 @@ class StaticRejoin:
         self._effects = effects
         self._rebalance = rebalance
         self._before: dict[str, ClassicGroupMember] = {}
-        """By new member id, what the member was before, until that id is stored."""
+        """Former state of the member until its new id is stored, by new member id."""
 
     def on_rejoin(self, join: Join, old_member_id: str) -> None:
         group = self._group
@@ -97,7 +97,7 @@ class StaticRejoin:
         self._effects.start_session(member.member_id, member.session_timeout_ms)
 
     def on_late(self, stored: StaticMemberStored) -> None:
-        """It takes too long to store the new id. The member keeps it, and asks for the next one."""
+        """Called when storing the new id takes too long. The member keeps it, and retries."""
         member = self._waiting_member(stored)
         if member is None or self._group.state is not GroupState.STABLE:
             return  # a rebalance began: the parked request is part of it
@@ -107,7 +107,7 @@ class StaticRejoin:
         self._effects.start_session(member.member_id, member.session_timeout_ms)
 
     def on_failed(self, stored: StaticMemberStored, error: ErrorCode) -> None:
-        """The new id is not in the log: the member is again what it was before."""
+        """Called when storing the new id failed: the member gets its former state back."""
         before = self._before.pop(stored.member_id, None)
         member = self._waiting_member(stored)
         if before is None or member is None:
@@ -121,7 +121,7 @@ class StaticRejoin:
         self._effects.start_session(member.member_id, member.session_timeout_ms)
 
     def _waiting_member(self, stored: StaticMemberStored) -> ClassicGroupMember | None:
-        """None: it has gone, has asked again, or was answered."""
+        """Member whose join waits for its id; None: it has left, has retried, or was answered."""
         member = self._members.get(stored.member_id)
         if member is None or member.parked_join != stored.request_id:
             return None

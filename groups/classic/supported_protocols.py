@@ -1,4 +1,4 @@
-"""Which protocols the members of a classic group support, and which one they would follow.
+"""Protocols that the members of a classic group support, and the one they would select.
 
 What always holds: while there are members, at least one protocol is supported by all of them.
 """
@@ -14,25 +14,25 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Supporter(Protocol):
-    """A member."""
+    """A member, as the vote for a protocol needs it."""
 
     protocols: Protocols
 
 
 class SupportedProtocols:
-    """Counts them, as members come, go and change theirs."""
+    """Number of members that support each protocol."""
 
     def __init__(self) -> None:
         self._supporters: Counter[str] = Counter()
         self._member_count = 0
 
     def add(self, protocols: Protocols) -> None:
-        """Those of one member more."""
+        """Add the protocols of a member."""
         self._supporters.update(name for name, _ in protocols)
         self._member_count += 1
 
     def remove(self, protocols: Protocols) -> None:
-        """Those of one member less."""
+        """Remove the protocols of a member."""
         self._supporters.subtract(name for name, _ in protocols)
         self._supporters += Counter()  # drops the zeros
         self._member_count -= 1
@@ -42,11 +42,11 @@ class SupportedProtocols:
         self._member_count = 0
 
     def supports_any(self, names: Iterable[str]) -> bool:
-        """Whether all members know one of these protocols."""
+        """Whether all members support one of these protocols."""
         return any(self._supporters[name] == self._member_count for name in names)
 
     def select(self, members: Iterable[Supporter]) -> str:
-        """Each member votes for the first of its protocols that all know; most votes win.
+        """Select a protocol: each member votes for its first one that all support; most votes win.
 
         A tie goes to the protocol that was voted for first.
         """

@@ -1,4 +1,4 @@
-"""The coordinator of the groups of one partition of `__consumer_offsets`; coordinators/ runs it.
+"""Group coordinator of one partition of `__consumer_offsets`; coordinators/ runs it.
 
 coordinator            one shard of the group coordinator: requests in, effects out
 coordinator_requests   requests of members and operators

@@ -72,7 +72,9 @@ RETENTION_TIMER = TimerKey(TimerKind.RETENTION)
 
 
 class GroupCoordinator:
-    """First `apply` for each entry of the log, `on_loaded`, then requests and timers."""
+    """Rules of the group coordinator. First `apply` for each entry of the log, `on_loaded`, then
+    requests and timers.
+    """
 
     def __init__(
         self,
@@ -81,16 +83,16 @@ class GroupCoordinator:
         memory: MemberMemory | None = None,
         counters: GroupCounters,
     ) -> None:
-        """`memory` and `counters`: the node's, shared with its other coordinators."""
+        """`memory` and `counters`: those of the node, shared with its other coordinators."""
         self._config = config
         self.memory = MemberMemory(config.bradbury_group_members_max_bytes, memory)
-        """What its members hold."""
+        """Memory held by its members."""
         self._counters = counters
         self._state = CoordinatorState(config, self.memory, self._counters)
         self.groups = self._state.groups
-        """By group id. Not to be changed."""
+        """Groups by group id. Read-only for others."""
         self.offsets = self._state.offsets
-        """What was committed. To be read."""
+        """Committed offsets. Read-only for others."""
         self._retention = Retention(config, now_ms=0)
         self.offset_requests = OffsetRequests(self._state, self._counters, self._to_write)
 
@@ -123,7 +125,9 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _group_of(self, group_id: str) -> ClassicGroup | None:
-        """None for an empty id, too: offsets may be stored under it, but it has no members."""
+        """The group; None also for an empty id: offsets may be stored under it, but it has no
+        members.
+        """
         return self.groups.get(group_id) if group_id else None
 
     def on_sync(self, request_id: int, request: SyncGroupRequest) -> list[Effect]:
@@ -143,7 +147,7 @@ class GroupCoordinator:
         )
 
     def on_leave(self, request_id: int, request: LeaveGroupRequest, *, now_ms: int) -> list[Effect]:
-        """`request.members` has the leaving members, whatever the version."""
+        """Handle a LeaveGroup; `request.members` has the leaving members in all versions."""
         group = self._group_of(request.group_id)
         if group is not None:
             effects = group.on_leave(request_id, request.members, now_ms=self._to_write(now_ms))
@@ -165,7 +169,9 @@ class GroupCoordinator:
     # --- operators -------------------------------------------------------------------------------
 
     def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
-        """Empty groups go, with their offsets. Gone at once for joins, answered once committed."""
+        """Delete empty groups with their offsets. They vanish at once for joins; answered once
+        committed.
+        """
         response = DeleteGroupsResponse()
         before: list[GroupRecord] = []
         records: list[CoordinatorRecord] = []
@@ -233,7 +239,8 @@ class GroupCoordinator:
         return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
     def _expired(self, expiring: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
-        """A group that had members is idle since the last one left; others since each commit.
+        """(tombstones of expired offsets, whether the whole group expires). A group that had
+        members is idle since the last one left; others since each commit.
 
         Of a living group of consumers what nobody subscribes to expires, once it is at rest.
         """
@@ -259,11 +266,11 @@ class GroupCoordinator:
     # --- the log ---------------------------------------------------------------------------------
 
     def apply(self, entry: LogEntry) -> None:
-        """The next thing in the log, while loading."""
+        """Apply the next entry of the log, while loading."""
         self._state.apply(entry)
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
-        """The log is applied to its end; requests may come."""
+        """Called when the log is applied to its end; requests may come."""
         self._state.is_loading = False
         self._retention = Retention(self._config, now_ms=now_ms, newest_ms=self._state.newest_ms)
         effects: list[Effect] = [
@@ -274,11 +281,11 @@ class GroupCoordinator:
         return effects
 
     def close(self) -> None:
-        """The coordinator has ended, and what its members held is free."""
+        """Called when the coordinator has ended: frees the memory of its members."""
         self.memory.give_back()
 
     def on_committed(self, append: Append, *, now_ms: int) -> list[Effect]:
-        """The records are in the log for good. Called in log order."""
+        """Called when the records are committed, in log order."""
         self._end(append)
         for entry in entries_of(append):
             self._state.apply(entry)
@@ -302,7 +309,7 @@ class GroupCoordinator:
         return []
 
     def on_failed(self, append: Append, error: ErrorCode, *, now_ms: int) -> list[Effect]:
-        """Nothing of it was appended, because of `error`."""
+        """Called when the append failed with `error`: nothing was appended."""
         self._end(append)
         if isinstance(append.completion, OffsetsStored):
             for record in append.records:
@@ -312,8 +319,8 @@ class GroupCoordinator:
         return self._refuse(append, error, now_ms=now_ms)
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
-        """It is not committed for offsets.commit.timeout.ms: waiting callers are asked to try
-        again.
+        """Called when it is not committed within offsets.commit.timeout.ms: callers are asked to
+        retry.
 
         Returns the Append to go on with, which nobody waits for. The records may yet be committed,
         and then count, as after an answer that was lost on its way.
@@ -374,13 +381,13 @@ class GroupCoordinator:
 
 
 def describe_group(groups: Mapping[str, ClassicGroup], group_id: str) -> DescribedGroup | None:
-    """As DescribeGroups answers; None if there is none of this id."""
+    """DescribeGroups answer for a group; None if there is none of this id."""
     group = groups.get(group_id)
     return None if group is None else described(group.metadata)
 
 
 def list_groups(groups: Mapping[str, ClassicGroup]) -> list[ListedGroup]:
-    """As ListGroups answers."""
+    """ListGroups answer."""
     return [listed(group.metadata) for group in groups.values()]
 
 

@@ -1,4 +1,4 @@
-"""The requests of members and operators to the coordinator of one partition.
+"""Requests of members and operators to the coordinator of one partition.
 
 Each brings a ticket, and is answered by a Reply or Refuse with that ticket. A request may point
 into a receive buffer: what is needed of it is taken before a method returns.
@@ -26,7 +26,7 @@ from .group_coordinators import GroupContext
 
 
 class CoordinatorRequests:
-    """Only while the context is ACTIVE; on_topics_deleted at any time."""
+    """Requests, allowed only while the context is ACTIVE; on_topics_deleted at any time."""
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
@@ -43,7 +43,7 @@ class CoordinatorRequests:
         now_ms: int,
         wall_ms: int,
     ) -> None:
-        """`unique`: the end of a new member's id."""
+        """Handle a JoinGroup. `unique`: end of a new member's id."""
 
         def operation(coordinator: GroupCoordinator, request_id: int) -> list[Effect]:
             join = Join.of(
@@ -141,7 +141,7 @@ class CoordinatorRequests:
     def fetch_offsets(
         self, ticket: object, asked: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> None:
-        """Once the commits of its group that came before it are committed."""
+        """Fetch offsets, once the earlier commits of its group are committed."""
         self._context.read(
             PendingRead(
                 ticket,
@@ -151,7 +151,7 @@ class CoordinatorRequests:
         )
 
     def on_topics_deleted(self, topics: set[str], *, now_ms: int, wall_ms: int) -> None:
-        """Topics are gone, perhaps replaced by new ones of the same names. Nobody is answered."""
+        """Called when topics were deleted, perhaps recreated under the same names. No answer."""
         self._context.run(
             lambda coordinator: coordinator.offset_requests.forget_topics(topics),
             now_ms=now_ms,

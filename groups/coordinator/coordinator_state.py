@@ -1,4 +1,4 @@
-"""What the log of one partition of `__consumer_offsets` says: its groups and their offsets.
+"""State in the log of one partition of `__consumer_offsets`: its groups and their offsets.
 
 Hard state is the committed offsets: they change only in `apply`, in log order, while loading and
 live alike; `entries_of` what was appended is what a reader of the log finds. The groups themselves
@@ -39,13 +39,13 @@ class CoordinatorState:
         self.offsets = CommittedOffsets(config)
         self.is_loading = True
         self.newest_ms = 0
-        """The newest time in what was applied."""
+        """Latest timestamp in the applied entries, in ms."""
         self._config = config
         self._memory = memory
         self._counters = counters
 
     def make_group(self, group_id: str) -> ClassicGroup:
-        """The group, a new one if there is none."""
+        """Get the group, or create it."""
         group = self.groups.get(group_id)
         if group is None:
             group = ClassicGroup(group_id, self._config, self._memory, self._counters)
@@ -53,7 +53,7 @@ class CoordinatorState:
         return group
 
     def apply(self, entry: LogEntry) -> None:
-        """The next thing in the log."""
+        """Apply the next entry of the log."""
         match entry:
             case OffsetRecord(key, value):
                 self.offsets.apply(entry)
@@ -82,7 +82,7 @@ class CoordinatorState:
                     self.forget_if_nothing(group_id)
 
     def restore_deleted(self, before: Iterable[GroupRecord]) -> None:
-        """A deletion did not come about: these groups go on from where they were."""
+        """Restore groups whose deletion failed."""
         for key, value in before:
             assert value is not None
             group = self.groups.get(key.group)
@@ -102,7 +102,7 @@ class CoordinatorState:
 
 
 def entries_of(append: Append) -> Sequence[LogEntry]:
-    """What a reader of the log finds where this was appended."""
+    """Log entries that a reader finds for this append."""
     if append.marker is not None:
         return [TransactionEnd(append.marker.producer_id, append.marker.is_commit)]
     if append.producer is None:

@@ -1,4 +1,4 @@
-"""Group coordinators as coordinators/ runs them, and the numbers of those of a node."""
+"""Group coordinators for coordinators/, and the numbers of a node's groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GroupContext: TypeAlias = CoordinatorContext[GroupCoordinator]
 
 
 class GroupNumbers(NamedTuple):
-    """What the groups of a node are, for metrics; GroupCounters has what they did."""
+    """Numbers of the groups of a node, for metrics; GroupCounters has their activity."""
 
     states: Counter[str] = NO_GROUPS
     """The number of groups in each state."""
@@ -35,7 +35,7 @@ class GroupNumbers(NamedTuple):
 def group_coordinators(
     config: GroupCoordinatorConfig, memory: MemberMemory, counters: GroupCounters
 ) -> CoordinatorKind[GroupCoordinator]:
-    """`memory` and `counters` are the node's."""
+    """Coordinator kind for groups. `memory` and `counters` belong to the node."""
     return CoordinatorKind(
         topic=OFFSETS_TOPIC,
         contents="offsets and group metadata",
@@ -50,7 +50,7 @@ def group_coordinators(
 
 
 def numbers_of(runtime: CoordinatorRuntime[GroupCoordinator], memory: MemberMemory) -> GroupNumbers:
-    """Counts of what is loaded. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
+    """Counts of the loaded groups. Cost: 0.2 us for a group, 0.1 us for a topic of it."""
     active = runtime.active
     states = Counter(NO_GROUPS)
     members = 0

@@ -1,4 +1,4 @@
-"""The requests about committed offsets, put to the groups of one partition: who may, and what then.
+"""Requests about committed offsets of one partition's groups: checks, and the resulting effects.
 
     commit, commit_in_transaction, delete   records, answered once they are committed
     end_transaction                         the marker that a transaction's coordinator asks for
@@ -47,7 +47,7 @@ class OffsetRequests:
         counters: GroupCounters,
         to_write: Callable[[int], int],
     ) -> None:
-        """`to_write`: the time to write down, given the wall's."""
+        """`to_write`: returns the timestamp to store, given the wall-clock time."""
         self._state = state
         self._counters = counters
         self._to_write = to_write
@@ -61,7 +61,7 @@ class OffsetRequests:
         is_known: IsKnown,
         now_ms: int,
     ) -> list[Effect]:
-        """Partitions that do not exist are refused one by one."""
+        """Commit offsets; partitions that do not exist are refused one by one."""
         group = self._state.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if not fits(request.group_id):
@@ -91,7 +91,8 @@ class OffsetRequests:
         guard: object,
         now_ms: int,
     ) -> list[Effect]:
-        """They count when the transaction of the request's producer is committed (KIP-447).
+        """Commit offsets in a transaction: they take effect when the producer's transaction commits
+        (KIP-447).
 
         That it is open is verified before; `guard` is what the verification left for the append.
         """
@@ -124,7 +125,7 @@ class OffsetRequests:
         stored: OffsetsStored,
         producer: TransactionalProducer | None = None,
     ) -> list[Effect]:
-        """Answered when they are committed; at once if there are none."""
+        """Store records; answered when they are committed, at once if there are none."""
         if not records:
             assert stored.request_id is not None
             return [Respond(stored.request_id, stored.response)]
@@ -133,7 +134,7 @@ class OffsetRequests:
         return [Append(tuple(records), stored, producer=producer)]
 
     def end_transaction(self, request_id: int, marker: TransactionMarker) -> list[Effect]:
-        """Answered with None, or the KafkaError of the append.
+        """End a producer's transaction. Answered with None, or the KafkaError of the append.
 
         The marker is written though no offset may be pending: the partition's log needs it.
         """
@@ -143,7 +144,7 @@ class OffsetRequests:
     def delete(
         self, request_id: int, request: OffsetDeleteRequest, *, is_known: IsKnown
     ) -> list[Effect]:
-        """Offsets of partitions that are there, in topics that no member is subscribed to."""
+        """Delete existing offsets in topics that no member is subscribed to."""
         group = self._state.groups.get(request.group_id)
         error = ErrorCode.NONE
         if not request.group_id:
@@ -165,7 +166,7 @@ class OffsetRequests:
         return in_batches(records, OffsetsDeleted(request_id, response))
 
     def forget_topics(self, topics: set[str]) -> list[Effect]:
-        """Offsets in topics that are gone go, too: a new topic of that name begins again."""
+        """Delete offsets in deleted topics: a new topic of that name starts without offsets."""
         records = [
             record for offsets in self._state.offsets for record in offsets.tombstones_in(topics)
         ]

@@ -1,4 +1,4 @@
-"""Tombstones of groups and offsets in batches: a group may have any number of offsets."""
+"""Batches of tombstones for groups and offsets: a group may have any number of offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..group_effects import Effect, GroupsDeleted, OffsetsDeleted
 from ..group_records import CoordinatorRecord, GroupRecord, OffsetRecord
 
 MOST_TOMBSTONE_BYTES = 256 * 1024
-"""A batch of tombstones ends here, far below max.message.bytes."""
+"""Most bytes of a batch of tombstones, far below max.message.bytes."""
 TOMBSTONE_BYTES = 60
 """Size of one tombstone, without its names."""
 
@@ -18,7 +18,7 @@ TOMBSTONE_BYTES = 60
 def in_batches(
     records: Sequence[CoordinatorRecord], completion: GroupsDeleted | OffsetsDeleted
 ) -> list[Effect]:
-    """As many batches as they need. The completion comes with the last one."""
+    """Split records into as many appends as they need. The completion is in the last one."""
     before = completion.before if isinstance(completion, GroupsDeleted) else ()
     appends: list[Effect] = []
     batch: list[CoordinatorRecord] = []

@@ -1,4 +1,4 @@
-"""The committed offsets of all groups of one partition of `__consumer_offsets`.
+"""Committed offsets of all groups of one partition of `__consumer_offsets`.
 
     OffsetCommit, TxnOffsetCommit, OffsetDelete -> answer and records    nothing changes here yet
     begin(records) .. apply each, or not .. end(records)
@@ -56,12 +56,12 @@ from ..group_records import (
 from .group_offsets import GroupOffsets
 
 IsKnown = Callable[[str, int], bool]
-"""(topic, partition) -> whether it exists."""
+"""Predicate whether (topic, partition) exists."""
 
 CommittedPartition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 LONGEST_TEXT = 2**15 - 1
-"""Bytes of a string in a record."""
+"""Most bytes of a string in a record."""
 LONG_MAX = 2**63 - 1
 NO_RETENTION = -1
 NO_OFFSET = -1
@@ -72,9 +72,9 @@ class CommittedOffsets:
         self._config = config
         self._groups: dict[str, GroupOffsets] = {}
         self._in_transaction: dict[int, set[str]] = {}
-        """Producer id -> the groups with pending offsets in its open transaction."""
+        """Groups with pending offsets in the open transaction of a producer, by producer id."""
         self._ending: Counter[int] = Counter()
-        """Producer ids whose transaction's end is on its way to the log."""
+        """Producer ids whose end marker is being appended, with the number of those appends."""
 
     def __iter__(self) -> Iterator[GroupOffsets]:
         return iter(self._groups.values())
@@ -84,11 +84,11 @@ class CommittedOffsets:
 
     @property
     def count(self) -> int:
-        """Partitions with a committed offset, of all groups."""
+        """Number of partitions with a committed offset, of all groups."""
         return sum(map(len, self._groups.values()))
 
     def count_of(self, group_id: str) -> int:
-        """Partitions with a committed offset, of this group."""
+        """Number of partitions with a committed offset, of this group."""
         offsets = self._groups.get(group_id)
         return 0 if offsets is None else len(offsets)
 
@@ -97,7 +97,9 @@ class CommittedOffsets:
     def commit(
         self, request: OffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
     ) -> tuple[OffsetCommitResponse, list[OffsetRecord]]:
-        """The answer, and the records it waits for. `error`: of the whole request, NONE if none."""
+        """Commit offsets: (answer, records to store). `error`: error of the whole request, NONE if
+        none.
+        """
         response, records = OffsetCommitResponse(), list[OffsetRecord]()
         for topic in request.topics:
             answers = []
@@ -116,7 +118,8 @@ class CommittedOffsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, error: ErrorCode, *, is_known: IsKnown, now_ms: int
     ) -> tuple[TxnOffsetCommitResponse, list[OffsetRecord]]:
-        """As `commit`; the records belong to the transaction of the request's producer.
+        """Commit offsets in the transaction of the request's producer: (answer, records of that
+        transaction).
 
         What does not exist is refused as that, whatever `error` is.
         """
@@ -148,7 +151,7 @@ class CommittedOffsets:
         return ErrorCode.NONE
 
     def is_committing(self, group_id: str) -> bool:
-        """Offsets of the group, or the end of a transaction with some, are on their way."""
+        """Whether group offsets, or the end of a transaction with some, are being appended."""
         offsets = self.of(group_id)
         if offsets is not None and offsets.is_committing:
             return True
@@ -157,7 +160,7 @@ class CommittedOffsets:
     def fetch(
         self, asked: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
-        """Committed offsets of the topics asked for, or of all (topics None).
+        """Committed offsets of the requested topics, or of all (topics None).
 
         What is unknown has offset -1 and no error: the client then resets by its own policy. With
         require_stable an offset that an open transaction may change is an error to retry.
@@ -197,7 +200,7 @@ class CommittedOffsets:
         is_known: IsKnown,
         is_subscribed: Callable[[str], bool],
     ) -> tuple[OffsetDeleteResponse, list[OffsetRecord]]:
-        """The answer, and the tombstones it waits for. What is not there is deleted already."""
+        """Delete offsets: (answer, tombstones to store). Absent offsets count as deleted."""
         response, records = OffsetDeleteResponse(), list[OffsetRecord]()
         offsets = self._groups.get(request.group_id)
         for topic in request.topics:
@@ -222,12 +225,14 @@ class CommittedOffsets:
     # --- the log ---------------------------------------------------------------------------------
 
     def begin(self, records: Iterable[OffsetRecord]) -> None:
-        """These commits are being appended."""
+        """Note that these commits are being appended."""
         for key, _ in records:
             self._make(key.group).begin(key.topic, key.partition)
 
     def end(self, records: Iterable[CoordinatorRecord]) -> None:
-        """They are about to be applied, or were not appended. `forget_if_empty` afterwards."""
+        """Note that these commits will be applied, or were not appended. `forget_if_empty`
+        afterwards.
+        """
         for record in records:
             assert isinstance(record, OffsetRecord)
             self._groups[record.key.group].end(record.key.topic, record.key.partition)
@@ -244,17 +249,17 @@ class CommittedOffsets:
             self._groups[group_id].apply(entry)
 
     def begin_marker(self, producer_id: int) -> None:
-        """The end of the producer's transaction is being appended."""
+        """Note that the end marker of the producer's transaction is being appended."""
         self._ending[producer_id] += 1
 
     def end_marker(self, producer_id: int) -> None:
-        """It is about to be applied, or was not appended."""
+        """Note that the end marker will be applied, or was not appended."""
         self._ending[producer_id] -= 1
         if not self._ending[producer_id]:
             del self._ending[producer_id]
 
     def end_transaction(self, end: TransactionEnd) -> dict[str, bool]:
-        """The groups it was about; True: offsets of the group that were pending count now."""
+        """End a transaction. Returns its groups; True: pending offsets of the group took effect."""
         ended: dict[str, bool] = {}
         for group_id in self._in_transaction.pop(end.producer_id, ()):
             offsets = self._groups.get(group_id)
@@ -264,7 +269,7 @@ class CommittedOffsets:
         return ended
 
     def forget_if_empty(self, group_id: str) -> bool:
-        """Whether nothing is left of the group's offsets."""
+        """Forget the group if it has no offsets left. Returns whether it has none."""
         offsets = self._groups.get(group_id)
         if offsets is not None:
             if not offsets.is_empty:
@@ -280,7 +285,7 @@ class CommittedOffsets:
 
 
 def fits(text: str) -> bool:
-    """Whether a record can hold it."""
+    """Whether a record can hold the text."""
     return len(text.encode()) <= LONGEST_TEXT
 
 

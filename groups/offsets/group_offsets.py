@@ -1,4 +1,4 @@
-"""The committed offsets of one group: where it goes on in each partition.
+"""Committed offsets of one group.
 
 Hard state: it changes only in `apply` and `end_transaction`, after the record is committed in the
 log. So a fetch never shows an offset that a fail-over could take back, and replaying the log gives
@@ -42,24 +42,24 @@ class GroupOffsets:
         self._count = 0
 
     def __len__(self) -> int:
-        """Partitions with a committed offset."""
+        """Number of partitions with a committed offset."""
         return self._count
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is committed, pending, or about to be committed."""
+        """Whether nothing is committed, pending, or being committed."""
         return not (self._committed or self._on_their_way or self._pending)
 
     @property
     def is_committing(self) -> bool:
-        """A commit of the group is on its way to the log."""
+        """Whether a commit of the group is being appended."""
         return bool(self._on_their_way)
 
     def get(self, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._committed.get(topic, {}).get(partition)
 
     def is_pending(self, topic: str, partition: int) -> bool:
-        """An open transaction may yet change the offset: it is not stable."""
+        """Whether an open transaction may still change the offset, so that it is not stable."""
         return (topic, partition) in self._pending
 
     def topics(self) -> Iterator[tuple[str, list[int]]]:
@@ -68,7 +68,7 @@ class GroupOffsets:
             yield topic, sorted(partitions)
 
     def positions(self) -> list[GroupPosition]:
-        """Every committed offset, as it is now."""
+        """Every committed offset, at this moment."""
         return [
             GroupPosition(self.group_id, topic, partition, value.offset)
             for topic, partitions in self._committed.items()
@@ -78,7 +78,7 @@ class GroupOffsets:
     # --- what the log says -----------------------------------------------------------------------
 
     def apply(self, record: OffsetRecord) -> None:
-        """A plain commit or a tombstone."""
+        """Apply a plain commit or a tombstone."""
         key, value = record
         if value is not None:
             self._put(key.topic, key.partition, value, next(self._numbers))
@@ -93,11 +93,11 @@ class GroupOffsets:
     def apply_pending(
         self, producer_id: int, topic: str, partition: int, value: OffsetCommitValue
     ) -> None:
-        """A commit in the producer's open transaction."""
+        """Apply a commit in the producer's open transaction."""
         self._pending.add(producer_id, (topic, partition), value, next(self._numbers))
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> bool:
-        """Whether something that was pending counts now."""
+        """End the producer's transaction. Returns whether a pending offset took effect."""
         counts = False
         for (topic, partition), pending in self._pending.take(producer_id):
             if is_commit and pending.value is not None:
@@ -106,7 +106,7 @@ class GroupOffsets:
         return counts
 
     def _put(self, topic: str, partition: int, value: OffsetCommitValue, number: int) -> None:
-        """A commit counts now, and what is pending before it in the log never will."""
+        """Set a committed offset; pending commits before it in the log never take effect."""
         partitions = self._committed.setdefault(topic, {})
         self._count += partition not in partitions
         partitions[partition] = value
@@ -115,11 +115,11 @@ class GroupOffsets:
     # --- what is about to be in the log ----------------------------------------------------------
 
     def begin(self, topic: str, partition: int) -> None:
-        """A commit of this partition is being appended."""
+        """Note that a commit of this partition is being appended."""
         self._on_their_way[topic, partition] += 1
 
     def end(self, topic: str, partition: int) -> None:
-        """It is applied, or it failed."""
+        """Note that the commit is applied, or failed."""
         self._on_their_way[topic, partition] -= 1
         if not self._on_their_way[topic, partition]:
             del self._on_their_way[topic, partition]
@@ -134,7 +134,7 @@ class GroupOffsets:
         idle_since_ms: int | None,
         is_subscribed: Callable[[str], bool] | None = None,
     ) -> tuple[list[OffsetRecord], bool]:
-        """(tombstones of what may go, whether that is all there is).
+        """(tombstones of expired offsets, whether all offsets of the group are expired).
 
         An offset's retention begins when the group went idle, or (idle_since_ms None) with its
         commit; an offset with its own expiry, from an old client, keeps to that. What a
@@ -159,11 +159,13 @@ class GroupOffsets:
         return self._tombstones(sorted(gone)), is_all
 
     def tombstones(self) -> list[OffsetRecord]:
-        """Tombstones for all that is committed, pending, or about to be."""
+        """Tombstones for all offsets that are committed, pending, or being committed."""
         return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._pending}))
 
     def tombstones_in(self, topics: set[str]) -> list[OffsetRecord]:
-        """Tombstones for all that is committed, pending, or about to be in these topics."""
+        """Tombstones for all offsets in these topics that are committed, pending, or being
+        committed.
+        """
         gone = {
             (topic, partition)
             for topic in topics & self._committed.keys()

@@ -1,4 +1,4 @@
-"""One look at how far groups are behind: what it asks of leaders, and what comes of it.
+"""Computes consumer group lag: its requests to leaders, and the results.
 
     ends    the high watermark of every partition with a committed offset
     starts  the first offset of those that are behind: what was committed may be deleted by now
@@ -19,7 +19,7 @@ What always holds:
 
 Each step looks at every position: for 20,000 of them that is tens of milliseconds, for a thread.
 
-Pure: the time is an argument, requests go out by whoever looks (actors/coordinators/lag_reader).
+Pure: the time is an argument, the caller sends the requests (actors/coordinators/lag_reader).
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ from ...protocol.topic_partition import TopicPartition
 LATEST: Final = -1
 EARLIEST: Final = -2
 HEADER_BYTES: Final = 1024
-"""Of each partition. The first one of a request is answered with a whole batch all the same."""
+"""Bytes fetched of each partition. The first partition of a request is answered with a whole batch
+anyway.
+"""
 PARTITIONS_AT_ONCE: Final = 250
-"""In one request: an answer of 250 KB, and some milliseconds of its leader's event loop."""
+"""Most partitions in one request: an answer of 250 KB, and some milliseconds of its leader's event
+loop.
+"""
 
 LeaderOf: TypeAlias = Callable[[TopicPartition], int | None]
 
@@ -59,7 +63,9 @@ class GroupPosition(NamedTuple):
 
 
 class GroupPartitionLag(NamedTuple):
-    """seconds: None if the time of the first unread record is not known."""
+    """Lag of a group in a partition. seconds: None if the time of the first unread record is
+    unknown.
+    """
 
     group: str
     topic: str
@@ -69,7 +75,7 @@ class GroupPartitionLag(NamedTuple):
 
 
 class LagLook:
-    """Ask `ends`, then `starts`, then `times`; `lags` is what is known by then."""
+    """One computation. Send `ends`, then `starts`, then `times`; `lags` is the result."""
 
     def __init__(self, positions: Iterable[GroupPosition], leader_of: LeaderOf) -> None:
         self._positions = list(positions)
@@ -79,7 +85,7 @@ class LagLook:
         self._times: dict[tuple[TopicPartition, int], int] = {}
 
     def ends(self) -> Iterator[tuple[int, ListOffsetsRequest]]:
-        """(node, request)"""
+        """Requests for log end offsets, as (node, request)."""
         keys = {(one.topic, one.partition) for one in self._positions}
         return self._list_offsets(sorted(keys), LATEST)
 
@@ -93,7 +99,9 @@ class LagLook:
         self._starts.update(_offsets_in(answer))
 
     def times(self) -> Iterator[tuple[int, FetchRequest]]:
-        """Groups at different offsets of a partition are asked for in different requests."""
+        """Requests for the first unread records. Groups at different offsets of a partition use
+        different requests.
+        """
         turns: defaultdict[TopicPartition, int] = defaultdict(int)
         by_turn: defaultdict[tuple[int, int], list[tuple[TopicPartition, int]]] = defaultdict(list)
         for key, offset in sorted({self._first_unread(*one) for one in self._unread()}):
@@ -121,7 +129,7 @@ class LagLook:
                     self._times[key, asked[key]] = written_ms
 
     def lags(self, now_ms: int) -> list[GroupPartitionLag]:
-        """Of all partitions whose end is known."""
+        """Lags of all partitions whose log end offset is known."""
         found = []
         for one in self._positions:
             key = (one.topic, one.partition)
@@ -187,7 +195,8 @@ def _offsets_in(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, i
 
 
 def written_at(records: Buffer, offset: int) -> int | None:
-    """When the record at `offset`, or the next one, was written: by the header of its batch.
+    """Time in ms of the record at `offset`, or the next one, by the header of its batch; None:
+    none.
 
     None if a kilobyte says nothing of it: batches before Kafka 0.11, or without timestamps.
     """

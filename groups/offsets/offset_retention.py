@@ -1,4 +1,4 @@
-"""Which groups are looked at for expired offsets, and what time it is for them.
+"""Schedule of the checks for expired offsets, and the time that applies to them.
 
 A round goes over all groups a few at a time, with everybody's turn in between, and then rests for
 offsets.retention.check.interval.ms.
@@ -26,14 +26,16 @@ from ..group_config import GroupCoordinatorConfig
 
 GROUPS_AT_ONCE = 200
 OFFSETS_AT_ONCE = 5_000
-"""Either is a few milliseconds of work; the last group of a turn may have more."""
+"""Most groups or offsets of one check, a few milliseconds of work; its last group may exceed it."""
 LEAP_FACTOR = 6
-"""An hour for every ten minutes: a day of being switched off is caught up with in five hours."""
+"""Most intervals that retention time advances per check interval: one hour per ten minutes, so a
+day without power is caught up with in five hours.
+"""
 
 
 class Retention:
     def __init__(self, config: GroupCoordinatorConfig, *, now_ms: int, newest_ms: int = 0) -> None:
-        """`now_ms`: the wall's time. `newest_ms`: the newest in the log, 0 if there is none."""
+        """`now_ms`: wall-clock time. `newest_ms`: latest timestamp in the log, 0 if none."""
         self.now_ms = min(newest_ms or now_ms, now_ms)
         self._newest_ms = newest_ms
         self._interval_ms = config.offsets_retention_check_interval_ms
@@ -42,7 +44,7 @@ class Retention:
     def next_groups(
         self, group_ids: Iterable[str], count_of: Callable[[str], int], *, wall_ms: int
     ) -> list[str]:
-        """The next few of the round; a new round, of `group_ids`, begins if none is under way.
+        """Next groups of the round; a new round, of `group_ids`, begins if none is under way.
 
         count_of: the number of offsets of a group.
         """
@@ -58,10 +60,10 @@ class Retention:
         return found
 
     def to_write(self, wall_ms: int) -> int:
-        """The time to write down when the wall's is `wall_ms`."""
+        """Timestamp to store at the wall-clock time `wall_ms`."""
         return max(wall_ms, self.now_ms, self._newest_ms)
 
     @property
     def rest_ms(self) -> int:
-        """Until the next call of next_groups."""
+        """Time in ms until the next call of next_groups."""
         return 0 if self._to_do else self._interval_ms

@@ -1,4 +1,4 @@
-"""What is committed in open transactions of one group: it counts when its transaction does.
+"""Offsets committed in open transactions of one group; they take effect with their transactions.
 
 A commit that counts already and is behind a pending one in the log has overtaken it: the pending
 one will never count, whichever transaction ends last. For compaction keeps of a partition the
@@ -19,26 +19,26 @@ from ..group_records import OffsetCommitValue
 
 class PendingOffset(NamedTuple):
     number: int
-    """Commits of a group are numbered in the order of the log."""
+    """Number of the commit; commits of a group are numbered in log order."""
     value: OffsetCommitValue | None
-    """None: it was overtaken."""
+    """The commit; None: a later plain commit replaced it."""
 
 
 class PendingOffsets:
     def __init__(self) -> None:
         self._of_partition: dict[TopicPartition, dict[int, PendingOffset]] = {}
-        """And by producer id."""
+        """Pending offsets by partition, then by producer id."""
         self._of_producer: dict[int, set[TopicPartition]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_producer)
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
-        """An open transaction may yet change its offset. One that was overtaken is one of them."""
+        """Whether an open transaction may still change the offset; replaced ones count, too."""
         return topic_partition in self._of_partition
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        """Partitions, each once."""
+        """Partitions with pending offsets, each once."""
         return iter(self._of_partition)
 
     def add(
@@ -48,14 +48,14 @@ class PendingOffsets:
         value: OffsetCommitValue,
         number: int,
     ) -> None:
-        """It replaces what this producer committed before."""
+        """Add a commit; it replaces an earlier one of this producer."""
         self._of_partition.setdefault(topic_partition, {})[producer_id] = PendingOffset(
             number, value
         )
         self._of_producer.setdefault(producer_id, set()).add(topic_partition)
 
     def overtake(self, topic_partition: TopicPartition, number: int) -> None:
-        """A commit of this number counts now."""
+        """Void pending commits with a lower number: a commit of this number takes effect."""
         pending = self._of_partition.get(topic_partition)
         if pending is not None:
             for producer_id, offset in pending.items():
@@ -63,7 +63,7 @@ class PendingOffsets:
                     pending[producer_id] = offset._replace(value=None)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """A tombstone: none of what is pending will count."""
+        """Void all pending commits of a partition, because of a tombstone."""
         for producer_id in self._of_partition.pop(topic_partition, {}):
             partitions = self._of_producer[producer_id]
             partitions.remove(topic_partition)
@@ -71,7 +71,7 @@ class PendingOffsets:
                 del self._of_producer[producer_id]
 
     def take(self, producer_id: int) -> list[tuple[TopicPartition, PendingOffset]]:
-        """What the producer's transaction has committed; it is not pending any more."""
+        """Take the offsets committed by the producer's transaction; they are no longer pending."""
         taken = []
         for topic_partition in self._of_producer.pop(producer_id, ()):
             pending = self._of_partition[topic_partition]

@@ -151,7 +151,7 @@ class LoadedParquetSource:
             number = number_of(file.name)
             if number is None:
                 raise ReplayFailed(
-                    f"{file} was written by no load; take it away, or replay a copy of the "
+                    f"{file} was not written by a load; remove it, or replay a copy of the "
                     "directory without its folder _bradbury"
                 )
             if number < newest and name not in commit["removed"]:

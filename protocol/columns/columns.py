@@ -1,4 +1,5 @@
-"""Record batches <-> columns: what a fetch brings as Arrow, and Arrow as what a produce sends.
+"""Record batches <-> columns: decoding of fetched records to Arrow, encoding of Arrow for a
+produce.
 
     decode_batches       the records field of a fetch response -> DecodedBatches
     encode_batches       columns -> batches, cut by size and count

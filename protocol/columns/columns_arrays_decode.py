@@ -37,22 +37,22 @@ from .columns_arrow import (
 from .value_views import view_array
 
 MOST_HEADERS: Final = 16
-"""Of one record: each is a step over all records."""
+"""Most headers of one record that are decoded here: each is a step over all records."""
 _MOST_VARINT_BYTES: Final = 4
 _MOST_VARLONG_BYTES: Final = 8
 
 _Field = tuple[Int64s, Int64s]
-"""Where each of a column's fields starts, and its length; -1 for null."""
+"""Field of a column: (start of each row's bytes, its length; -1 for null)."""
 
 
 class _Unusual(Exception):
-    """For columns_plain to look at."""
+    """The records need columns_plain."""
 
 
 def decode_records(
     source: Bytes, batches: Int64s, *, fetch_offset: int, end_offset: int, value_views: bool
 ) -> ParsedRecords | None:
-    """As columns_plain.decode_records; None where that is to do it."""
+    """Decode records, with the result of columns_plain.decode_records; None: that must be used."""
     try:
         starts = _record_starts(source.tobytes(), batches)
         return _decode(source, batches, starts, fetch_offset, end_offset, value_views)
@@ -61,7 +61,7 @@ def decode_records(
 
 
 def _record_starts(content: bytes, batches: Int64s) -> list[int]:
-    """Where the records of each batch begin, one after the other; each batch ends with its last."""
+    """Starts of the records of each batch, one after the other; each batch ends with its last."""
     starts: list[int] = []
     note = starts.append
     for batch in batches.tolist():
@@ -134,7 +134,7 @@ def _demand(holds: npt.NDArray[np.bool_]) -> None:
 
 
 def _varints(source: Bytes, position: Int64s, most_bytes: int) -> tuple[Int64s, Int64s]:
-    """The zig-zag varint at each position, and the position after it."""
+    """(zig-zag varint at each position, position after it)."""
     first = source[position]
     value = (first & 0x7F).astype(np.int64)
     position = position + 1
@@ -152,7 +152,7 @@ def _varints(source: Bytes, position: Int64s, most_bytes: int) -> tuple[Int64s, 
 
 
 def _fields(source: Bytes, position: Int64s, ends: Int64s) -> tuple[_Field, Int64s]:
-    """The bytes, or null, at each position, and the position after them."""
+    """(bytes or null at each position, position after them), as a field."""
     lengths, starts = _varints(source, position, _MOST_VARINT_BYTES)
     position = starts + np.maximum(lengths, 0)
     _demand((lengths >= -1) & (position <= ends))
@@ -162,7 +162,7 @@ def _fields(source: Bytes, position: Int64s, ends: Int64s) -> tuple[_Field, Int6
 def _header_fields(
     source: Bytes, counts: Int64s, position: Int64s, ends: Int64s
 ) -> tuple[tuple[Int64s, _Field, _Field], Int64s]:
-    """(headers of each row, their keys, their values), and the position after them."""
+    """((headers of each row, their keys, their values), position after them)."""
     _demand((counts >= 0) & (counts <= MOST_HEADERS))
     places = np.cumsum(counts) - counts
     total = int(counts.sum())
@@ -196,7 +196,7 @@ def _rows(field: _Field, wanted: npt.NDArray[np.bool_]) -> _Field:
 
 
 def _column(source: Bytes, field: _Field) -> pa.Array:
-    """Arrow copies the bytes: in a quarter of the time of slices that are joined."""
+    """Column of a field. Arrow copies the bytes: in a quarter of the time of joining slices."""
     return _views(source, field).cast(pa.binary())
 
 
@@ -208,6 +208,6 @@ def _views(source: Bytes, field: _Field) -> pa.Array:
 
 
 def _validity(lengths: Int64s) -> tuple[Bytes, int]:
-    """Arrow's bits of the rows that are not null, and how many are."""
+    """(Arrow's bitmap of the rows that are not null, number of null rows)."""
     present = lengths >= 0
     return np.packbits(present, bitorder="little"), len(present) - int(np.count_nonzero(present))

@@ -34,21 +34,22 @@ from .columns_arrow import (
 )
 
 LEAST_RECORDS: Final = 32
-"""Of a batch: each batch is some fifteen steps."""
+"""Fewest records of a batch that are encoded here: each batch is some fifteen steps."""
 LONGEST_KEY: Final = 1024
-"""Of keys to hash, in bytes: each four are a step over all keys."""
+"""Longest key to hash here, in bytes: each four are a step over all keys."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
 
 _Varints = tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]
-"""A row for each number, as wide as the longest; which bytes of it there are."""
+"""Varints: (a row of bytes for each number, as wide as the longest; mask of the bytes that exist).
+"""
 
 
 def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns | None:
-    """As columns_plain.encode_rows; None where that is to do it."""
+    """Encode rows, with the result of columns_plain.encode_rows; None if that must be used."""
     if not len(rows) or columns.headers is not None or max_records < LEAST_RECORDS:
         return None
     taken = number_array(rows, pa.int64())
@@ -74,7 +75,8 @@ def encode_rows(
 def _cut(
     sizes: Int64s, timestamps: Int64s, max_bytes: int, max_records: int
 ) -> tuple[list[int], Int64s, Int64s, Int64s]:
-    """(records of each batch, and of each record its bytes after its length, its two deltas).
+    """Cut rows into batches: (records of each batch, and of each record its size after its length,
+    its two deltas).
 
     sizes: of all but the deltas.
     """
@@ -115,7 +117,7 @@ def _runs(records: pa.Array, timestamps: Int64s, counts: list[int]) -> EncodedRu
 
 
 def hash_keys(keys: pa.Array) -> Int32s | None:
-    """As columns_plain.hash_keys; None where that is to do it."""
+    """Hash keys, with the result of columns_plain.hash_keys; None if that must be used."""
     lengths = _lengths(keys)
     if not len(lengths) or lengths.max() > LONGEST_KEY:
         return None
@@ -140,7 +142,7 @@ def hash_keys(keys: pa.Array) -> Int32s | None:
 
 
 def _bytes_at(data: Bytes, position: Int64s, count: int) -> npt.NDArray[np.uint32]:
-    """The little-endian numbers of `count` bytes at each position."""
+    """Little-endian numbers of `count` bytes at each position."""
     number = np.zeros(len(position), np.uint32)
     for place in range(count):
         number |= data[position + place].astype(np.uint32) << np.uint32(8 * place)
@@ -185,7 +187,7 @@ def _varints(numbers: Int64s) -> _Varints:
 
 
 def _joined(parts: list[_Varints]) -> pa.Array:
-    """What the parts of each row are together."""
+    """Concatenation of the parts of each row."""
     content = np.hstack([part for part, _ in parts])
     present = np.hstack([used for _, used in parts])
     ends = np.zeros(len(content) + 1, np.int32)

@@ -1,4 +1,4 @@
-"""The columns of records as Arrow arrays and numpy buffers: shapes, types and conversions.
+"""Columns of records as Arrow arrays and numpy buffers: shapes, types and conversions.
 
     offset     int64                     as numpy inside, so that a caller can add and compare
     timestamp  int64 ms since 1970       as numpy inside; timestamp[ms, UTC] in a table
@@ -39,14 +39,14 @@ MAX_COLUMN_BYTES = 2**31 - 1
 # Columns of the table of batches that a decoder is given, one row a batch, int64.
 START, END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, APPEND_TIME = range(7)
 NOT_APPEND_TIME = -(2**63)
-"""In APPEND_TIME: the records have their own timestamps."""
+"""Value in the APPEND_TIME column if the records have their own timestamps."""
 
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
 _ONE_OFFSET: Int32s = np.zeros(1, np.int32)
 
 
 class ParsedRecords(NamedTuple):
-    """What a decoder makes of some batches' records. `headers` is None if no record has any."""
+    """Records of batches, as a decoder returns them. `headers` is None if no record has any."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -57,7 +57,7 @@ class ParsedRecords(NamedTuple):
 
 
 class HeaderColumns(NamedTuple):
-    """The headers of all records, one row each; record i has rows [ends[i], ends[i + 1])."""
+    """Headers of all records, one row each; record i has rows [ends[i], ends[i + 1])."""
 
     ends: Int32s
     keys: pa.Array
@@ -65,7 +65,7 @@ class HeaderColumns(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """What an encoder takes: columns of one length, keys and values of type binary."""
+    """Input of an encoder: columns of one length, keys and values of type binary."""
 
     keys: pa.Array
     values: pa.Array
@@ -84,14 +84,14 @@ class RecordRun(NamedTuple):
 
 
 class EncodedRuns(NamedTuple):
-    """What an encoder makes: runs in one buffer, HEADER_SIZE free bytes in front of each."""
+    """Output of an encoder: runs in one buffer, HEADER_SIZE free bytes in front of each."""
 
     buffer: bytearray
     runs: list[RecordRun]
 
 
 class ColumnBuffers(NamedTuple):
-    """A binary column as the kernels take it. `valid` is empty if no row is null."""
+    """Binary column as the kernels take it. `valid` is empty if no row is null."""
 
     ends: Int32s
     data: Bytes
@@ -105,7 +105,7 @@ def record_columns(
     timestamps: Int64s | pa.Array | int,
     headers: pa.Array | None = None,
 ) -> RecordColumns:
-    """Columns as an encoder takes them, from what a caller has.
+    """Columns for an encoder, from a caller's columns.
 
     Args:
         keys, values: binary, string, their large, view, dictionary and fixed-size forms, Arrow's
@@ -134,7 +134,7 @@ def record_columns(
 
 
 def buffers_of(array: pa.Array) -> ColumnBuffers:
-    """The memory of a binary or string array, wherever a slice of it begins. Nothing is copied."""
+    """Buffers of a binary or string array, wherever a slice of it begins. Nothing is copied."""
     valid, ends, data = array.buffers()
     first, last = array.offset, array.offset + len(array) + 1
     return ColumnBuffers(
@@ -153,7 +153,7 @@ def binary_array(ends: Int32s, data: Bytes, valid: Bytes, null_count: int) -> pa
 
 
 def binary_of(items: Sequence[bytes | None]) -> pa.Array:
-    """The items as a binary array. Cost: 50 ns an item, 100 ns if one is None.
+    """Binary array of the items. Cost: 50 ns an item, 100 ns if one is None.
 
     Raises:
         TypeError: an item is neither bytes nor None.
@@ -171,7 +171,7 @@ def binary_of(items: Sequence[bytes | None]) -> pa.Array:
         raise MessageTooLarge(f"a column of {ends[-1]} bytes is 2 GiB or more")
     data = np.frombuffer(b"".join(items), np.uint8)  # type: ignore[arg-type]
     if len(data) != ends[-1]:
-        raise TypeError("an item is no bytes: its length is not its size")  # a view of numbers
+        raise TypeError("an item is not bytes: its length is not its size")  # a view of numbers
     return binary_array(ends.astype(np.int32), data, valid, null_count)
 
 
@@ -206,18 +206,18 @@ def headers_array(ends: Int32s, keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def empty_headers(row_count: int) -> pa.Array:
-    """An empty list for each row."""
+    """Array with an empty list for each row."""
     ends: Int32s = np.zeros(row_count + 1, np.int32)
     return headers_array(ends, pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()))
 
 
 def number_array(numbers: Int64s | Int32s, of_type: pa.DataType) -> pa.Array:
-    """The numbers as an array of a type of their width, without nulls. Nothing is copied."""
+    """Array of the numbers, of a type of their width, without nulls. Nothing is copied."""
     return pa.Array.from_buffers(of_type, len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
 def constant_text(text: str, row_count: int) -> pa.Array:
-    """`text` in each row, as string. Cost: a memcpy of len(text) bytes a row."""
+    """String array with `text` in each row. Cost: a memcpy of len(text) bytes a row."""
     data = text.encode()
     ends = np.arange(0, (row_count + 1) * len(data) or 1, len(data) or 1, dtype=np.int32)
     if not data:
@@ -274,7 +274,9 @@ def _milliseconds(timestamps: Any, row_count: int) -> Int64s:
 
 
 def _numbers(buffer: pa.Buffer) -> Int32s:
-    """Memory that came over a wire may begin at any address; the kernels take aligned numbers."""
+    """Aligned numbers in memory, as the kernels need: memory from the wire may begin at any
+    address.
+    """
     numbers: Int32s = np.frombuffer(buffer, np.int32)
     return numbers if numbers.flags.aligned else numbers.copy()
 

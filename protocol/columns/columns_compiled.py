@@ -1,4 +1,4 @@
-"""Records <-> Arrow columns with the compiled loops. The twin of columns_plain.
+"""Records <-> Arrow columns with the compiled loops. The counterpart of columns_plain.
 
 Importing it compiles or loads the kernels (columns_kernels); columns.warm_up does that.
 """
@@ -47,7 +47,7 @@ def decode_records(
     end_offset: int,
     value_views: bool = False,
 ) -> ParsedRecords:
-    """The records of `batches`, found in `source`, with offsets in [fetch_offset, end_offset).
+    """Records of `batches`, found in `source`, with offsets in [fetch_offset, end_offset).
 
     value_views: the values are a binary_view array, whose memory is `source`.
 
@@ -108,7 +108,7 @@ def decode_records(
 def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns:
-    """`rows` of `columns`, in that order, in runs of at most `max_bytes` with their header."""
+    """Encode `rows` of `columns`, in that order, in runs of at most `max_bytes` with header."""
     keys, values = buffers_of(columns.keys), buffers_of(columns.values)
     header_ends, header_keys, header_values = _NO_ENDS, _NO_COLUMN, _NO_COLUMN
     if columns.headers is not None:
@@ -145,7 +145,7 @@ def hash_keys(keys: pa.Array) -> Int32s:
 
 
 def group_rows(partitions: Int32s, partition_count: int) -> tuple[Int64s, Int64s]:
-    """(rows in order of partition, stably; where each partition's rows begin, and the end).
+    """(rows in order of partition, stably; the start of each partition's rows, and the end).
 
     Raises:
         ValueError: a partition is not in [0, partition_count).

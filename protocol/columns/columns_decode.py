@@ -1,4 +1,4 @@
-"""The records field of a fetch response -> DecodedBatches.
+"""Decoding of the records field of a fetch response to DecodedBatches.
 
 One walk over the batch headers checks lengths and CRCs, omits what the consumer must not see
 (control batches, aborted transactions) and decompresses the rest; then one call of the loops parses
@@ -51,7 +51,7 @@ MAX_OFFSET = 2**63 - 1
 
 @dataclass(slots=True, frozen=True, eq=False)
 class DecodedBatches:
-    """The records of one partition that a fetch brought, as columns.
+    """Fetched records of one partition, as columns.
 
     Attributes:
         offsets, timestamps: int64; ms since 1970.
@@ -82,7 +82,8 @@ class DecodedBatches:
 
     @property
     def table(self) -> pa.Table:
-        """topic, partition, offset, timestamp, key, value, headers; made again at each call.
+        """Table of topic, partition, offset, timestamp, key, value, headers; made again at each
+        call.
 
         The topic is a plain string in each row, not a dictionary: that costs a memcpy of its length
         a row, and grouping, joining and concatenating polls work without unifying dictionaries. A
@@ -168,7 +169,7 @@ def _first_size(view: memoryview) -> int:
 
 
 class _Scan:
-    """One walk over the batches of a fetch: which to decode, and where their records lie."""
+    """One walk over the batches of a fetch: selects those to decode, and finds their records."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class _Scan:
         self._any_compressed = False
 
     def run(self, view: memoryview) -> int:
-        """Look at every whole batch; the position after the last one looked at."""
+        """Look at every whole batch; returns the position after the last one."""
         end = 0
         if self.next_offset >= self.end_offset:
             return end
@@ -220,7 +221,7 @@ class _Scan:
         return end
 
     def parse(self, view: memoryview, *, value_views: bool) -> ParsedRecords:
-        """The records of the batches that `run` found."""
+        """Records of the batches that `run` found."""
         if self._any_compressed:
             view = memoryview(self._blocks[0] if len(self._blocks) == 1 else b"".join(self._blocks))
         batches = np.array(self._batches, np.int64).reshape(len(self._batches), 7)
@@ -291,7 +292,7 @@ def _check_header(header: RecordBatchHeader) -> None:
 
 
 class AbortedProducers:
-    """Which batches belong to aborted transactions, while batches go by in order of offset.
+    """Producers whose aborted transaction is open, while batches go by in order of offset.
 
     Source: apache/kafka clients/.../consumer/internals/CompletedFetch.java.
     """
@@ -309,7 +310,7 @@ class AbortedProducers:
         return header.producer_id in self._producers
 
     def on_control_batch(self, batch: memoryview, header: RecordBatchHeader) -> None:
-        """An abort marker ends the producer's aborted transaction."""
+        """End the producer's aborted transaction, at an abort marker."""
         self._begin(header.last_offset)
         records = records_of(batch, header, decompress_limit=DECOMPRESS_LIMIT)
         for record in parse_records(records, header.record_count, header.last_offset_delta):

@@ -1,4 +1,5 @@
-"""Arrow columns -> record batches, cut by size and count, as one run of rows or by partition.
+"""Encoding of Arrow columns to record batches, cut by size and count, as one run of rows or by
+partition.
 
 The loops write the records of all batches into one buffer and leave room for their headers, which
 are filled in here. Compressed batches get a separate buffer.
@@ -55,7 +56,7 @@ class EncodedBatch(NamedTuple):
 
 
 class ProducerSequence(NamedTuple):
-    """Who writes a batch: from InitProducerId, and the sequence of the next record."""
+    """Producer that writes a batch: from InitProducerId, and the sequence of the next record."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
@@ -76,7 +77,7 @@ def encode_batch(
     max_bytes: int | None = None,
     producer: ProducerSequence = NO_PRODUCER,
 ) -> memoryview:
-    """All rows as one batch. Arguments and errors as encode_batches.
+    """Encode all rows as one batch. Arguments and errors as in encode_batches.
 
     Raises:
         ValueError: there are no rows.
@@ -106,7 +107,7 @@ def encode_batches(
     max_records: int | None = None,
     producer: ProducerSequence = NO_PRODUCER,
 ) -> list[EncodedBatch]:
-    """Columns as batches, rows in order.
+    """Encode columns as batches, rows in order.
 
     Args:
         keys, values, timestamps, headers: as columns_arrow.record_columns takes them.
@@ -146,7 +147,7 @@ def encode_by_partition(
     max_bytes: int | None = None,
     max_records: int | None = None,
 ) -> dict[int, list[EncodedBatch]]:
-    """The batches of each partition that has rows; rows of one partition keep their order.
+    """Encode the batches of each partition that has rows; rows of one partition keep their order.
 
     Args:
         partitions: one in [0, partition_count) for each row.
@@ -172,7 +173,8 @@ def encode_by_partition(
 def columns_of(
     records: Sequence[tuple[bytes | None, bytes | None, int, Headers | None]],
 ) -> tuple[pa.Array, pa.Array, Int64s, pa.Array | None]:
-    """(keys, values, timestamps, headers) for an encoder, from (key, value, timestamp, headers).
+    """Columns (keys, values, timestamps, headers) for an encoder, from (key, value, timestamp,
+    headers).
 
     Cost: 0.2-0.4 us a record, 0.6 us with a header.
     """
@@ -187,7 +189,7 @@ def columns_of(
 
 
 def partition_rows(keys: pa.Array, partition_count: int) -> Int32s:
-    """The partition of each key, as Kafka's default partitioner places it; -1 where it is null."""
+    """Partition of each key, by Kafka's default partitioner; -1 where the key is null."""
     columns = record_columns(keys, None, 0)
     hashes: Int32s = loops_for(len(keys)).hash_keys(columns.keys)
     return np.where(hashes < 0, np.int32(-1), hashes % np.int32(partition_count))

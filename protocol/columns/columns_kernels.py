@@ -188,7 +188,7 @@ def parse_headers(
     source: Any, header_starts: Any, header_ends: Any, source_end: int,
     key_starts: Any, key_ends: Any, value_starts: Any, value_ends: Any, value_valid: Any,
 ) -> None:  # fmt: skip
-    """One row a header of what `parse` has found sound."""
+    """Parse the headers that `parse` has found valid, one row each."""
     key_end, value_end = 0, 0
     key_ends[0] = 0
     value_ends[0] = 0
@@ -231,7 +231,7 @@ def _write_varint(target: Any, position: int, value: int) -> Any:
 
 @compiled(types.int64(_column, types.int64))
 def _length(column: Any, row: int) -> Any:
-    """-1 for null."""
+    """Length of a row; -1 for null."""
     ends, _, valid, bit_offset = column
     if len(valid):
         bit = row + bit_offset
@@ -337,7 +337,7 @@ def write(
 
 @compiled(types.void(_column, _i32_out))
 def murmur2(column: Any, hashes: Any) -> None:
-    """Kafka's toPositive(murmur2(key)) of each row, -1 for null (see partitioner)."""
+    """Compute Kafka's toPositive(murmur2(key)) of each row, -1 for null (see partitioner)."""
     data = column[1]
     mask, multiplier = np.uint64(0xFFFFFFFF), np.uint64(0x5BD1E995)
     for row in range(len(hashes)):
@@ -371,7 +371,7 @@ def murmur2(column: Any, hashes: Any) -> None:
 
 @compiled(types.boolean(_i32, _i64_out, _i64_out))
 def group(partitions: Any, order: Any, ends: Any) -> bool:
-    """Rows in order of partition, stably: those of p are order[ends[p]:ends[p + 1]].
+    """Order rows by partition, stably: those of p are order[ends[p]:ends[p + 1]].
 
     `ends` comes zeroed, one longer than there are partitions. False if a partition is none of them.
     """

@@ -1,4 +1,5 @@
-"""Which loops do the work: the compiled ones once they are loaded, the plain ones before.
+"""Choice of the loops that do the work: the compiled ones once they are loaded, the plain ones
+before.
 
 When they are loaded decides kernel_loading.
 """
@@ -14,7 +15,7 @@ _compiled: ModuleType | None = None
 
 
 def warm_up() -> None:
-    """Load numba and the kernels. Any thread may call it, at any time; others go on meanwhile."""
+    """Load numba and the kernels. Any thread may call it, at any time; other threads continue."""
     global _compiled
     from . import columns_compiled
 
@@ -27,7 +28,7 @@ def kernels_ready() -> bool:
 
 
 def loops_for(record_count: int) -> ModuleType:
-    """columns_compiled or columns_plain, which have the same functions, for this many records."""
+    """Module for this many records: columns_compiled or columns_plain, with the same functions."""
     if _compiled is None:
         if not kernel_loading.is_worth_waiting(kernel_loading.columns_work(record_count)):
             return columns_plain

@@ -1,4 +1,4 @@
-"""Records <-> Arrow columns without the kernels: the twin of columns_compiled.
+"""Records <-> Arrow columns without the kernels: the counterpart of columns_compiled.
 
 It answers while the kernels are not loaded and the work is small. One record at a time, in plain
 Python, it is the oracle of the tests of both others: the kernels, and columns_arrays_decode and
@@ -50,7 +50,7 @@ def decode_records(
     end_offset: int,
     value_views: bool = False,
 ) -> ParsedRecords:
-    """As columns_compiled.decode_records."""
+    """Decode records; see columns_compiled.decode_records."""
     if int(batches[:, COUNT].sum()) >= kernel_loading.ARRAYS_PAY:
         parsed = columns_arrays_decode.decode_records(
             source,
@@ -105,7 +105,7 @@ def _decode_each(
 
 
 def _views_of(values: Sequence[bytes | None], source: Bytes) -> pa.Array:
-    """values: memoryviews of parts of `source`."""
+    """Array of values. values: memoryviews of parts of `source`."""
     first = _address(source)
     present = np.fromiter((value is not None for value in values), np.bool_, len(values))
     sizes = np.fromiter((len(value or b"") for value in values), np.int32, len(values))
@@ -126,7 +126,7 @@ def _address(array: Bytes) -> int:
 def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns:
-    """As columns_compiled.encode_rows."""
+    """Encode rows; see columns_compiled.encode_rows."""
     if len(rows) >= 2 * kernel_loading.ARRAYS_PAY:  # twice the steps of decoding
         encoded = columns_arrays_encode.encode_rows(
             columns, rows, max_bytes=max_bytes, max_records=max_records
@@ -157,7 +157,7 @@ def encode_rows(
 
 
 def hash_keys(keys: pa.Array) -> Int32s:
-    """As columns_compiled.hash_keys."""
+    """Hash keys; see columns_compiled.hash_keys."""
     if len(keys) >= kernel_loading.ARRAYS_PAY:
         found = columns_arrays_encode.hash_keys(keys)
         if found is not None:
@@ -167,7 +167,7 @@ def hash_keys(keys: pa.Array) -> Int32s:
 
 
 def group_rows(partitions: Int32s, partition_count: int) -> tuple[Int64s, Int64s]:
-    """As columns_compiled.group_rows."""
+    """Group rows; see columns_compiled.group_rows."""
     if len(partitions) and not 0 <= partitions.min() <= partitions.max() < partition_count:
         raise ValueError(f"a partition is not in [0, {partition_count})")
     order = np.argsort(partitions, kind="stable").astype(np.int64)

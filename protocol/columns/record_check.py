@@ -1,4 +1,4 @@
-"""Whether the records of a producer's batch can be read by whoever fetches it.
+"""Check that consumers can read the records of a producer's batch.
 
 Every length, that the offset deltas are 0, 1, ..., and that nothing is left over: what
 record_walk.scan_records checks, by a compiled loop once that is loaded (30 ns a record), in plain
@@ -22,7 +22,7 @@ _compiled: Callable[[Buffer, int], bool] | None = None
 
 
 def load_record_check() -> None:
-    """Load the compiled loop. Any thread may call it; others go on meanwhile."""
+    """Load the compiled loop. Any thread may call it; other threads continue."""
     global _compiled
     from .record_check_kernel import check
 
@@ -34,7 +34,7 @@ def is_record_check_loaded() -> bool:
 
 
 def check_records(batch: Buffer, header: RecordBatchHeader, *, limit: int) -> None:
-    """Raise unless the records of `batch` are what its header promises.
+    """Raise unless the records of `batch` match its header.
 
     `limit`: bytes they may decompress to.
 

@@ -1,4 +1,4 @@
-"""Values as views of the bytes that they came in: Arrow's binary_view, for large ones.
+"""Values as views of the received bytes: Arrow's binary_view, for large ones.
 
 What always holds:
     an array made here keeps the buffer that its records were parsed from.
@@ -27,7 +27,7 @@ VIEW = np.dtype(
 def view_array(
     source: Bytes, starts: Int32s, sizes: Int32s, valid: Bytes, null_count: int
 ) -> pa.Array:
-    """A binary_view array of parts of `source`, which it keeps. Nothing over 12 bytes is copied.
+    """binary_view array of parts of `source`, which it keeps. Nothing over 12 bytes is copied.
 
     sizes: 0 where a row is null.
     """
@@ -50,7 +50,7 @@ def view_array(
 
 
 def views_of(array: pa.Array) -> Any:
-    """The values of a binary_view array: an object array of read-only arrays of uint8, or None.
+    """Values of a binary_view array: an object array of read-only arrays of uint8, or None.
 
     Nothing is copied, and each value keeps the memory that it is in. Cost: 1 us a value.
     """
@@ -76,7 +76,7 @@ def views_of(array: pa.Array) -> Any:
 
 
 def take_views(array: pa.Array, rows: Int64s) -> pa.Array:
-    """As `array.take`, which Arrow does not have for views. No value is copied."""
+    """Rows of a binary_view array: `array.take`, missing in Arrow for views. No value is copied."""
     present = _present(array)[rows]
     buffers = [pa.py_buffer(_views(array)[rows]), *array.buffers()[2:]]
     null_count = len(rows) - int(np.count_nonzero(present))
@@ -89,7 +89,7 @@ def _views(array: pa.Array) -> npt.NDArray[np.void]:
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows are not null."""
+    """Mask of the rows that are not null."""
     valid = array.buffers()[0]
     if valid is None:
         return np.ones(len(array), np.bool_)

@@ -1,9 +1,9 @@
-"""Compiled reading of the varints of records, and of fields they are the lengths of.
+"""Compiled reading of varints in records, and of fields whose lengths they are.
 
 What brokers load to check batches (record_check_kernel) and clients with all other loops
 (columns_kernels): apart, because a broker needs neither those nor Arrow. See columns_kernels for
 where machine code is cached. numba's cache does not notice when a function of another file changes:
-whoever changes one here deletes `__pycache__/*.nbi` beside it.
+after changing one here, delete `__pycache__/*.nbi` beside it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def varlong(source: Any, position: int, end: int) -> Any:
 
 @compiled(_position(u8, types.int64, types.int64))
 def varint(source: Any, position: int, end: int) -> Any:
-    """As `varlong`, of 32 bits."""
+    """(zig-zag value of 32 bits, position after it), position -1 if it does not end in time."""
     if position < end:
         byte = np.int64(source[position])
         if byte < 0x80:  # the common case

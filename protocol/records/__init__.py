@@ -1,4 +1,4 @@
-"""Record batches, as they are on the wire and in the log.
+"""Record batches, on the wire and in the log.
 
 record_batch               header and checks of magic 2
 record_walk, records       from batch to batch; single records

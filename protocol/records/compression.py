@@ -31,7 +31,7 @@ from ..errors import CorruptMessage, InvalidConfig, InvalidRecord, UnsupportedCo
 
 
 class CompressionType(IntEnum):
-    """Bits 0-2 of a batch's attributes."""
+    """Compression codec: bits 0-2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -41,7 +41,7 @@ class CompressionType(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> CompressionType:
-        """`compression.type` of a producer or topic, e.g. "zstd".
+        """Codec of a `compression.type` of a producer or topic, e.g. "zstd".
 
         Raises:
             InvalidConfig: it names no codec.
@@ -76,11 +76,11 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 * 1024
 _ZSTD_LEAST_WINDOW_LIMIT = 8 * 1024 * 1024
 _ZSTD_MOST_WINDOW = 128 * 1024 * 1024
-"""Of zstd's own levels, without its long mode."""
+"""Largest window of zstd's own levels, without its long mode."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` compressed, at Kafka's default level or `level` of Kafka's compression.<codec>.level.
+    """Compress `data`, at Kafka's default level or `level` of Kafka's compression.<codec>.level.
 
     Raises:
         UnsupportedCompressionType: `codec` is not 0-4.
@@ -102,11 +102,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return bytes(compressor.finish())
     if codec == CompressionType.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
-    raise UnsupportedCompressionType(f"no codec has the number {codec}")
+    raise UnsupportedCompressionType(f"unknown compression codec {codec}")
 
 
 def decompress(codec: int, data: Buffer, *, limit: int) -> Buffer:
-    """The bytes that `compress` (or any Kafka client) was given; `data` itself for codec 0.
+    """Decompress data of any Kafka client; `data` itself for codec 0.
 
     Args:
         codec: 0-4.
@@ -143,18 +143,18 @@ def decompress(codec: int, data: Buffer, *, limit: int) -> Buffer:
     except (IndexError, struct_error):
         name = CompressionType(codec).name.lower()
         raise CorruptMessage(f"the {name} data is cut off") from None
-    raise UnsupportedCompressionType(f"no codec has the number {codec}")
+    raise UnsupportedCompressionType(f"unknown compression codec {codec}")
 
 
 def _lz4_level(level: int) -> int:
-    """Kafka's level as the frame library's: 9 is fast, every other one high compression."""
+    """Level of the frame library for Kafka's level: 9 is fast, every other one high compression."""
     if level == LZ4_LEVEL:
         return _LZ4_FAST
     return min(max(level, _LZ4_LEAST_HIGH), _LZ4_MOST_HIGH)
 
 
 class TooLarge(InvalidRecord):
-    """It would decompress to more than the caller allows."""
+    """The data would decompress to more than the caller allows."""
 
 
 def _too_large(limit: int) -> TooLarge:
@@ -201,7 +201,9 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 
 def _decompress_xerial(data: memoryview, limit: int) -> Buffer:
-    """Version and compatibility are not looked at: some producers write them little-endian."""
+    """Decompress xerial snappy. Version and compatibility are ignored: some producers write them
+    little-endian.
+    """
     blocks: list[Buffer] = []
     remaining = limit
     position = len(XERIAL_HEADER)
@@ -227,14 +229,14 @@ def _decompress_snappy(block: memoryview, remaining: int, limit: int | None = No
         raise CorruptMessage(f"{len(block)} bytes of snappy cannot hold {size}")
     output = bytearray(size)
     if cramjam.snappy.decompress_raw_into(block, output) != size:
-        raise CorruptMessage("the snappy block is shorter than it says")
+        raise CorruptMessage("the snappy block is shorter than its declared size")
     return output
 
 
 def _lz4_capacity(data: memoryview, limit: int) -> int:
     """Upper bound of the output, from the frame's block headers; the frame must fill `data`."""
     if _LITTLE_U32.unpack_from(data)[0] != _LZ4_MAGIC:
-        raise CorruptMessage("the lz4 data is no lz4 frame")
+        raise CorruptMessage("the lz4 data is not an lz4 frame")
     flags, block_descriptor = data[4], data[5]
     if flags & 0x01:
         raise CorruptMessage("an lz4 frame with a dictionary is not readable")
@@ -258,7 +260,7 @@ def _lz4_capacity(data: memoryview, limit: int) -> int:
 def _zstd_capacity(data: memoryview, limit: int) -> int:
     """Upper bound of the output, from the frame's block headers; the frame must fill `data`."""
     if _LITTLE_U32.unpack_from(data)[0] != _ZSTD_MAGIC:
-        raise CorruptMessage("the zstd data is no zstd frame")
+        raise CorruptMessage("the zstd data is not a zstd frame")
     descriptor = data[4]
     if descriptor & 0x03:
         raise CorruptMessage("a zstd frame with a dictionary is not readable")
@@ -289,7 +291,7 @@ def _zstd_capacity(data: memoryview, limit: int) -> int:
 
 
 def _zstd_content_size(data: memoryview, position: int, descriptor: int) -> tuple[int | None, int]:
-    """(content size if the frame says it, position after it)."""
+    """(content size if the frame has it, position after it)."""
     kind = descriptor >> 6
     if kind == 0:
         return (data[position], position + 1) if descriptor & 0x20 else (None, position)

@@ -1,4 +1,4 @@
-"""The record of a control batch that ends a transaction: how it ended, and who said so.
+"""Record of a control batch that ends a transaction: its result, and its coordinator epoch.
 
     key    version i16 = 0, type i16 (0 abort, 1 commit)
     value  version i16 = 0, coordinator_epoch i32
@@ -18,19 +18,19 @@ from .record_batch import read_header
 from .records import ControlType, control_type, iterate_records
 
 MOST_MARKER_BYTES = 64 * 1024
-"""Of the records of a control batch: one, without headers."""
+"""Most bytes of the records of a control batch: one record without headers."""
 _VALUE = Struct(">hi")
 
 
 class EndTransactionMarker(NamedTuple):
-    """How a producer's transaction ended in a partition."""
+    """Result of a producer's transaction in a partition."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """What one whole control batch says.
+    """Marker in one whole control batch; None if it has another type.
 
     None: of no transaction; compaction has emptied it, or its type is another one. Its CRC is not
     checked.

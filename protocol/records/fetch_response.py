@@ -64,12 +64,14 @@ class FetchedPartition(NamedTuple):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Nothing was read here: the reader has to do something else first."""
+        """Whether nothing was read, as the reader must truncate or fetch from another replica
+        first.
+        """
         return self.diverging is not None or self.preferred_read_replica >= 0
 
     @property
     def records_size(self) -> int:
-        """In bytes."""
+        """Size of the records in bytes."""
         records = self.records
         if isinstance(records, bytes | bytearray | memoryview):
             return len(records)

@@ -1,4 +1,4 @@
-"""The checksum byte in the header of an LZ4 frame, right and as Kafka before 0.10 had it.
+"""Checksum byte in the header of an LZ4 frame: the correct one, and that of Kafka before 0.10.
 
     0   magic u32 = 0x184D2204 (little-endian)
     4   flags u8, block descriptor u8, [content size u64 if flags & 0x08]
@@ -21,7 +21,7 @@ _LEAST_FRAME = 7
 
 
 def with_right_checksum(frame: Buffer) -> bytearray:
-    """A copy of the LZ4 frame whose header checksum is what the format says.
+    """Copy of the LZ4 frame with the header checksum of the specification.
 
     Raises:
         CorruptMessage: too short for a frame.
@@ -30,7 +30,7 @@ def with_right_checksum(frame: Buffer) -> bytearray:
 
 
 def with_old_checksum(frame: Buffer) -> bytearray:
-    """A copy of the LZ4 frame as clients of magic 0 read it. Raises CorruptMessage."""
+    """Copy of the LZ4 frame as clients of magic 0 read it. Raises CorruptMessage."""
     return _with_checksum(frame, start=0)
 
 

@@ -54,7 +54,7 @@ from .record_batch import (
 from .records import encode_record, iterate_records, wrap_int64
 
 MAGIC_POSITION = 16
-"""Where every format, also the record batch, has its magic byte."""
+"""Position of the magic byte in all formats, including the record batch."""
 
 _ENTRY = Struct(">qiIbb")
 _I64 = Struct(">q")
@@ -95,7 +95,7 @@ class ConvertedSet(NamedTuple):
 
 
 def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[LegacyMessage]:
-    """The outer entries of a set, CRCs checked. Wrappers come out as they are.
+    """Outer entries of a set, CRCs checked. Compressed messages are not opened.
 
     Args:
         data: the set.
@@ -148,7 +148,7 @@ def _read_field(data: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def open_wrapper(wrapper: LegacyMessage, *, limit: int) -> Iterator[LegacyMessage]:
-    """The inner messages of a compressed one, as they stand there (offsets may be relative).
+    """Inner messages of a compressed one, unchanged (offsets may be relative).
 
     Raises:
         CorruptMessage, InvalidRecord: not such a set, or more than `limit` bytes.
@@ -173,7 +173,8 @@ def open_wrapper(wrapper: LegacyMessage, *, limit: int) -> Iterator[LegacyMessag
 
 
 def convert_up(data: Buffer, *, limit: int, max_message_bytes: int) -> ConvertedSet:
-    """A producer's message set as one batch of magic 2, offsets from 0 on, not yet compressed.
+    """Convert a producer's message set to one batch of magic 2, offsets from 0 on, not yet
+    compressed.
 
     Args:
         data: the set; a cut entry at its end is omitted, as in Kafka.
@@ -228,7 +229,7 @@ def encode_message(
     value: bytes | None,
     attributes: int = 0,
 ) -> bytes:
-    """One entry, with its CRC. Magic 0 has no timestamp."""
+    """Encode one entry, with its CRC. Magic 0 has no timestamp."""
     parts = [bytes((magic, attributes))]
     if magic:
         parts.append(_I64.pack(timestamp))
@@ -243,7 +244,7 @@ def encode_message(
 
 
 def convert_down(data: Buffer, magic: int, *, fetch_offset: int, limit: int) -> bytes:
-    """Record batches as a message set for a consumer that reads from `fetch_offset` on.
+    """Convert record batches to a message set for a consumer that reads from `fetch_offset` on.
 
     Batches keep their codec, records their offsets. Control batches, headers, producer ids and
     (in magic 0) timestamps are lost. It may be shorter than `data`: what comes after a batch that

@@ -1,4 +1,4 @@
-"""Entries of logs from before Kafka 0.11, each as the batch it is: a header, and its records.
+"""Entries of logs from before Kafka 0.11, each as a batch: a header, and its records.
 
 An uncompressed message is a batch of one record. A compressed one (a wrapper, message_set has the
 layout) is a batch of those inside: in magic 1 their offsets count from 0, or from where compaction
@@ -44,19 +44,19 @@ def is_old(batch: Buffer) -> bool:
 
 
 def least_size(magic: int) -> int:
-    """Bytes of the smallest batch of a format."""
+    """Size in bytes of the smallest batch of a format."""
     return LEAST_SIZES.get(magic, HEADER_SIZE)
 
 
 def believed_header(entry: Buffer) -> RecordBatchHeader:
-    """What its first 26 bytes say, unchecked and not looked into: as if of one record."""
+    """Header of an entry by its first 26 bytes, without any check: as if of one record."""
     magic, offset = entry[MAGIC_POSITION], int.from_bytes(entry[:8], "big", signed=True)
     timestamp = int.from_bytes(entry[18:26], "big", signed=True) if magic else -1
     return _header(entry, offset, offset, 1, timestamp, timestamp)
 
 
 def read_old_batch(entry: Buffer, *, limit: int = DECOMPRESS_LIMIT) -> OldBatch:
-    """Exactly one whole entry of magic 0 or 1, checked and looked into.
+    """Read exactly one whole entry of magic 0 or 1, checked and decompressed.
 
     Raises:
         CorruptMessage, InvalidRecord: see message_set.read_entries and open_wrapper; a wrapper

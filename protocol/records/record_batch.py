@@ -54,7 +54,7 @@ _SIZE = Struct(">qi")
 
 
 class RecordBatchHeader(NamedTuple):
-    """The 61 bytes before the records, in wire order."""
+    """Header of a batch: the 61 bytes before the records, in wire order."""
 
     base_offset: int
     batch_length: int
@@ -72,7 +72,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -85,14 +85,16 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """NO_SEQUENCE if the batch has none; wraps from 2**31 - 1 to 0."""
+        """Sequence of the last record; NO_SEQUENCE if the batch has none; wraps from 2**31 - 1 to
+        0.
+        """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def codec(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; others are invalid."""
+        """Compression codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; others are invalid."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -158,13 +160,13 @@ def _check_magic(header: RecordBatchHeader) -> None:
 
 
 def compute_crc(batch: Buffer) -> int:
-    """CRC-32C of one whole batch (from CRC_START to its end)."""
+    """Compute the CRC-32C of one whole batch (from CRC_START to its end)."""
     value: int = crc32c(memoryview(batch)[CRC_START:])
     return value
 
 
 def check_batch(batch: Buffer) -> RecordBatchHeader:
-    """The header of exactly one batch, which fills `batch`, with length, magic and CRC checked.
+    """Check exactly one batch, which fills `batch`: length, magic and CRC. Returns its header.
 
     Raises:
         CorruptMessage: too small, a length that disagrees, or a wrong CRC (Kafka code 2).
@@ -186,7 +188,7 @@ def check_batch(batch: Buffer) -> RecordBatchHeader:
 
 
 def stamp(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log. In place, outside the CRC."""
+    """Set the offset and leader epoch of the batch in the log. In place, outside the CRC."""
     _STAMP_OFFSET.pack_into(batch, 0, base_offset)
     _STAMP_EPOCH.pack_into(batch, 12, leader_epoch)
 
@@ -218,7 +220,7 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """A whole batch around `records` (already compressed when attributes name a codec)."""
+    """Build a batch around `records` (already compressed when attributes name a codec)."""
     batch = bytearray(HEADER_SIZE + len(records))
     HEADER.pack_into(
         batch,

@@ -1,4 +1,4 @@
-"""Record by record through one batch, for the few questions that its header cannot answer.
+"""Walk through the records of one batch, for the few questions that its header cannot answer.
 
     length varint, attributes i8, timestamp_delta varlong, offset_delta varint,
     key length varint (-1 null), key, value length varint, value,

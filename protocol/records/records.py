@@ -50,10 +50,12 @@ from .record_batch import (
 Headers = Sequence[tuple[str, bytes | None]]
 
 DECOMPRESS_LIMIT = 256 * 1024 * 1024
-"""Most bytes that one batch may decompress to, unless the caller knows better."""
+"""Most bytes that one batch may decompress to, unless the caller gives another limit."""
 
 LEAST_RECORD_BYTES = 7
-"""length, attributes, two deltas, two lengths, header count: one byte each."""
+"""Fewest bytes of a record: length, attributes, two deltas, two lengths, header count, one byte
+each.
+"""
 
 _PRODUCER = Struct(">qhi")
 _CONTROL_KEY = Struct(">hh")
@@ -71,7 +73,7 @@ class Record(NamedTuple):
 
 
 class ParsedRecord(NamedTuple):
-    """A record as its batch holds it: deltas, not yet offset and timestamp."""
+    """A record as stored in its batch: with deltas in place of offset and timestamp."""
 
     timestamp_delta: int
     offset_delta: int
@@ -81,7 +83,7 @@ class ParsedRecord(NamedTuple):
 
 
 class ControlType(IntEnum):
-    """What a control batch says of its producer's transaction."""
+    """Type of a control record: the end of its producer's transaction."""
 
     ABORT = 0
     COMMIT = 1
@@ -94,7 +96,7 @@ def encode_record(
     value: bytes | None,
     headers: Headers = (),
 ) -> bytes:
-    """One record with its length in front."""
+    """Encode one record with its length in front."""
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (key, value):
         if field is None:
@@ -124,7 +126,7 @@ def encode_records(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """One batch of (timestamp in ms, key, value, headers), in that order.
+    """Encode one batch of (timestamp in ms, key, value, headers), in that order.
 
     Raises:
         ValueError: no records.
@@ -166,7 +168,7 @@ def encode_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The marker that ends a transaction in one partition."""
+    """Encode the marker that ends a transaction in one partition."""
     record = encode_record(
         0, 0, _CONTROL_KEY.pack(0, control_type), _CONTROL_VALUE.pack(0, coordinator_epoch)
     )
@@ -191,7 +193,7 @@ def stamp_producer(
     base_sequence: int,
     transactional: bool = False,
 ) -> None:
-    """Give an encoded batch its producer's id, epoch and sequence, and the CRC they are under."""
+    """Set producer id, epoch and sequence of an encoded batch, and the CRC over them."""
     attributes = int.from_bytes(batch[21:23], "big") & ~TRANSACTIONAL_MASK
     if transactional:
         attributes |= TRANSACTIONAL_MASK
@@ -203,7 +205,7 @@ def stamp_producer(
 def iterate_records(
     batch: Buffer, *, decompress_limit: int = DECOMPRESS_LIMIT, check_crc: bool = True
 ) -> Iterator[Record]:
-    """The records of exactly one batch, which fills `batch`. Control records come out too.
+    """Records of exactly one batch, which fills `batch`. Control records are included.
 
     Raises:
         CorruptMessage: wrong length or CRC, or records that are not what the header says.
@@ -225,7 +227,7 @@ def iterate_records(
 
 
 def records_of(batch: Buffer, header: RecordBatchHeader, *, decompress_limit: int) -> Buffer:
-    """The bytes after the header of a batch, decompressed."""
+    """Bytes after the header of a batch, decompressed."""
     block = memoryview(batch)[HEADER_SIZE : header.size]
     if not header.codec:
         return block
@@ -237,7 +239,7 @@ def records_of(batch: Buffer, header: RecordBatchHeader, *, decompress_limit: in
 def parse_records(
     records: Buffer, record_count: int, last_offset_delta: int, *, copy: bool = True
 ) -> Iterator[ParsedRecord]:
-    """The `record_count` records that fill `records`. Raises CorruptMessage.
+    """Parse the `record_count` records that fill `records`. Raises CorruptMessage.
 
     copy: False makes keys, values and headers' values memoryviews of `records`.
     """
@@ -266,7 +268,7 @@ def parse_records(
 
 
 def control_type(key: bytes | None) -> ControlType | None:
-    """What the key of a control record says; None for a type that is not about transactions.
+    """Type in the key of a control record; None for a type that is not about transactions.
 
     Raises:
         CorruptMessage: too short to say.
@@ -298,7 +300,7 @@ def _parse_record(records: Buffer, position: int, end: int) -> tuple[ParsedRecor
 
 
 def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[Any, int]:
-    """A slice of `records`, or None, and where it ends."""
+    """(slice of `records` or None, its end)."""
     length, position = decode_varint(records, position)
     if length < 0:
         if length != -1:
@@ -311,13 +313,13 @@ def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[Any, int]:
 
 
 def wrap_int64(value: int) -> int:
-    """`value` as 64 bits hold it: Java's arithmetic on timestamps wraps, and so must ours."""
+    """`value` wrapped to 64 bits: Java's arithmetic on timestamps wraps, and so must ours."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def _header_of(batch: Buffer) -> RecordBatchHeader:
     if len(batch) < HEADER.size:
-        raise CorruptMessage(f"{len(batch)} bytes are no record batch")
+        raise CorruptMessage(f"{len(batch)} bytes are not a record batch")
     header = read_header(batch)
     if header.magic != MAGIC:
         raise InvalidRecord(f"record batch of magic {header.magic}; only magic 2 is accepted")

@@ -1,5 +1,5 @@
-"""What broker and clients share of SASL and of rules of access: the same formulas and messages on
-both sides. Pure.
+"""SASL and ACLs, as far as broker and clients share them: the same formulas and messages on both
+sides. Pure.
 
 scram              RFC 5802: keys, signatures, proofs; how names are escaped
 scram_messages     the four messages of SCRAM

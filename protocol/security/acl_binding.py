@@ -1,4 +1,4 @@
-"""Rules of access as the wire has them: who may, or may not, do what with which resources.
+"""ACLs as on the wire: operations that principals may, or may not, do on resources.
 
 Codes and names are Kafka's: clients/.../common/acl/AclOperation.java, AclPermissionType.java,
 common/resource/ResourceType.java, PatternType.java. A code that is not known here is UNKNOWN, as
@@ -15,12 +15,12 @@ from typing import Final, NamedTuple, Self
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of type CLUSTER."""
 WILDCARD: Final = "*"
-"""As a host: every one; as a literal resource name: every resource of the type."""
+"""Any host, or, as a literal resource name, any resource of the type."""
 WILDCARD_PRINCIPAL: Final = "User:*"
 
 
 class _Code(IntEnum):
-    """A byte of the wire, 0 of which is UNKNOWN."""
+    """Enum of one byte on the wire; UNKNOWN is 0."""
 
     @classmethod
     def of(cls, code: int) -> Self:
@@ -42,7 +42,7 @@ class ResourceType(_Code):
 
 
 class PatternType(_Code):
-    """How a resource name is meant. ANY and MATCH are of filters alone."""
+    """Type of a resource name pattern. ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -78,7 +78,7 @@ class AclPermission(_Code):
 
 
 class AclBinding(NamedTuple):
-    """One rule. `principal` as text, `User:alice`; `host` an address, or WILDCARD."""
+    """One ACL. `principal` as text, `User:alice`; `host` an address, or WILDCARD."""
 
     resource_type: ResourceType
     name: str
@@ -99,7 +99,7 @@ class AclBinding(NamedTuple):
         operation: int,
         permission: int,
     ) -> AclBinding:
-        """As on the wire and in records; what is not known is UNKNOWN."""
+        """Make an ACL from the numbers on the wire and in records; unknown ones are UNKNOWN."""
         return cls(
             ResourceType.of(resource_type),
             name,
@@ -112,7 +112,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant; None and ANY: whichever.
+    """Filter of ACLs; None and ANY match all.
 
     With MATCH a name means every rule that is about a resource of that name: literal, prefixed or
     wildcard.
@@ -127,7 +127,9 @@ class AclFilter(NamedTuple):
     permission: AclPermission = AclPermission.ANY
 
     def matches(self, binding: AclBinding) -> bool:
-        """Source: ResourcePatternFilter.java, AccessControlEntryFilter.java."""
+        """Whether an ACL matches. Source: ResourcePatternFilter.java,
+        AccessControlEntryFilter.java.
+        """
         return (
             self.resource_type in (ResourceType.ANY, binding.resource_type)
             and self.principal in (None, binding.principal)

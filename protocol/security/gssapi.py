@@ -1,4 +1,4 @@
-"""Kerberos, the one SASL mechanism of Kafka's that is not there: refused in one sentence."""
+"""Kerberos (GSSAPI), Kafka's one SASL mechanism that is not supported: refused with a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NO_GSSAPI: Final = (
 
 
 def refuse_gssapi(values: Mapping[str, Any]) -> None:
-    """Settings by Kafka's names, or with underscores. Raises InvalidConfig: one is of it."""
+    """Refuse settings of GSSAPI, by Kafka's names, or with underscores. Raises InvalidConfig: there
+    is one.
+    """
     for given, value in values.items():
         name = given.replace("_", ".").lower()
         words = {each.strip().upper() for each in str(value).split(",")}

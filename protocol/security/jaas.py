@@ -32,14 +32,14 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JaasEntry:
-    """options are never shown: they hold passwords."""
+    """A login module with its options, which are never shown: they hold passwords."""
 
     login_module: str
     options: Mapping[str, str] = field(repr=False)
 
     @property
     def users(self) -> dict[str, str]:
-        """The names and passwords that a broker accepts with PLAIN: `user_alice="..."`."""
+        """Passwords that a broker accepts with PLAIN, by user name: `user_alice="..."`."""
         return {
             name.removeprefix("user_"): value
             for name, value in self.options.items()
@@ -48,7 +48,7 @@ class JaasEntry:
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """The one login module of such a text.
+    """Parse the one login module of a text.
 
     Raises:
         InvalidConfig: it is none, or there are several. In one line, without a password.
@@ -83,7 +83,7 @@ def _word(tokens: list[tuple[str, bool]], at: int, what: str) -> str:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Each with whether it is a sign. Every character belongs to one of them."""
+    """Tokens, each with whether it is a sign. Every character belongs to one of them."""
     for found in _TOKEN.finditer(text):
         if found["space"] is not None:
             continue

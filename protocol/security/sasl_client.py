@@ -1,4 +1,4 @@
-"""What a client says to authenticate, and what it makes of the answers. Pure.
+"""Client side of SASL: messages to authenticate, and checks of the answers. Pure.
 
 A client of ours, or a node that connects to another one.
 """
@@ -26,7 +26,7 @@ class ClientExchange(Protocol):
     def first(self) -> bytes: ...
 
     def on_challenge(self, challenge: bytes) -> bytes | None:
-        """What to say next; None: the broker has said all, and is believed.
+        """Next message; None: the broker has finished, and is authentic.
 
         Raises:
             AuthenticationFailed: it is not the one that it should be, or does not know SASL.
@@ -34,14 +34,15 @@ class ClientExchange(Protocol):
 
 
 class OauthBearerExchange:
-    """OAUTHBEARER (RFC 7628): the token; where it is refused, the broker waits for one byte more.
+    """OAUTHBEARER (RFC 7628): sends the token; if it is refused, the broker waits for one byte
+    more.
 
     Source: OAuthBearerSaslClient in apache/kafka. Raises InvalidConfig: what is given is no token.
     """
 
     def __init__(self, token: str) -> None:
         if not _BEARER.fullmatch(token):
-            raise InvalidConfig("what is given as a token of OAUTHBEARER is none")
+            raise InvalidConfig("the OAUTHBEARER token is malformed")
         self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
     def first(self) -> bytes:
@@ -54,7 +55,7 @@ class OauthBearerExchange:
 class SaslExchange:
     """A ClientExchange by name and password: PLAIN and SCRAM.
 
-    nonce: random printable text without commas, of NONCE_BYTES, anew for each exchange.
+    nonce: random printable text without commas, of NONCE_BYTES, new for each exchange.
     """
 
     def __init__(
@@ -84,6 +85,6 @@ class SaslExchange:
         if self._steps == 1:
             return self._scram.final(challenge)
         if self._steps > 2:
-            raise AuthenticationFailed("the broker goes on with SCRAM after its end")
+            raise AuthenticationFailed("the broker sent another SCRAM message after the last one")
         self._scram.check(challenge)
         return None

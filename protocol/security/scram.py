@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): what is computed, by whichever side.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the computations of both sides.
 
     SaltedPassword  = PBKDF2(password, salt, iterations)
     ClientKey       = HMAC(SaltedPassword, "Client Key")      StoredKey = H(ClientKey)
@@ -24,15 +24,15 @@ from typing import Final
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""KIP-554's numbers on the wire; 0 is an unknown one."""
+"""Mechanisms by KIP-554's numbers on the wire; 0 is unknown."""
 LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
-"""Of a credential (KIP-554). Clients follow a server that asks for more."""
+"""Most iterations of a credential (KIP-554). Clients accept a server that asks for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What a broker knows of one user's password. Its repr shows nothing of it."""
+    """Credential of one user, derived from the password. Its repr shows nothing of it."""
 
     salt: bytes
     stored_key: bytes
@@ -57,7 +57,7 @@ class ScramCredential:
     def of_password(
         cls, mechanism: str, password: str, *, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """Takes milliseconds: as long as anybody needs to try one password."""
+        """Derive a credential from a password. Takes milliseconds, as does trying one."""
         salted = salted_password(mechanism, password, salt, iterations)
         return cls.of_salted_password(mechanism, salted, salt=salt, iterations=iterations)
 
@@ -90,7 +90,7 @@ def client_proof(mechanism: str, salted: bytes, auth_message: bytes) -> bytes:
 def is_proof_of(
     mechanism: str, credential: ScramCredential, proof: bytes, auth_message: bytes
 ) -> bool:
-    """Whether whoever made the proof knows the password. In constant time."""
+    """Whether the proof was made with the password. In constant time."""
     shown = signature(mechanism, credential.stored_key, auth_message)
     if len(proof) != len(shown):
         return False
@@ -98,12 +98,12 @@ def is_proof_of(
 
 
 def escape_name(name: str) -> str:
-    """A user's name as a saslname."""
+    """Encode a user's name as a saslname."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape_name(saslname: str) -> str:
-    """The user's name; ValueError: a `=` that begins neither =2C nor =3D."""
+    """Decode the user's name; ValueError: a `=` that begins neither =2C nor =3D."""
     name = saslname.replace("=2C", ",")
     if "=" in name.replace("=3D", ""):
         raise ValueError("no saslname")

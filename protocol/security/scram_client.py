@@ -26,7 +26,8 @@ from .scram_messages import (
 )
 
 MOST_ITERATIONS: Final = 1_000_000
-"""Half a second of work: a server that asks for more would make clients stand still."""
+"""Most accepted iterations, half a second of work: a server that asks for more would block clients.
+"""
 
 
 class ScramClient:
@@ -47,7 +48,7 @@ class ScramClient:
         return self._first.encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """The proof, for what the server has said to `first`.
+        """Client-final message with the proof, for the server's answer to `first`.
 
         Raises:
             AuthenticationFailed: that is no such message, or one that is not safe to answer.
@@ -55,10 +56,10 @@ class ScramClient:
         try:
             asked = ServerFirst.parse(challenge)
         except MalformedRequest:
-            raise AuthenticationFailed("the broker's SCRAM challenge is none") from None
+            raise AuthenticationFailed("the broker's SCRAM challenge is malformed") from None
         own = self._first.nonce
         if not asked.nonce.startswith(own) or len(asked.nonce) == len(own):
-            raise AuthenticationFailed("the broker has answered another client's SCRAM message")
+            raise AuthenticationFailed("the broker's SCRAM nonce does not continue the client's")
         if not LEAST_ITERATIONS <= asked.iterations <= MOST_ITERATIONS:
             raise AuthenticationFailed(
                 f"the broker asks for {asked.iterations} SCRAM iterations; "
@@ -72,12 +73,16 @@ class ScramClient:
         return final.encode(client_proof(self._mechanism, salted, message))
 
     def check(self, outcome: bytes) -> None:
-        """Raises AuthenticationFailed unless the server knows the password, too."""
+        """Check the server's signature. Raises AuthenticationFailed: the server does not know the
+        password.
+        """
         try:
             shown, words = parse_server_final(outcome)
         except MalformedRequest:
-            raise AuthenticationFailed("the broker's last SCRAM message is none") from None
+            raise AuthenticationFailed("the broker's last SCRAM message is malformed") from None
         if words:
             raise AuthenticationFailed(f"SCRAM: {words}")
         if not hmac.compare_digest(shown, self._signature):
-            raise AuthenticationFailed("the broker does not know the password: it is not yours")
+            raise AuthenticationFailed(
+                "invalid SCRAM server signature: the broker does not know the password"
+            )

@@ -1,4 +1,4 @@
-"""The messages of SCRAM (RFC 5802, section 7), read and written.
+"""Messages of SCRAM (RFC 5802, section 7), read and written.
 
     client-first  n,,n=alice,r=<nonce>[,tokenauth=true]
     server-first  r=<nonce><more>,s=<salt>,i=<iterations>
@@ -40,7 +40,8 @@ _CLIENT_FINAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFirst:
-    """header: of GS2, which client-final repeats. bare: the rest, a part of AuthMessage.
+    """Client-first message. header: of GS2, repeated in client-final. bare: the rest, a part of
+    AuthMessage.
 
     authorization_id: "" where the client wants to be who it is.
     """
@@ -59,10 +60,10 @@ class ClientFirst:
 
     @classmethod
     def parse(cls, message: bytes) -> ClientFirst:
-        """Raises MalformedRequest: that is none."""
+        """Parse a message. Raises MalformedRequest: it is not a client-first message."""
         found = _CLIENT_FIRST.fullmatch(_text(message))
         if found is None:
-            raise MalformedRequest("no SCRAM client-first message")
+            raise MalformedRequest("not a SCRAM client-first message")
         extensions = dict(part.split("=", 1) for part in found["extensions"].split(",") if part)
         try:
             return cls(
@@ -74,7 +75,7 @@ class ClientFirst:
                 is_token=extensions.get(TOKEN_AUTH, "").lower() == "true",
             )
         except ValueError:
-            raise MalformedRequest("no SCRAM client-first message") from None
+            raise MalformedRequest("not a SCRAM client-first message") from None
 
     def encode(self) -> bytes:
         return (self.header + self.bare).encode()
@@ -82,7 +83,7 @@ class ClientFirst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFirst:
-    """nonce: the client's, and what the server adds to it."""
+    """Server-first message. nonce: the client's, with the server's part appended."""
 
     nonce: str
     salt: bytes
@@ -90,10 +91,10 @@ class ServerFirst:
 
     @classmethod
     def parse(cls, message: bytes) -> ServerFirst:
-        """Raises MalformedRequest: that is none."""
+        """Parse a message. Raises MalformedRequest: it is not a server-first message."""
         found = _SERVER_FIRST.fullmatch(_text(message))
         if found is None:
-            raise MalformedRequest("no SCRAM server-first message")
+            raise MalformedRequest("not a SCRAM server-first message")
         return cls(
             nonce=found["nonce"],
             salt=_decode(found["salt"]),
@@ -106,7 +107,9 @@ class ServerFirst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFinal:
-    """unproved: all but the proof, a part of AuthMessage. binding: the GS2 header once more."""
+    """Client-final message. unproved: all but the proof, a part of AuthMessage. binding: the GS2
+    header once more.
+    """
 
     unproved: str
     binding: bytes
@@ -115,16 +118,16 @@ class ClientFinal:
 
     @classmethod
     def of(cls, header: str, nonce: str) -> ClientFinal:
-        """Without a proof, which has to be made of `unproved`."""
+        """Make a message without a proof, which has to be computed from `unproved`."""
         binding = header.encode()
         return cls(unproved=f"c={_encode(binding)},r={nonce}", binding=binding, nonce=nonce)
 
     @classmethod
     def parse(cls, message: bytes) -> ClientFinal:
-        """Raises MalformedRequest: that is none."""
+        """Parse a message. Raises MalformedRequest: it is not a client-final message."""
         found = _CLIENT_FINAL.fullmatch(_text(message))
         if found is None:
-            raise MalformedRequest("no SCRAM client-final message")
+            raise MalformedRequest("not a SCRAM client-final message")
         return cls(
             unproved=found["unproved"],
             binding=_decode(found["binding"]),
@@ -141,12 +144,12 @@ def server_final(signature: bytes) -> bytes:
 
 
 def parse_server_final(message: bytes) -> tuple[bytes, str]:
-    """The server's signature, or its words about an error. Raises MalformedRequest: neither."""
+    """(server's signature, its error text). Raises MalformedRequest: not a server-final message."""
     first, _, _ = _text(message).partition(",")
     if first.startswith("e=") and len(first) > 2:
         return b"", first[2:]
     if not first.startswith("v="):
-        raise MalformedRequest("no SCRAM server-final message")
+        raise MalformedRequest("not a SCRAM server-final message")
     return _decode(first[2:]), ""
 
 
@@ -158,7 +161,7 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise MalformedRequest("a SCRAM message that is no UTF-8") from None
+        raise MalformedRequest("a SCRAM message that is not UTF-8") from None
 
 
 def _encode(data: bytes) -> str:
@@ -169,7 +172,7 @@ def _decode(text: str) -> bytes:
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise MalformedRequest("a SCRAM message with something else than base64") from None
+        raise MalformedRequest("a SCRAM message with invalid base64") from None
     if _encode(data) != text:  # bits behind the end: two texts would be one proof
-        raise MalformedRequest("a SCRAM message with something else than base64")
+        raise MalformedRequest("a SCRAM message with invalid base64")
     return data

@@ -1,4 +1,4 @@
-"""A secret that stands elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
+"""References to secrets stored elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
 
 Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (KIP-297, KIP-887). The
 settings of a cluster, and those of a client in a task, go through Ray or Spark to other nodes, and
@@ -18,14 +18,14 @@ _REFERENCE: Final = re.compile(r"\$\{(file|dir|env):([^}]*?)(?::([^}:]*))?\}")
 
 
 def is_reference(text: str) -> bool:
-    """Whether it is nothing but a reference, so that it shows no secret."""
+    """Whether the text is only a reference, so that it shows no secret."""
     return bool(_REFERENCE.fullmatch(text.strip()))
 
 
 def resolve(
     text: str, *, read: Callable[[str], str], environment: Callable[[str], str | None]
 ) -> str:
-    """`text` with what it refers to. `read` gives the text of a file, or raises OSError.
+    """Replace the references in `text`. `read` returns the text of a file, or raises OSError.
 
     Raises:
         InvalidConfig: it is not there. The message names the place, never what stands in it.

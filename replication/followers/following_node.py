@@ -1,4 +1,4 @@
-"""What a fetcher knows of the node that it runs on."""
+"""Node that a fetcher runs on, as the fetcher needs it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..procedure import Sequel
 
 
 class FollowerThrottle(Protocol):
-    """How fast replicas of this node are to receive; see replication_throttle."""
+    """Throttle of this node's replicas as receivers; see replication_throttle."""
 
     def wait_to_receive_ms(self, replica: Replica) -> float: ...
     def on_received(self, replica: Replica, size: int) -> None: ...
 
 
 class FollowingNode(Protocol):
-    """The node, as far as a fetcher knows it."""
+    """Node as a fetcher needs it."""
 
     @property
     def node_id(self) -> int: ...
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this node's registration, as it is known here."""
+        """Broker epoch of this node's registration, as known here."""
         ...
 
     @property
@@ -35,13 +35,13 @@ class FollowingNode(Protocol):
     @property
     def throttle(self) -> FollowerThrottle: ...
     def truncate(self, replica: Replica, offset: int) -> None:
-        """Drop records, with the checkpoints that must know of it. Raises StorageFailure."""
+        """Truncate a replica, and the checkpoints that must change first. Raises StorageFailure."""
         ...
 
     def on_storage_failure(self) -> None:
-        """A disk may have failed."""
+        """Called when a disk may have failed."""
         ...
 
     def note_gaps(self, log: PartitionLog) -> Sequel:
-        """So that `log` may have gaps; see LogFlusher. Raises KafkaStorageError."""
+        """Store that `log` may have gaps from now on; see LogFlusher. Raises KafkaStorageError."""
         ...

@@ -62,10 +62,10 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_MS = 50
 EXPECTED_UNTIL_MS = 16 * FIRST_BACKOFF_MS
-"""The back-off by which an expected error has lasted for about as long, and is logged, once."""
+"""Back-off after which an expected error is logged, once; it has then lasted for about as long."""
 MAX_BACKOFF_MS = 1000
 LONGEST_THROTTLED_MS = 1000
-"""Wait of a throttled partition until its limit is looked at again: it may be another one."""
+"""Longest wait of a throttled partition until its limit, which may change, is checked again."""
 ASKED_AGAIN = inf
 EARLIEST, LATEST = -2, -1
 SESSION_ERRORS = (
@@ -85,7 +85,7 @@ EXPECTED = (
 
 
 class FollowedPartition(NamedTuple):
-    """A partition to follow: its replica here, and in which epoch the leader leads."""
+    """A partition to follow: its replica here, and the leader's epoch."""
 
     topic_id: UUID
     replica: Replica
@@ -106,7 +106,7 @@ class FollowedPartition(NamedTuple):
 
 @dataclass(slots=True)
 class _Delayed:
-    """A partition that had an error: when to ask again, and how long to wait after the next.
+    """A partition that had an error: the time of its next fetch, and the pause after another error.
 
     until_ms: ASKED_AGAIN when it has been, and nothing was said of it since.
     """
@@ -117,14 +117,16 @@ class _Delayed:
 
 @dataclass(slots=True)
 class _OutOfRange:
-    """A partition whose position the leader does not have, and what it has, as far as is known."""
+    """A partition whose position is out of the leader's range, and the known part of that range."""
 
     followed: FollowedPartition
     offsets: list[int]
 
 
 class ReplicaFetcher:
-    """Lives as long as its process. It asks nothing by itself while a question is out."""
+    """Fetcher of one leader. Lives as long as its process. Sends nothing while a request is
+    unanswered.
+    """
 
     def __init__(self, node: FollowingNode, leader_id: int) -> None:
         self.leader_id = leader_id
@@ -132,16 +134,16 @@ class ReplicaFetcher:
         self._effects = node.effects
         self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
         self._asked: dict[TopicIdPartition, FetchPosition] = {}
-        """What the leader was sent last, of all partitions of the session."""
+        """Positions that the leader was sent last, of all partitions of the session."""
         self._dirty: dict[TopicIdPartition, None] = {}
         """Partitions that the next request must name, in order."""
         self._delayed: dict[TopicIdPartition, _Delayed] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._session = (NO_SESSION, INITIAL_EPOCH)
         self._broker_epoch = node.broker_epoch
-        """This node's epoch, as the session was opened with."""
+        """Broker epoch of this node with which the session was opened."""
         self._is_waiting = False
-        """For an answer of the leader."""
+        """Whether a request to the leader is unanswered."""
         self._working: Procedure | None = None
         self._settled: list[tuple[object, WorkingStep]] = []
         self._out_of_range: deque[_OutOfRange] = deque()
@@ -157,11 +159,11 @@ class ReplicaFetcher:
 
     @property
     def is_working(self) -> bool:
-        """Whether something is being done to its logs."""
+        """Whether its logs are being changed."""
         return self._working is not None
 
     def follow(self, followed: FollowedPartition) -> None:
-        """Begin, or go on in another leader epoch. Done again, it changes nothing."""
+        """Begin to follow, or continue in another leader epoch. Repeating it changes nothing."""
         partition_id = followed.partition_id
         if self._partitions.get(partition_id) == followed:
             return
@@ -171,7 +173,7 @@ class ReplicaFetcher:
         self._effects.append(DeadlineMoved(self))
 
     def leave(self, partition_id: TopicIdPartition) -> None:
-        """Ask for it no more; something may still be done to it, while is_working."""
+        """Stop following; its log may still be changed while is_working."""
         if self._partitions.pop(partition_id, None) is None:
             return
         self._delayed.pop(partition_id, None)
@@ -191,11 +193,13 @@ class ReplicaFetcher:
 
     @property
     def _has_question(self) -> bool:
-        """A request about no partition would be answered at once, and so would the next."""
+        """Whether a fetch would name a partition; a fetch without any would be answered at once, as
+        would the next.
+        """
         return bool(self._asked or self._dirty or self._forgotten)
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask, if nothing is on its way and it is time."""
+        """Send a fetch, if none is unanswered and it is due."""
         deadline_ms = self.next_deadline_ms
         if deadline_ms is None or now_ms < deadline_ms:
             return
@@ -234,8 +238,9 @@ class ReplicaFetcher:
                 self._dirty[partition_id] = None
 
     def _not_durable(self) -> list[FollowedPartition]:
-        """About to be asked for, which claims all that they have; but their topic wants it on the
-        disk, and it is only in the page cache, as a former life of this process has left it.
+        """Partitions with records that are not durable though their topic requires it, as a former
+        life of this process left them in the page cache. A fetch acknowledges them, so they must be
+        flushed before.
         """
         return [
             followed
@@ -296,7 +301,7 @@ class ReplicaFetcher:
                 self._leave_out(partition_id)
 
     def _wait_ms(self, now_ms: int) -> int:
-        """No longer than until a partition that had an error is to be asked for again."""
+        """Time in ms that the leader may wait; at most until a delayed partition is due."""
         wait_ms = self._node.config.replica_fetch_wait_max_ms
         waiting = [
             delayed.until_ms
@@ -310,12 +315,14 @@ class ReplicaFetcher:
     # --- what becomes of a question --------------------------------------------------------------
 
     def on_unreachable(self, error: Exception, now_ms: int) -> None:
-        """There is no answer, and no connection any more."""
+        """Called when there is no answer; the connection is lost."""
         self._is_waiting = False
         self._fail(error, now_ms)
 
     def _fail(self, error: Exception, now_ms: int) -> None:
-        """The next question begins a session, on a new connection, a while later."""
+        """Handle a failed request: the next fetch begins a session, on a new connection, after a
+        pause.
+        """
         if not isinstance(error, ConnectionFailed):
             logger.error("the fetcher of node %d failed", self.leader_id, exc_info=error)
         else:
@@ -329,16 +336,18 @@ class ReplicaFetcher:
         self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS)
 
     def on_fetched(self, answer: FetchResponse, now_ms: int, wall_ms: int) -> None:
-        """The answer to the last request."""
+        """Called with the answer to the last fetch."""
         self._is_waiting = False
         self._backoff_ms = FIRST_BACKOFF_MS
         if self._failure is not None:
-            logger.info("fetching from node %d works again", self.leader_id)
+            logger.info("fetching from node %d recovered", self.leader_id)
             self._failure = None
         if answer.error_code in SESSION_ERRORS:
             self._begin_session()
         elif answer.error_code:
-            self._fail(ConnectionFailed(f"it answers {error_for(answer.error_code)!r}"), now_ms)
+            self._fail(
+                ConnectionFailed(f"the leader returned {error_for(answer.error_code)!r}"), now_ms
+            )
         else:
             self._work(self._process(answer, wall_ms), now_ms)
 
@@ -378,7 +387,7 @@ class ReplicaFetcher:
                     self._node.on_storage_failure()
                     self._delay(followed, str(error), self._now_ms)
                 except KafkaError as error:
-                    reason = f"what it sent cannot be appended: {error}"
+                    reason = f"appending the fetched records failed: {error}"
                     self._delay(followed, reason, self._now_ms)
                 else:
                     if _must_flush(followed):
@@ -397,7 +406,9 @@ class ReplicaFetcher:
         self._session = (session_id, next_epoch(self._session[1]))
 
     def _flush(self, all_followed: Iterable[FollowedPartition]) -> Sequel:
-        """Only what is durable, where the topic asks for it, is claimed by the next question."""
+        """Flush before the next fetch, which acknowledges records, where the topic requires
+        durability.
+        """
         begun: list[tuple[FollowedPartition, LogFlush]] = []
         for followed in all_followed:
             try:
@@ -421,7 +432,7 @@ class ReplicaFetcher:
                 raise failure
 
     def _take(self, followed: FollowedPartition, data: PartitionData, wall_ms: int) -> Sequel:
-        """Do what the leader's answer says. Raises KafkaError: nothing was appended."""
+        """Apply the leader's answer for a partition. Raises KafkaError: nothing was appended."""
         replica, log = followed.replica, followed.replica.log
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range.append(_OutOfRange(followed, []))
@@ -475,7 +486,7 @@ class ReplicaFetcher:
         )
         if step.offset < log.high_watermark:
             logger.warning(
-                "%s is truncated below its high watermark %d: unclean leader election",
+                "truncating %s below its high watermark %d: unclean leader election",
                 followed,
                 log.high_watermark,
             )
@@ -516,7 +527,7 @@ class ReplicaFetcher:
         self._effects.append(SendListOffsets(self, request))
 
     def on_offsets(self, answer: ListOffsetsResponse, now_ms: int) -> None:
-        """The leader's answer, to one of the two questions."""
+        """Called with the leader's answer to one of the two ListOffsets requests."""
         self._is_waiting = False
         [found] = answer.topics[0].partitions
         asked = self._out_of_range[0]
@@ -528,7 +539,7 @@ class ReplicaFetcher:
         if self._partitions.get(followed.partition_id) is not followed:
             return
         if start < 0 or end < 0:
-            self._delay(followed, "it does not tell its offsets", now_ms, is_expected=True)
+            self._delay(followed, "the leader returned no offsets", now_ms, is_expected=True)
             return
         step = on_out_of_range(followed.replica.log, start, end)
         if step is None:
@@ -546,7 +557,7 @@ class ReplicaFetcher:
     def _delay(
         self, followed: FollowedPartition, reason: str, now_ms: int, *, is_expected: bool = False
     ) -> None:
-        """Leave a partition out for a while; the leader forgets it meanwhile."""
+        """Delay a partition after an error; the leader drops it from the session meanwhile."""
         partition_id = followed.partition_id
         before = self._delayed.get(partition_id)
         backoff_ms = FIRST_BACKOFF_MS if before is None else before.backoff_ms
@@ -565,7 +576,7 @@ class ReplicaFetcher:
             self._leave_out(partition_id)
 
     def _leave_out(self, partition_id: TopicIdPartition) -> None:
-        """The leader forgets it until it is asked for again."""
+        """Remove a partition from the session until it is fetched again."""
         self._dirty.pop(partition_id, None)
         if self._asked.pop(partition_id, None) is not None:
             self._forgotten[partition_id] = None
@@ -573,7 +584,7 @@ class ReplicaFetcher:
     # --- letting go ------------------------------------------------------------------------------
 
     def when_settled(self, condition: object, step: WorkingStep) -> None:
-        """Tell `step` that `condition` is met when nothing is done to its logs any more."""
+        """Tell `step` that `condition` is met when its logs are no longer being changed."""
         self._settled.append((condition, step))
 
 

@@ -11,7 +11,7 @@ from .replica_fetcher import FollowedPartition, ReplicaFetcher
 
 
 class FetcherSettled:
-    """The condition that a fetcher does nothing to its logs: see procedure.Condition."""
+    """Condition that a fetcher does not change its logs: see procedure.Condition."""
 
     def __init__(self, fetcher: ReplicaFetcher) -> None:
         self._fetcher = fetcher
@@ -32,7 +32,7 @@ class ReplicaFetcherManager:
         self._leaders: dict[TopicIdPartition, int] = {}
 
     def follow(self, followed: FollowedPartition, leader_id: int) -> None:
-        """Follow this leader from now on. Another one that was followed must have been left."""
+        """Follow this leader from now on. A former leader must have been left before."""
         assert self._leaders.get(followed.partition_id, leader_id) == leader_id
         if leader_id not in self._fetchers:
             self._fetchers[leader_id] = ReplicaFetcher(self._node, leader_id)
@@ -40,11 +40,13 @@ class ReplicaFetcherManager:
         self._fetchers[leader_id].follow(followed)
 
     def leader_of(self, partition_id: TopicIdPartition) -> int | None:
-        """Who is followed there now."""
+        """Node id of the followed leader; None: none is followed."""
         return self._leaders.get(partition_id)
 
     def leave(self, partition_ids: Iterable[TopicIdPartition]) -> list[FetcherSettled]:
-        """Follow nobody. Returns what to wait for until nothing is done to these any more."""
+        """Stop following. Returns conditions to wait for until these logs are no longer being
+        changed.
+        """
         concerned: dict[int, None] = {}
         for partition_id in partition_ids:
             leader_id = self._leaders.pop(partition_id, None)
@@ -54,11 +56,11 @@ class ReplicaFetcherManager:
         return [FetcherSettled(self._fetchers[leader_id]) for leader_id in concerned]
 
     def leave_all(self) -> list[FetcherSettled]:
-        """See leave."""
+        """Stop following all partitions; see leave."""
         return self.leave(list(self._leaders))
 
     def end_empty(self) -> list[ReplicaFetcher]:
-        """Those that have nothing to follow any more: their connections may go."""
+        """Remove and return fetchers without partitions: their connections may be closed."""
         ended = [fetcher for fetcher in self._fetchers.values() if fetcher.is_empty]
         for fetcher in ended:
             del self._fetchers[fetcher.leader_id]

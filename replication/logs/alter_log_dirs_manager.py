@@ -8,7 +8,7 @@ holds its file, and what waits for an fsync waits for one of the new log.
 
 storage/directories/log_directories says in which order things reach the disk, and what a crash
 leaves behind.
-A move that a stop or a crash has interrupted goes on after the start.
+A move that a stop or a crash has interrupted continues after the start.
 
 What ends a move: the topic is deleted, another move of the same partition, one of the two
 directories fails. The copy is removed then.
@@ -49,28 +49,28 @@ logger = logging.getLogger(__name__)
 
 COPY_BYTES = 1024**2
 LONGEST_WAIT_MS = 1000
-"""A throttled move looks at its limit again after this: it may be another one."""
+"""Longest wait of a throttled move until its limit, which may change, is checked again."""
 LAST_BYTES = 256 * 1024
-"""What is copied in the step that switches, while requests wait: well below a millisecond."""
+"""Most bytes copied in the step that switches, while requests wait: well below a millisecond."""
 
 
 NEVER = -1
-"""No number of truncations: the copy has to begin again."""
+"""Stands for no number of truncations: the copy has to start again."""
 
 
 class NothingToMove(Exception):
-    """The reason is not an error: the partition is gone, or wanted elsewhere."""
+    """A move ends without an error: the partition is gone, or wanted in another directory."""
 
 
 class MoveThrottle(Protocol):
-    """How fast moves may copy; see replication_throttle."""
+    """Throttle of moves; see replication_throttle."""
 
     def wait_to_move_ms(self) -> float: ...
     def on_moved(self, size: int) -> None: ...
 
 
 class Move:
-    """One copy on its way: it lies in `directory`, and `procedure` has it follow the log."""
+    """A move under way: its copy is in `directory`, and `procedure` makes it follow the log."""
 
     __slots__ = (
         "_begun",
@@ -95,7 +95,7 @@ class Move:
         self.procedure: Procedure
         self.pause: Pause | None = None
         self.ended: list[tuple[object, WorkingStep]] = []
-        """Who waits for the procedure's end: see CopyingStopped."""
+        """Steps that wait for the procedure's end, with their conditions: see CopyingStopped."""
         self._begun = (0, 0)
 
     def begin(self, procedure: Procedure, wall_ms: int) -> None:
@@ -105,7 +105,7 @@ class Move:
 
     @property
     def wall_ms(self) -> int:
-        """The time of the world at the end of what was waited for last."""
+        """Wall-clock time at the end of the last wait."""
         begun_ms, wall_ms = self._begun
         return wall_ms + self.procedure.now_ms - begun_ms
 
@@ -114,7 +114,7 @@ class Move:
 
 
 class AlterLogDirsManager:
-    """The moves of one life of one node. What waits for the disk is a sequel (see procedure)."""
+    """Moves of one life of one node. Waits for the disk are sequels (see procedure)."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class AlterLogDirsManager:
         self._begin(Move(key, replica, future, directory), now_ms, wall_ms)
 
     def resume(self, key: TopicPartition, replica: Replica, *, now_ms: int, wall_ms: int) -> None:
-        """Go on with a move that a stop has interrupted, if there is one."""
+        """Resume a move that a stop interrupted, if there is one."""
         for directory in self._directories.online:
             future = directory.future_logs.get(key)
             if future is None or key in self._moves:
@@ -187,14 +187,14 @@ class AlterLogDirsManager:
                 self._begin(move, now_ms, wall_ms)
 
     def end(self, key: TopicPartition) -> Sequel:
-        """Give up the move of a partition, if there is one, and remove the copy."""
+        """Cancel the move of a partition, if there is one, and remove the copy."""
         move = self._moves.pop(key, None)
         if move is not None:
             yield [CopyingStopped(move)]
             yield from self._remove_copy(move)
 
     def close(self) -> Sequel:
-        """Stop copying; the copies stay and are gone on with after the next start."""
+        """Stop copying; the copies stay, and the moves resume after the next start."""
         moves = list(self._moves.values())
         if moves:
             yield [CopyingStopped(move) for move in moves]
@@ -237,25 +237,27 @@ class AlterLogDirsManager:
             yield from self._give_up(move)
 
     def _examine_source(self, move: Move, error: CorruptMessage) -> None:
-        """What cannot be copied is healed if another replica has it."""
+        """Have the source segment examined, as it could not be copied; it is repaired if another
+        replica has the records.
+        """
         logger.warning(
-            "%s: the move to %s failed: %s; its segment is examined: ask again when it is healed",
+            "%s: the move to %s failed: %s; examining the segment: retry when it is repaired",
             move,
             move.directory.path,
             error,
         )
         log = move.replica.log
         segment = log.segments.from_offset(move.future.log_end_offset)[0]
-        log.damage.suspect(segment, "it could not be copied to another directory")
+        log.damage.suspect(segment, "copying it to another directory failed")
 
     def _log(self, move: Move) -> PartitionLog:
-        """The log that is followed. Raises NothingToMove if there is none any more."""
+        """Log that is followed. Raises NothingToMove if it does not exist any more."""
         if self._replicas.get(move.key) is not move.replica:
             raise NothingToMove
         return move.replica.log
 
     def _missing(self, move: Move, max_bytes: int) -> LogSlice | None:
-        """The next piece to copy; None if the copy has to begin again."""
+        """Next piece to copy; None if the copy has to start again."""
         log, future = self._log(move), move.future
         offset = future.log_end_offset
         if log.local.truncations != move.truncations:
@@ -266,7 +268,7 @@ class AlterLogDirsManager:
         return log.read(offset, max_bytes=max_bytes, up_to=log.log_end_offset, min_one_batch=True)
 
     def _catch_up(self, move: Move) -> Sequel:
-        """It ends when less than LAST_BYTES are missing."""
+        """Copy until at most LAST_BYTES are missing."""
         while True:
             piece = self._missing(move, COPY_BYTES)
             if piece is None:
@@ -287,7 +289,7 @@ class AlterLogDirsManager:
                 return
 
     def _prepare(self, move: Move) -> Generator[Any, Outcomes, LogDirectory]:
-        """All that waits for the disk and may come before the switch. Returns the old directory."""
+        """Do all disk work that may come before the switch. Returns the old directory."""
         log = self._log(move)
         yield from _run(StorageCall(lambda: move.future.local.assign_epochs(log.epochs.entries)))
         yield from _run(StorageCall(move.future.flushing.flush))
@@ -301,8 +303,8 @@ class AlterLogDirsManager:
         return self._directories.of(self._log(move))
 
     def _note_copy(self, move: Move) -> Sequel:
-        """What a start must know of the copy before it is the log: that it may have gaps, and that
-        it begins behind its first record, as DeleteRecords has been answered.
+        """Store what a start must know of the copy before it becomes the log: that it may have
+        gaps, and that it starts later than its first record, as DeleteRecords was answered.
         """
         log, checkpoints = self._log(move), move.directory.checkpoints
         has_gaps, begins_later = log.compaction.cleaner_offset is not None, _begins_later(move)
@@ -315,7 +317,7 @@ class AlterLogDirsManager:
             yield from _run(work)
 
     def _switch(self, move: Move, source: LogDirectory) -> bool:
-        """Put the copy in the log's place, in one step; False if too much is missing for that."""
+        """Replace the log by the copy, in one step; False if too much is missing."""
         log, future = self._log(move), move.future
         if log.local.truncations != move.truncations:
             return False  # what was dropped was copied, though both may have the same end again
@@ -352,7 +354,7 @@ class AlterLogDirsManager:
         return True
 
     def _finish(self, move: Move, source: LogDirectory) -> Sequel:
-        """The old log goes when the new one, and its name, are on the disk."""
+        """Delete the old log when the new one, and its name, are durable."""
         old = f"{source.path}/{directory_name(*move.key)}"
         yield from _run(StorageCall(move.directory.sync_names))
         flush = begin_flush(move.replica.log)
@@ -369,7 +371,9 @@ class AlterLogDirsManager:
         logger.info("%s: moved to %s", move, move.directory.path)
 
     def _give_up(self, move: Move) -> Sequel:
-        """What has switched stays so; else the log stays where it was, and the note says that."""
+        """Give up a move. A completed switch stays; otherwise the log stays where it was, as the
+        stored placements then say.
+        """
         if self._moves.get(move.key) is not move:
             return
         del self._moves[move.key]
@@ -403,19 +407,19 @@ class AlterLogDirsManager:
 
 
 def _is_copy_of(log: PartitionLog, future: PartitionLog) -> bool:
-    """Whether all of `future` is in `log`: a former life may have truncated that since."""
+    """Whether `log` contains all of `future`: a former life may have truncated it since."""
     copied = future.epochs.latest_epoch
     epoch, end = log.end_offset_for_epoch(copied)
     return epoch == copied and future.log_end_offset <= end
 
 
 def _begins_later(move: Move) -> bool:
-    """Whether some of what the copy has is deleted."""
+    """Whether records in the copy are deleted in the log."""
     return move.replica.log.log_start_offset > move.future.segments[0].base_offset
 
 
 def _run(work: Work) -> Sequel:
-    """Raises what the work does."""
+    """Run work in a thread. Raises its error."""
     [failure] = yield [work]
     if failure is not None:
         raise failure
@@ -426,7 +430,7 @@ def _begin_anew(future: PartitionLog, start: int) -> Callable[[], None]:
 
 
 class CopyPiece:
-    """A piece of a log on its way into the copy, which nobody else uses."""
+    """Copies a piece of a log into the copy of a move, which nothing else uses."""
 
     __slots__ = ("_move", "_piece", "_wall_ms")
 
@@ -449,7 +453,7 @@ class CopyPiece:
 
 
 class Pause:
-    """The condition that it is a certain time; or that nobody wants to wait for that any more."""
+    """Condition that a time is reached, or that waiting for it is cancelled."""
 
     def __init__(self, effects: Effects, until_ms: int) -> None:
         self._effects = effects
@@ -469,7 +473,7 @@ class Pause:
 
 
 class CopyingStopped:
-    """The condition that nothing is done to the copy of a move any more, from now on forever."""
+    """Condition that the copy of a move is not changed any more, from now on forever."""
 
     def __init__(self, move: Move) -> None:
         self._move = move

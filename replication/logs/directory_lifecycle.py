@@ -1,4 +1,4 @@
-"""Directory life cycle: the log directories of one node from their opening to their end.
+"""Life cycle of one node's log directories, from opening to closing.
 
 It decides whether they hold all that the node has ever acknowledged (has_all_data, which a node
 tells the controller). They do after a clean stop; and after the mere death of the process, as the
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class IntactToken(Protocol):
-    """What says that the page cache of the directories' last life is still there."""
+    """Token that proves that the page cache of the directories' last life still exists."""
 
     def is_valid(self, directory_id: str) -> bool: ...
     def put(self) -> None: ...
@@ -40,7 +40,9 @@ class IntactToken(Protocol):
 
 
 class DirectoryLifecycle:
-    """`open`, `begin` when the node is registered, `end` before they are closed, `on_closed`."""
+    """Life cycle: `open`, `begin` when the node is registered, `end` before they are closed,
+    `on_closed`.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class DirectoryLifecycle:
         self._ended: LogDirectories | None = None
         self._token: IntactToken | None = None
         self.has_all_data = True
-        """Whether all that this node ever acknowledged was there when it was opened."""
+        """Whether everything that this node ever acknowledged was there when the directories were
+        opened.
+        """
 
     def open(self, wall_ms: int) -> None:
         """Lock the directories and recover their logs. Blocking: in a thread, before anything else.
@@ -120,25 +124,28 @@ class DirectoryLifecycle:
         return self._directories
 
     def begin(self) -> None:
-        """The node is registered: the controller knows of a loss."""
+        """Begin: the node is registered, and the controller knows of a loss."""
         if self._token is not None and all(
             each.health.is_online and not each.unopened for each in self.directories.all
         ):
             self._token.put()
 
     def on_directory_failed(self) -> None:
-        """What a disk that failed still has is not known: the next life catches up first."""
+        """Note that a disk failed; its remaining records are unknown, so the next life catches up
+        first.
+        """
         if self._token is not None:
             self._token.remove()
 
     def end(self) -> LogDirectories | None:
-        """The directories, if open, to be closed. on_closed() comes next."""
+        """End: the directories to close, None if not open. on_closed() comes next."""
         directories, self._directories = self._directories, None
         self._ended = directories
         return directories
 
     def on_closed(self) -> None:
-        """Their clean marks are there, or as many as could be written.
+        """Note that the directories are closed, with their clean shutdown marks as far as they
+        could be written.
 
         Where a full disk has refused one, nothing is lost that was written: as after a kill, the
         token says so. What a disk has that failed meanwhile is not known.

@@ -1,4 +1,4 @@
-"""Log compactor: which log is compacted next, and in which order its cleaning becomes the log.
+"""Log compactor: selects the log to compact next, and replaces its segments in order.
 
     note gaps    a start must know that this log may have some, before it has one
     map          the last offset of each key of the dirty part          in a cleaner's thread
@@ -12,7 +12,7 @@ reads closed segments and writes new files.
 
 A damaged log is said to be uncleanable, its segment is examined (segment_healer), and it is left
 alone until some damage of it is healed, or until restart; so is one that the cleaner itself fails
-on. Others go on. A full disk, a truncation, a deletion or a stop ends a
+on. Others continue. A full disk, a truncation, a deletion or a stop ends a
 cleaning without harm: what was not finished is done again.
 Source: apache/kafka core/.../log/LogCleaner.scala (CleanerThread), LogCleanerManager.scala.
 
@@ -50,7 +50,7 @@ MEGABYTE = 1024**2
 
 
 class LogCompactor:
-    """The logs of one node. Several cleanings may be under way at a time, each of another log."""
+    """Compactor of the logs of one node. Several cleanings may run at once, each of another log."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LogCompactor:
         checkpoint: Callable[[], Sequel],
         on_storage_failure: Callable[[], None],
     ) -> None:
-        """Nothing is done yet.
+        """Make an idle compactor.
 
         Args:
             logs: the node's logs of this moment; those that are not compacted are passed over.
@@ -75,7 +75,7 @@ class LogCompactor:
             on_storage_failure: called when a log directory may have gone offline.
         """
         self.config = config
-        """Used from the next cleaning on."""
+        """Settings, used from the next cleaning on."""
         self._logs = logs
         self._effects = effects
         self._wall_ms = wall_ms
@@ -85,15 +85,15 @@ class LogCompactor:
         self._on_storage_failure = on_storage_failure
         self._in_progress: set[PartitionLog] = set()
         self.uncleanable: dict[PartitionLog, str] = {}
-        """Logs that are left alone, and why."""
+        """Logs that are not compacted, with the reason."""
         self._ended_damage: dict[PartitionLog, int] = {}
-        """What LogDamage.ended was when they began to be."""
+        """Value of LogDamage.ended when the log became uncleanable, by log."""
         self.cleanings = 0
-        """Finished ones since the start."""
+        """Number of finished cleanings since the start."""
         self.totals = CleaningReport()
-        """Bytes of them all."""
+        """Totals of all cleanings."""
         self.max_dirty_ratio = 0.0
-        """The largest part that could be compacted, of the logs that were looked at last."""
+        """Largest cleanable ratio of the logs that were checked last."""
 
     def clean_filthiest(self, cleaned: list[PartitionLog]) -> Sequel:
         """Clean the log that needs it most, if one does.
@@ -113,7 +113,7 @@ class LogCompactor:
             return
         except UncleanableLog as error:
             self._leave_alone(log, str(error))
-            logger.error("%s; not compacted until it is healed", error)  # noqa: TRY400 - it says all
+            logger.error("%s; not compacted until it is repaired", error)  # noqa: TRY400 - it says all
         except StorageFailure:
             self._on_storage_failure()
             return
@@ -145,7 +145,7 @@ class LogCompactor:
             except StorageFailure:
                 self._on_storage_failure()
             except KafkaStorageError as error:
-                logger.warning("%s cannot be rolled: %s", log.directory, error)
+                logger.warning("rolling %s failed: %s", log.directory, error)
             except OSError as error:
                 self._leave_alone(log, str(error))
                 logger.error("%s", log.damage.on_read_error(log.segments[:-1], -1, error))  # noqa: TRY400
@@ -157,10 +157,10 @@ class LogCompactor:
         self._ended_damage[log] = log.damage.ended
 
     def _is_left(self, log: PartitionLog) -> bool:
-        """Whether it is left alone. What was healed meanwhile is tried again."""
+        """Whether the log is uncleanable. A repaired one is tried again."""
         if log in self.uncleanable and log.damage.ended != self._ended_damage[log]:
             del self.uncleanable[log]
-            logger.info("%s is compacted again", log.directory)
+            logger.info("compaction of %s resumes", log.directory)
         return log in self.uncleanable
 
     def _clean(self, found: LogToClean) -> Sequel:
@@ -193,7 +193,7 @@ class LogCompactor:
         _log_result(log, cleaning, (self._wall_ms() - started_ms) / 1000)
 
     def _in_thread(self, log: PartitionLog, cleaning: Cleaning, work: CleanerWork[T]) -> Sequel:
-        """Wait for a blocking part of the cleaning. Raises what it comes to."""
+        """Run a blocking part of the cleaning in a thread. Raises its error."""
         [failure] = yield [work]
         if isinstance(failure, (OSError, KafkaError)):
             reason = log.compaction.explain_cleaning_failure(cleaning, failure)
@@ -222,8 +222,8 @@ class CleanerWork(Generic[T]):
         self._effects.append(RunCleanerWork(step, self))
 
     def run(self, progress: Progress) -> None:
-        """`progress` is told every number of bytes read or written; it may wait, or raise
-        CleaningAborted. Raises that, OSError and KafkaError.
+        """Run the part. `progress` is called with each number of bytes read or written; it may
+        wait, or raise CleaningAborted. Raises that, OSError and KafkaError.
         """
         self.result = self._call(progress)
 

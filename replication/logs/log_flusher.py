@@ -1,4 +1,4 @@
-"""Log flusher: which logs are flushed when, and that their checkpoints follow.
+"""Log flusher: flushes logs when due, and writes their checkpoints.
 
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts
@@ -23,7 +23,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class LogFlusher:
-    """Flushes of one life of one node. What waits for the disk is a sequel (see procedure)."""
+    """Flusher of one life of one node. Waits for the disk are sequels (see procedure)."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class LogFlusher:
         self._on_storage_failure = on_storage_failure
         self._checkpoint_turn = OneAtATime()
         self.refused: set[LogDirectory] = set()
-        """The directories whose last checkpoint the disk has refused."""
+        """Directories whose last checkpoint the disk refused."""
 
     def flush_changed(self, wall_ms: int) -> Sequel:
-        """Those that are due by now. A disk that fails goes offline; the others go on."""
+        """Flush the logs that are due. A disk that fails goes offline; the others continue."""
         due = []
         for replica in list(self._changed):
             log = replica.log
@@ -66,7 +66,7 @@ class LogFlusher:
                 self._on_storage_failure()
 
     def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
-        """It ends when it is on the disks.
+        """Write the checkpoints of a log's directory, or of all; ends when they are durable.
 
         Raises KafkaStorageError: it is not, for the directory of `log`.
         """
@@ -95,7 +95,7 @@ class LogFlusher:
             log.health.check()  # its directory may have gone offline before it had its turn
 
     def note_gaps(self, log: PartitionLog) -> Sequel:
-        """A start must know that a log may have gaps before it has one. It ends when the disk does.
+        """Store that a log may have gaps, before it has one; ends when that is durable.
 
         All that are compacted in the same directory are noted at once: a node that copies many of
         them would wait for as many checkpoints. Raises KafkaStorageError: nothing is noted.
@@ -114,12 +114,12 @@ class LogFlusher:
                 if directory.logs.get(key) is each and directory.checkpoints.say_gaps(key):
                     each.compaction.note_gaps(each.log_start_offset)
             if log.compaction.cleaner_offset is None:  # somebody else's try was refused meanwhile
-                raise KafkaStorageError(f"the checkpoints of {log.directory} do not name it yet")
+                raise KafkaStorageError(f"the checkpoints of {log.directory} do not list it yet")
         finally:
             for key in noted:
                 directory.checkpoints.expect_gaps(key, False)
 
     def settle(self) -> Sequel:
-        """It ends when no checkpoint is under way."""
+        """End when no checkpoint is being written."""
         yield [self._checkpoint_turn]
         self._checkpoint_turn.release()

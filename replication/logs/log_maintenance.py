@@ -1,4 +1,4 @@
-"""Log maintenance: what is done in the background for the logs of a node, and in which order.
+"""Log maintenance: background work on the logs of a node, in order.
 
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts
@@ -12,7 +12,7 @@ a time, so that no request waits for the walk. One round after the other: betwee
 where one waits for the disk, any request may come.
 
 A round that fails is logged and comes again; one that meets a broken disk takes that out of
-service, and the other disks' work goes on.
+service, and the other disks' work continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .log_flusher import FOREVER_MS, LogFlusher
 logger = logging.getLogger(__name__)
 
 ROUND_MS = 200
-"""How often to look which rounds are due."""
+"""Interval of checks for due rounds."""
 GUARD_MS = 1000
 DELETION_MS = 10_000
 AT_A_TIME = 100
@@ -47,7 +47,7 @@ AT_A_TIME = 100
 
 
 class Round:
-    """Something that is done every `every_ms`. due_ms: when it comes next, as soon as known."""
+    """Periodic work, every `every_ms`. due_ms: time of the next run; None until the first check."""
 
     __slots__ = ("due_ms", "every_ms", "run")
 
@@ -58,7 +58,9 @@ class Round:
 
 
 class LogMaintenance:
-    """`begin` before the first request, `due_rounds` every ROUND_MS; `halt`, `settle` at last."""
+    """Maintenance of the logs. `begin` before the first request, `due_rounds` every ROUND_MS;
+    `halt`, `settle` at last.
+    """
 
     def __init__(
         self,
@@ -95,13 +97,13 @@ class LogMaintenance:
         )
 
     def begin(self) -> None:
-        """So that the first appends find the floor of a disk, too."""
+        """Measure the free space of the disks, so that the first appends are limited, too."""
         for directory in self._directories.online:
             with contextlib.suppress(StorageFailure):  # it is offline, and the first round says so
                 directory.health.headroom = self._guard.headroom(*directory.space())
 
     def due_rounds(self, now_ms: int, wall_ms: int) -> Sequel:
-        """Those whose time has come. One after the other, and never two of these at a time."""
+        """Run the rounds that are due, one after the other; never called twice at a time."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         for each in self._rounds:
             if each.due_ms is None:
@@ -114,14 +116,14 @@ class LogMaintenance:
             except StorageFailure:
                 self._on_storage_failure()
             except Exception:
-                logger.exception("maintenance of the logs failed")
+                logger.exception("log maintenance failed")
 
     def halt(self) -> None:
-        """Go no further than what is under way."""
+        """Halt: finish only the work under way."""
         self._is_halted = True
 
     def settle(self) -> Sequel:
-        """It ends when no checkpoint is under way."""
+        """End when no checkpoint is being written."""
         return self._flusher.settle()
 
     def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
@@ -138,7 +140,9 @@ class LogMaintenance:
         return self._flusher.flush_changed(self._wall_ms)
 
     def _guard_space(self) -> Sequel:
-        """More often while there are appends: a fast disk fills a lot in a second."""
+        """Check the free space of the disks; more often during appends, as a fast disk fills
+        quickly.
+        """
         if self._now_ms < self._guard_due_ms and not self._changed:
             return
         self._guard_due_ms = self._now_ms + GUARD_MS
@@ -159,7 +163,7 @@ class LogMaintenance:
             if is_short and not was_short:
                 self._short.add(directory.path)
                 logger.error(
-                    "%s has %d bytes free, its floor is %d: producers are refused",
+                    "%s has %d bytes free, less than its minimum of %d: producers are refused",
                     directory.path,
                     query.free,
                     self._guard.floor(query.total),
@@ -173,7 +177,7 @@ class LogMaintenance:
                 yield from self._make_room(directory)
 
     def _make_room(self, directory: LogDirectory) -> Sequel:
-        """Retention now, and what is deleted goes at once: file.delete.delay.ms can wait."""
+        """Apply retention now, and delete files at once: file.delete.delay.ms can wait."""
         self._room_due_ms = self._now_ms + DELETION_MS
 
         def on_this_disk(act: Callable[[Replica], object]) -> Sequel:
@@ -196,9 +200,9 @@ class LogMaintenance:
         replica.log.local.expire_producers(self._wall_ms)
 
     def _delete_old_files(self) -> Sequel:
-        """Where logs begin, and which segments they have, is on the disk before the files of what
-        was deleted are gone: else a start would take those for lost. Where the disk has no room for
-        that, the records go, to make some, and the small files beside them stay until it has.
+        """Delete files that are due. Log starts and the lists of segments must be durable first:
+        otherwise a start would take deleted segments for lost. Where the disk has no room for that,
+        the log files are deleted, to make room, and the small files beside them stay until it has.
         """
         yield from self.checkpoint()
         yield from self._sync_lists(self._wall_ms)
@@ -210,8 +214,8 @@ class LogMaintenance:
         log.local.delete_old_files(due_ms, keeps_marks=is_refused)
 
     def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> Sequel:
-        """So that delete_old_files does not wait for the disk. Where it fails, that does it again,
-        and says so.
+        """Sync the lists of segments in advance, so that delete_old_files does not wait for the
+        disk. If that fails, delete_old_files repeats it and reports the error.
         """
         lists: list[ListSync] = []
 
@@ -229,7 +233,7 @@ class LogMaintenance:
                 yield [listing]
 
     def _delete_old_directories(self) -> Sequel:
-        """Those of deleted partitions. Few wait for it, so those that are due go soon."""
+        """Delete the due directories of deleted partitions. Few wait, so they are deleted soon."""
         for directory in self._directories.online:
             yield from self._delete(directory, self._wall_ms)
 
@@ -244,7 +248,7 @@ class LogMaintenance:
             raise failure
 
     def _walk(self, visit: Callable[[Replica], object]) -> Sequel:
-        """Over every replica of this moment that is still here when its turn comes.
+        """Visit every replica of this moment that is still here when its turn comes.
 
         A log that cannot be worked upon, as its disk is full or broken, leaves the others theirs.
         """
@@ -262,7 +266,7 @@ class LogMaintenance:
 
 
 class SpaceQuery:
-    """How much room there is on the disk of a directory: `free` and `total` bytes, after `run`."""
+    """Query of the free space of a directory's disk: `free` and `total` bytes, after `run`."""
 
     __slots__ = ("_directory", "free", "total")
 
@@ -276,7 +280,7 @@ class SpaceQuery:
 
 
 class DeleteDirectories:
-    """Directories of deleted partitions, with their files, that are due to go."""
+    """Deletion of due directories of deleted partitions, with their files."""
 
     __slots__ = ("_directory", "_paths")
 

@@ -1,4 +1,4 @@
-"""Log manager: the logs of one node in its directories: found, made, set aside, deleted.
+"""Log manager: finds, creates, sets aside and deletes the logs of one node in its directories.
 
 The logs of a removed topic are renamed away at once and their files deleted later. A directory
 whose topic the metadata does not know is set aside as `-stray` and never deleted: it may be
@@ -35,7 +35,7 @@ from ..storage_work import StorageCall
 logger = logging.getLogger(__name__)
 
 MAKE_AT_ONCE = 64
-"""Logs that one thread makes in a row: enough threads get work, and few jobs are handed out."""
+"""Logs that one thread creates in a row: enough threads get work, in few jobs."""
 
 
 class AssignedPartition(NamedTuple):
@@ -56,7 +56,8 @@ class AssignedPartition(NamedTuple):
 
 
 class OpenedLogs(NamedTuple):
-    """Logs that are open now, and why others are not. found: it was there already.
+    """Opened logs, and the reasons why others are offline. found: partitions whose logs existed
+    already.
 
     unmade: those of `offline` that never had a log here, so that it may be made yet.
     """
@@ -73,7 +74,7 @@ class OpenedLogs(NamedTuple):
 
 
 class MakeLogs:
-    """New logs of one directory; `made` are those that were made before it failed, if it did."""
+    """Creation of logs in one directory; `made` are those created, even if it failed in between."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class MakeLogs:
 
 
 class RetireLog:
-    """The directory of a closed log on its way to a name under which it is not opened."""
+    """Rename of the directory of a closed log to a name under which it is not opened."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class RetireLog:
 
 
 class LogManager:
-    """The logs of one life of one node."""
+    """Logs of one life of one node."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class LogManager:
         new_id: Callable[[], UUID],
         on_storage_failure: Callable[[], None],
     ) -> None:
-        """`new_id`: draws one that nobody else has."""
+        """`new_id`: makes a random unique id."""
         self.directories = directories
         self._config_of = config_of
         self._new_id = new_id
@@ -152,7 +153,7 @@ class LogManager:
     def open_logs(
         self, assigned: Sequence[AssignedPartition], wall_ms: int
     ) -> Generator[Sequence[Any], Outcomes, OpenedLogs]:
-        """Take the logs that are there; make those that are not, noted before they are made.
+        """Open the existing logs; create missing ones, noted before they are created.
 
         A log that cannot be made, or whose directory is missing, leaves its partition offline.
         """
@@ -198,7 +199,7 @@ class LogManager:
         return opened
 
     def _write_topic_id(self, log: PartitionLog, assigned: AssignedPartition) -> Sequel:
-        """Its partition.metadata was lost. As Kafka does: the metadata says whose it is."""
+        """Restore a lost partition.metadata. As in Kafka: the topic id comes from the metadata."""
         topic_id = assigned.topic.topic_id
         logger.warning(
             "%s: partition.metadata is lost or damaged: topic id %s", log.directory, topic_id
@@ -211,7 +212,7 @@ class LogManager:
             raise failure
 
     def write_note(self) -> Sequel:
-        """Where the partitions are, durably. Raises KafkaStorageError."""
+        """Store the placements of the partitions durably. Raises KafkaStorageError."""
         try:
             yield [self._note_turn]  # in here: cancelled, it goes no further, and has the turn
             note = self.directories.placements.begin_note()
@@ -225,7 +226,7 @@ class LogManager:
     def _forget_names(
         self, jobs: dict[LogDirectory, list[AssignedPartition]], opened: OpenedLogs
     ) -> Sequel:
-        """What a former log of the name has left in the checkpoints goes before a new one comes."""
+        """Remove checkpoint entries of a former log of this name before a new one is created."""
         begun = [
             (directory, work)
             for directory, assigned in jobs.items()
@@ -266,18 +267,18 @@ class LogManager:
                 opened.logs.append((each, log))
 
     def forget(self, replica_ids: Iterable[TopicIdPartition]) -> None:
-        """They are not placed here any more."""
+        """Forget the placements of partitions that are no longer assigned to this node."""
         self.directories.placements.forget(replica_ids)
 
     def _clear_name(self, assigned: AssignedPartition, wall_ms: int) -> Sequel:
-        """A log of this name that belongs to another topic id, which is no more."""
+        """Set aside a log of this name that belongs to another, deleted topic id."""
         for directory in self.directories.online:
             log = directory.logs.get(assigned.key)
             if log in self._unclaimed:
                 yield from self._set_aside(assigned.key, log, wall_ms)
 
     def set_strays_aside(self, wall_ms: int) -> Sequel:
-        """Logs on the disk that the metadata, now known, does not place here."""
+        """Set aside logs that the metadata, now known, does not assign to this node."""
         for log in list(self._unclaimed):
             found = parse_directory_name(log.directory.rpartition("/")[2])
             assert found is not None, log.directory
@@ -293,7 +294,7 @@ class LogManager:
         yield from self.retire(key, log, STRAY_SUFFIX, wall_ms)
 
     def retire(self, key: TopicPartition, log: PartitionLog, suffix: str, wall_ms: int) -> Sequel:
-        """Close a log and give its directory, durably, a name under which it is not opened."""
+        """Close a log and rename its directory, durably, so that it is not opened."""
         directory = self.directories.of(log)
         try:
             path = log.directory

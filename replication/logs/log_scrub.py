@@ -1,4 +1,4 @@
-"""Log scrub: which segments are examined before a reader comes to them, and in which order.
+"""Log scrub: examines segments before a reader finds damage, in a defined order.
 
     ends        of all segments that were there at the start, once: a file that is gone, emptied or
                 cut short is found within moments
@@ -30,7 +30,7 @@ REASON: Final = "it does not end where the next one begins"
 
 
 class LogScrub:
-    """The closed segments of one node."""
+    """Scrub of the closed segments of one node."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class LogScrub:
         monotonic_ms: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:
-        """Nothing is done yet. `replicas`: the node's, of this moment."""
+        """Make an idle scrub. `replicas`: returns the node's current replicas."""
         self.config = config
-        """Used from the next round on."""
+        """Settings, used from the next round on."""
         self._healer = healer
         self._replicas = replicas
         self._effects = effects
@@ -53,10 +53,10 @@ class LogScrub:
         self._looked: set[PartitionLog] = set()
         self._due_ms: int | None = None
         self._read_again: set[str] = set()
-        """Files, in the round over all that is under way."""
+        """Paths of files that are read again in the current round over all files."""
 
     def check_ends(self) -> Sequel:
-        """Of logs that were not looked at yet."""
+        """Check the ends of segments in logs that were not checked yet."""
         logs = [replica.log for replica in self._replicas()]
         self._looked.intersection_update(logs)
         for log in logs:
@@ -73,7 +73,7 @@ class LogScrub:
                 log.damage.suspect(segment, REASON)
 
     def scrub(self) -> Sequel:
-        """Examine what is doubted, and everything if it is time. Raises ScrubbingStopped."""
+        """Examine suspect segments, and all segments if a round is due. Raises ScrubbingStopped."""
         if self._due_ms is None:
             self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
         if not self.config.bradbury_log_scrub_enable:

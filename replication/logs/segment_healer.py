@@ -1,4 +1,4 @@
-"""Segment healer: finds out what is damaged in a segment, and has it made again.
+"""Segment healer: finds damage in segments, and repairs it from other replicas.
 
     suspect     a reader has stumbled over it, or log_scrub has come to it
     examine     it is read whole                                          in a scrubber's thread
@@ -14,7 +14,7 @@ Between any two of these the log may be truncated, moved, deleted or compacted: 
 the log goes before `apply`: a stop, a full disk or a wrong answer ends the healing without harm,
 and the next round begins again.
 
-Another replica is asked as a consumer asks, so whoever has the records answers, leader or follower,
+Another replica is asked as a consumer asks, so any with the records answers, leader or follower,
 and only with what is committed; what is taken of that is storage/log/segment_patch's to decide. The
 replica stays what it is, leader or follower, in sync or not.
 
@@ -59,28 +59,28 @@ from .segment_sources import segment_sources
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
-"""Told every number of bytes that were read. It may wait, and raises ScrubbingStopped."""
+"""Called with each number of bytes read. It may wait, and raises ScrubbingStopped."""
 Examining = Generator[Sequence[Any], Outcomes, SegmentExamination | None]
 
 DEBUGGING_CONSUMER: Final = -2
-"""Kafka's id of who reads as a consumer does, and is none: to it bradbury.damaged.segment=skip does
-not apply, as its gap would become ours.
+"""Replica id of a debugging consumer in Kafka: bradbury.damaged.segment=skip does not apply to it,
+as a skipped gap would be copied into our log.
 """
 WAIT_MS: Final = 100
 MOST_BYTES: Final = 4 * 1024**2
-"""In one answer; the largest batch comes whole."""
+"""Most bytes of one answer; the largest batch is sent whole."""
 FIRST_RETRY_MS: Final = 500
 LAST_RETRY_MS: Final = 60_000
 HOPEFUL_ATTEMPTS: Final = 4
-"""So often other replicas are asked before readers are told that the records are lost."""
+"""Attempts to repair from other replicas before readers are told that the records are lost."""
 
 
 class ScrubbingStopped(Exception):
-    """The node ends."""
+    """Scrubbing stops because the node ends."""
 
 
 class _Attempts:
-    """What was tried about the damage of one log. Times are of the monotonic clock."""
+    """Attempts to repair the damage of one log. Times are of the monotonic clock."""
 
     __slots__ = ("count", "due_ms", "pause_ms")
 
@@ -91,7 +91,7 @@ class _Attempts:
 
 
 class SegmentHealer:
-    """The damaged segments of one node."""
+    """Healer of the damaged segments of one node."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class SegmentHealer:
         on_storage_failure: Callable[[], None],
         give_up_leadership: Callable[[TopicPartition], None],
     ) -> None:
-        """Nothing is done yet.
+        """Make an idle healer.
 
         Args:
             replicas: the node's replicas of this moment.
@@ -125,14 +125,14 @@ class SegmentHealer:
         self._give_up_leadership = give_up_leadership
         self._attempts: dict[LogDamage, _Attempts] = {}
         self.is_stopping = False
-        """Nothing more is begun."""
+        """Whether the node ends and no new work is begun."""
         self.healed = 0
-        """Segments that were made again since the start."""
+        """Number of segments repaired since the start."""
 
     # --- what is known ---------------------------------------------------------------------------
 
     def damaged(self) -> list[tuple[Replica, DamagedRange]]:
-        """All that cannot be read on this node now."""
+        """All damaged ranges of this node, with their replicas."""
         by_damage = {replica.log.damage: replica for replica in self._replicas()}
         return [
             (by_damage[damage], each)
@@ -153,13 +153,13 @@ class SegmentHealer:
         return found
 
     def sources(self, replica: Replica) -> list[int]:
-        """The nodes that may have what is missing, the likeliest first."""
+        """Ids of nodes that may have the missing records, the likeliest first."""
         return segment_sources(self._image(), replica.topic, replica.partition, self._node_id())
 
     # --- a round ---------------------------------------------------------------------------------
 
     def heal_damaged(self) -> Sequel:
-        """Examine all that is suspect, and try what is due about all that is damaged."""
+        """Examine all suspect segments, and repair damaged ones whose next attempt is due."""
         known = self._known()
         if not known:
             return
@@ -171,7 +171,7 @@ class SegmentHealer:
     def _heal_log(self, replica: Replica, damage: LogDamage) -> Sequel:
         try:
             for segment, reason in list(damage.suspects.items()):
-                logger.info("%s: %s is examined: %s", replica, segment.files.path, reason)
+                logger.info("%s: examining %s: %s", replica, segment.files.path, reason)
                 yield from self.examine(replica, segment)
             if damage.ranges:
                 yield from self._heal(replica, damage)
@@ -181,17 +181,17 @@ class SegmentHealer:
         except SegmentChanged as error:
             logger.info("%s: %s", replica, error)
         except OSError as error:  # of the machine: nothing is known of the file
-            logger.warning("%s is examined later: %s", replica, error)
+            logger.warning("examining %s is postponed: %s", replica, error)
         except ScrubbingStopped:
             raise
         except Exception:
-            logger.exception("looking after the damage of %s failed", replica)
+            logger.exception("repairing %s failed", replica)
             damage.suspects.clear()
 
     def examine(
         self, replica: Replica, segment: LogSegment, *, is_throttled: bool = False
     ) -> Examining:
-        """Read a segment whole. Returns what was found if it is damaged, else None.
+        """Read a segment whole. Returns the examination if it is damaged, else None.
 
         Raises OSError, ScrubbingStopped.
         """
@@ -256,23 +256,29 @@ class SegmentHealer:
             damage.may_heal = False
             if self.sources(replica):
                 reason = refusals[-1]
-                logger.error("%s could not be healed from other replicas: %s", replica, reason)
+                logger.error("%s could not be repaired from other replicas: %s", replica, reason)
         if attempts.count >= HOPEFUL_ATTEMPTS:
             self._look_whether_committed(replica, damage)
 
     def _look_whether_committed(self, replica: Replica, damage: LogDamage) -> None:
-        """What is not, and is damaged at the leader before others had it, nobody will ever have:
-        followers would ask for it forever, and nothing behind it could be committed.
+        """Resign if the damage ends above the high watermark: no other replica has those records,
+        so followers would fetch them forever, and nothing behind them could be committed.
         """
         lost = next((each for each in damage.ranges if each.end > replica.log.high_watermark), None)
         if replica.leader is not None and lost is not None:
-            logger.error("%s is not to lead: %s is not committed", replica, lost)
+            logger.error(
+                "%s: resigning leadership, damaged range %s ends above the high watermark",
+                replica,
+                lost,
+            )
             self._give_up_leadership((replica.topic, replica.partition))
 
     def _heal_segment(
         self, replica: Replica, examination: SegmentExamination, refusals: list[str]
     ) -> Sequel:
-        """Adds to `refusals` why it could not be. Raises SegmentChanged, StorageFailure."""
+        """Repair a segment, or add the reason of a failure to `refusals`. Raises SegmentChanged,
+        StorageFailure.
+        """
         said: list[str] = []
         for node_id in self.sources(replica):
             patch = SegmentPatch(replica.log, examination, self._wall_ms())
@@ -294,7 +300,7 @@ class SegmentHealer:
                 raise
             self.healed += 1
             logger.warning(
-                "%s: %s is whole again, with %d bytes of node %d",
+                "%s: %s repaired with %d bytes from node %d",
                 replica,
                 examination.path,
                 patch.fetched_bytes,
@@ -319,7 +325,7 @@ class SegmentHealer:
     def _request(self, replica: Replica, offset: int) -> FetchRequest:
         topic = self._image().topics.get(replica.topic)
         if topic is None:
-            raise ConnectionFailed(f"{replica} is not there any more")
+            raise ConnectionFailed(f"{replica} is no longer on this node")
         return FetchRequest(
             replica_state=ReplicaState(replica_id=DEBUGGING_CONSUMER),
             max_wait_ms=WAIT_MS,
@@ -349,7 +355,7 @@ class SegmentHealer:
         return ScrubWork(self._effects, lambda progress: call())
 
     def in_thread(self, work: ScrubWork) -> Sequel:
-        """Wait for it. Raises what it comes to; ScrubbingStopped."""
+        """Wait for work in a thread. Raises its error; ScrubbingStopped."""
         if self.is_stopping:
             raise ScrubbingStopped
         [failure] = yield [work]
@@ -358,7 +364,7 @@ class SegmentHealer:
 
 
 class ScrubWork:
-    """A blocking part, for a scrubber's thread; see procedure.Condition."""
+    """A blocking part of the scrub, for a scrubber's thread; see procedure.Condition."""
 
     __slots__ = ("_effects", "is_throttled", "run")
 
@@ -389,15 +395,15 @@ class RecordsFetch:
         self._effects.append(SendRepairFetch(step, self))
 
     def records(self, offset: int) -> bytes:
-        """What was sent from `offset` on. Raises KafkaError."""
+        """Records sent from `offset` on. Raises KafkaError."""
         assert self.answer is not None
         if self.answer.error_code:
             raise error_for(self.answer.error_code)
         if not self.answer.responses:
-            raise KafkaError("it sent nothing: a quota of consumers may hold it back")
+            raise KafkaError("empty answer: a consumer quota may throttle the fetch")
         [found] = self.answer.responses[0].partitions
         if found.error_code:
             raise error_for(found.error_code)
         if not found.records:
-            raise CorruptMessage(f"it has nothing at offset {offset}")
+            raise CorruptMessage(f"no records at offset {offset}")
         return bytes(found.records)

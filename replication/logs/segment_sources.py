@@ -1,4 +1,4 @@
-"""Which nodes may have what a damaged segment of this node has lost."""
+"""Nodes that may have the records lost in a damaged segment of this node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from ...cluster.metadata.metadata_image import MetadataImage
 
 
 def segment_sources(image: MetadataImage, topic: str, partition: int, node_id: int) -> list[int]:
-    """The other replicas' nodes that are not fenced: the leader, then those in sync, then others.
+    """Nodes of the other replicas, without fenced ones: the leader, then those in sync, then
+    others.
 
     One that is out of sync may have old records all the same.
     """

@@ -1,4 +1,4 @@
-"""A node's partitions as a whole, and what it says about them to the controller.
+"""All partitions of a node, and its reports about them to the controller.
 
 replica_manager            which partitions the node has, leads and follows
 unmade_replicas            those whose logs could not be made, tried again

@@ -1,4 +1,4 @@
-"""AlterPartition manager: asks the controller for other in-sync replicas of what this node leads.
+"""AlterPartition manager: proposes ISRs of the partitions that this node leads to the controller.
 
 Here an ISR shrinks and expands. Partitions are looked at when a follower may have caught up, and
 every half of replica.lag.time.max.ms for followers that have not. All that is asked for at one
@@ -34,7 +34,7 @@ RETRY_MS = 100
 
 
 class LeadingReplica(Protocol):
-    """A replica of this node, which leads or has led."""
+    """A replica of this node that leads or has led."""
 
     @property
     def topic(self) -> str: ...
@@ -47,7 +47,7 @@ class LeadingReplica(Protocol):
 
 
 class LeadingNode(Protocol):
-    """The node whose partitions these are."""
+    """Node whose partitions these are."""
 
     @property
     def node_id(self) -> int: ...
@@ -60,14 +60,14 @@ class LeadingNode(Protocol):
 
 
 class Proposal(NamedTuple):
-    """An ISR that was asked for, and the replica whose leader counts it until it is answered."""
+    """A proposed ISR, and the replica whose leader counts it until it is answered."""
 
     replica: LeadingReplica
     proposed: ProposedIsr
 
 
 class AlterPartitionManager:
-    """The requests of one life of one node."""
+    """AlterPartition requests of one life of one node."""
 
     def __init__(self, node: LeadingNode, effects: Effects) -> None:
         self._node = node
@@ -77,16 +77,16 @@ class AlterPartitionManager:
         self._look_at_all_ms = 0
         self._unanswered: list[Proposal] = []
         self._retry_ms: int | None = None
-        """When what is unanswered is sent again; None while a request is on its way."""
+        """Time of the next retry of unanswered proposals; None while a request is under way."""
 
     def look_at(self, replica: LeadingReplica) -> None:
-        """One of its followers may be in sync now."""
+        """Check a replica: one of its followers may be in sync now."""
         if not self._candidates:
             self._effects.append(DeadlineMoved(self))
         self._candidates[replica] = None
 
     def look_at_all(self) -> None:
-        """Nodes have come or gone: a replica that was not eligible may be now."""
+        """Check all replicas: nodes have come or gone, so a follower may have become eligible."""
         self._look_at_all_ms = 0
         self._effects.append(DeadlineMoved(self))
 
@@ -98,7 +98,7 @@ class AlterPartitionManager:
         return 0 if self._candidates else self._look_at_all_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Send again what is unanswered; or propose what is to be proposed now."""
+        """Retry unanswered proposals; otherwise propose the due ISR changes."""
         if self._unanswered:
             if self._retry_ms is not None and now_ms >= self._retry_ms:
                 self._send()
@@ -113,7 +113,8 @@ class AlterPartitionManager:
             self._send()
 
     def _next_look_ms(self, replicas: Iterable[LeadingReplica], now_ms: int) -> int:
-        """After half the lag time, as in Kafka; or when the next follower that is behind is to go.
+        """Time of the next check: after half the lag time, as in Kafka, or when the next lagging
+        follower must leave the ISR.
 
         With Kafka's looks alone producers with acks=all wait up to half the lag time longer for
         one that stands still.
@@ -128,7 +129,7 @@ class AlterPartitionManager:
         return look_ms
 
     def on_answer(self, answers: tuple[PartitionState, ...], now_ms: int) -> None:
-        """What the controller has decided, in the order of the request."""
+        """Called with the controller's answers, in the order of the request."""
         self._unanswered = [
             proposal
             for proposal, answer in zip(self._unanswered, answers, strict=True)
@@ -137,9 +138,11 @@ class AlterPartitionManager:
         self._retry_ms = now_ms + RETRY_MS
 
     def on_failed(self, error: Exception, now_ms: int) -> None:
-        """No answer: a proposal counts until there is one, so it is never given up."""
+        """Called without an answer: a proposal counts until it is answered, so it is always
+        retried.
+        """
         if isinstance(error, (NotController, ConnectionFailed, StaleBrokerEpoch)):
-            logger.info("AlterPartition is retried: %s", error)
+            logger.info("retrying AlterPartition: %s", error)
         elif isinstance(error, KafkaError):
             logger.warning("AlterPartition failed: %s", error)
         else:
@@ -175,7 +178,9 @@ class AlterPartitionManager:
         return found
 
     def _send(self) -> None:
-        """The broker epoch is that of now: the node may have been registered again meanwhile."""
+        """Send the proposals with the current broker epoch: the node may have been registered again
+        meanwhile.
+        """
         self._retry_ms = None
         node = self._node.image.nodes.get(self._node.node_id)
         request = AlterPartition(
@@ -186,7 +191,7 @@ class AlterPartitionManager:
         self._effects.append(SendControllerRequest(self, request))
 
     def _settle(self, proposal: Proposal, answer: PartitionState) -> bool:
-        """Whether that is the end of it; False: ask the same again."""
+        """Whether the answer settles the proposal; False: propose the same again."""
         replica, proposed = proposal
         where = f"{replica.topic}-{replica.partition}"
         verdict = verdict_on(replica.leader, proposed, answer)

@@ -1,9 +1,9 @@
-"""What this node has and cannot serve: the controller is to do without it.
+"""Offline replicas of this node, which the controller is to remove from the ISR.
 
     offline     in log directories that have failed
-    given up    led here, with damage in what is not committed yet: nobody has it, so it cannot be
-                healed, and nobody can copy what is behind it. Whoever leads next cuts it off. Only
-                where another replica is in sync or eligible: with it goes what is not committed
+    given up    led here, with damage in what is not committed yet: no replica has it, so it cannot
+                be repaired, and followers cannot copy what is behind it. The next leader truncates
+                it. Only where another replica is in sync or eligible: uncommitted records are lost
 
 Asked at once when a directory has failed, and when an image makes this node lead what is offline;
 then again as long as nobody else can lead, for another replica may come back or catch up. One
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
 LOOK_AGAIN_MS: Final = 5_000
-"""Between two questions about what nobody else could lead."""
+"""Pause before asking again about partitions without another eligible leader."""
 
 
 class OfflineNode(Protocol):
-    """The node whose directories these are."""
+    """Node whose directories these are."""
 
     @property
     def node_id(self) -> int: ...
@@ -42,7 +42,7 @@ class OfflineNode(Protocol):
 
 
 class OfflineReplicasManager:
-    """The requests of one life of one node; `offline` is kept by who made it."""
+    """RemoveOfflineReplicas requests of one life of one node; the caller maintains `offline`."""
 
     def __init__(
         self, node: OfflineNode, offline: Collection[TopicPartition], effects: Effects
@@ -55,12 +55,12 @@ class OfflineReplicasManager:
         self._is_asking = False
 
     def look(self) -> None:
-        """There may be partitions that are offline, and that others count on."""
+        """Check soon: partitions may be offline while this node is in their ISR."""
         self._looks_at_ms = 0
         self._effects.append(DeadlineMoved(self))
 
     def give_up(self, key: TopicPartition) -> None:
-        """Have another replica lead it."""
+        """Resign the leadership of a partition in favour of another replica."""
         self._given_up[key] = None
         self.look()
 
@@ -86,18 +86,18 @@ class OfflineReplicasManager:
             self._looks_at_ms = now_ms + LOOK_AGAIN_MS
 
     def on_answer(self, answers: tuple[bool, ...], now_ms: int) -> None:
-        """Whether the controller does without each of them now."""
-        logger.info("%d replicas that cannot serve are out of sync now", sum(answers))
+        """Called with the controller's answers: whether each replica is out of the ISR."""
+        logger.info("%d offline replicas removed from the ISR", sum(answers))
         if not all(answers):
-            logger.warning("%d partitions wait for another leader", answers.count(False))
+            logger.warning("%d partitions have no other eligible leader yet", answers.count(False))
         self._look_again(now_ms + LOOK_AGAIN_MS)
 
     def on_failed(self, error: Exception, now_ms: int) -> None:
-        """No answer: it may have been carried out, which the next image says."""
+        """Called without an answer: it may have been carried out, as the next image shows."""
         is_expected = isinstance(error, NotController | ConnectionFailed | StaleBrokerEpoch)
         logger.log(
             logging.INFO if is_expected else logging.ERROR,
-            "the controller does not know yet what cannot serve: %s",
+            "reporting offline replicas to the controller failed: %s",
             error,
             exc_info=None if is_expected else error,
         )
@@ -121,5 +121,5 @@ class OfflineReplicasManager:
         return found
 
     def _may_be_given_up(self, key: TopicPartition, state: PartitionImage) -> bool:
-        """Whether somebody else can lead it who has all that is committed."""
+        """Whether another replica that has all committed records can lead the partition."""
         return key in self._given_up and bool({*state.isr, *state.elr} - {self._node.node_id})

@@ -1,4 +1,4 @@
-"""Replica manager: the partitions that one node holds, a replica for each, which leads or follows.
+"""Replica manager: the replicas of one node, each of which leads or follows.
 
 Acts on the metadata image: a partition that names this node gets a log; one that it leads serves
 as soon as its leader epoch is on the disk; one that another node leads is fetched from that one.
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaManagerNode(Protocol):
-    """The node, as far as its replica manager knows it."""
+    """Node as its replica manager needs it."""
 
     @property
     def node_id(self) -> int: ...
@@ -72,7 +72,7 @@ class ReplicaManagerNode(Protocol):
     def config(self) -> BrokerConfig: ...
     @property
     def log_defaults(self) -> LogConfig:
-        """What holds where a topic says nothing itself."""
+        """Settings of logs where a topic sets none."""
         ...
 
     @property
@@ -80,12 +80,12 @@ class ReplicaManagerNode(Protocol):
 
 
 class ReplicaManager:
-    """The replicas of one life of a node. `start`, `apply` for each image; `halt`, `shut_down`."""
+    """Replicas of one life of a node. `start`, `apply` for each image; `halt`, `shut_down`."""
 
     def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
         self.effects = effects
         self.image = MetadataImage()
-        """That this node acts on, or is about to."""
+        """Image that this node applies, or has applied."""
         self.changed: dict[Replica, None] = {}
         """See replica.ReplicaHost."""
         self.by_partition: dict[TopicPartition, Replica] = {}
@@ -95,7 +95,9 @@ class ReplicaManager:
         self._failed: dict[str, None] = {}
         self._applying: Procedure | None = None
         self._next_image: Callable[[], None] | None = None
-        """To be applied behind a try to make logs, which is under way."""
+        """Begins the next image after an attempt to create logs, which is under way; None: no image
+        waits.
+        """
         self._is_halted = False
         self._wall_ms = 0
         self.alter_partition = AlterPartitionManager(self, effects)
@@ -115,15 +117,15 @@ class ReplicaManager:
         self.effects.append(ReplicaClosed(replica))
 
     def halt(self) -> None:
-        """Follow nobody, and go no further with an image: only what is under way ends."""
+        """Halt: stop following, and continue no image; only work under way ends."""
         self._is_halted = True
         if self._applying is not None:
             self._applying.cancel()
         self.fetchers.leave_all()
 
     def shut_down(self, directories: LogDirectories) -> Sequel:
-        """The order of a clean stop, after others lead: nothing is appended any more, what is being
-        written is written, then all is flushed and the clean marks say so. `halt` comes first.
+        """Stop cleanly, after others lead: end appends, wait for writes under way, flush all and
+        write the clean shutdown marks. `halt` comes first.
         """
         for replica in self.by_partition.values():
             replica.resign()
@@ -135,7 +137,7 @@ class ReplicaManager:
         self._logs = None  # what fails from here on is no failure
         [failure] = yield [CloseDirectories(directories)]
         if isinstance(failure, KafkaStorageError):
-            logger.error("not closed cleanly, so the next start recovers it: %s", failure)
+            logger.error("not closed cleanly, the next start recovers the logs: %s", failure)
         elif failure is not None:
             raise failure
 
@@ -147,7 +149,7 @@ class ReplicaManager:
     # --- following the metadata ------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, ticket: Any, *, now_ms: int, wall_ms: int) -> None:
-        """Make this node's partitions what `image` says; the ticket is answered when they serve.
+        """Apply an image to this node's partitions; the ticket is answered when they serve.
 
         A topic whose image is the same object as before did not change. No other image is applied
         before that.
@@ -168,14 +170,14 @@ class ReplicaManager:
         return True
 
     def _begin(self, sequel: Sequel, ticket: Any, *, now_ms: int) -> None:
-        """`ticket`: to be answered at the end; None: nobody asked, and a failure is logged."""
+        """Begin a procedure. `ticket`: answered at its end; None: a failure is only logged."""
 
         def on_end(error: Exception | None) -> None:
             self._applying = None
             if ticket is not None:
                 self.effects.append(ended(ticket, error))
             elif error is not None:
-                logger.error("logs could not be made again: %s", error, exc_info=error)
+                logger.error("creating logs again failed: %s", error, exc_info=error)
             begin, self._next_image = self._next_image, None
             if begin is not None:
                 begin()
@@ -186,7 +188,7 @@ class ReplicaManager:
         self._applying.begin()
 
     def _make_again(self, keys: Collection[TopicPartition]) -> Sequel:
-        """Replicas whose logs there was no room for, as the newest image has them."""
+        """Create logs that failed for lack of disk space, as the newest image assigns them."""
         assigned = []
         for name, index in keys:
             state = self.image.partition(name, index)
@@ -198,7 +200,7 @@ class ReplicaManager:
         yield from self._open_replicas(assigned)
         made = [each for each in assigned if each.key in self.by_partition]
         if made:
-            logger.info("%d logs are made that there was no room for", len(made))
+            logger.info("created %d logs that failed earlier for lack of disk space", len(made))
             yield from self._take_up(made)
 
     def _apply(self, image: MetadataImage) -> Sequel:
@@ -225,7 +227,7 @@ class ReplicaManager:
         yield from self.logs.set_strays_aside(self._wall_ms)
 
     def _take_up(self, changed: Sequence[AssignedPartition]) -> Sequel:
-        """Open what is not open yet, and lead or follow."""
+        """Open missing replicas, and lead or follow."""
         yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
         # Also where another leader is to be followed: an epoch that the former one has sent may be
         # on its way to the disk.
@@ -245,7 +247,7 @@ class ReplicaManager:
                 yield [Turn(self.effects)]
 
     def _taken_away(self, before: TopicImage, now: TopicImage) -> list[int]:
-        """Partitions that had a replica here and have none any more."""
+        """Indexes of partitions that lost their replica here."""
         node_id = self._node.node_id
         return [
             index
@@ -256,7 +258,7 @@ class ReplicaManager:
     def _changed_here(
         self, before: TopicImage | None, now: TopicImage
     ) -> Iterable[tuple[int, bool]]:
-        """(partition, whether this node leads it) of those here of which anything is new."""
+        """(partition, whether this node leads it) of changed partitions with a replica here."""
         if before is now:
             return
         node_id = self._node.node_id
@@ -270,7 +272,9 @@ class ReplicaManager:
                 yield index, state.leader == node_id
 
     def _resign_before(self, changed: Sequence[AssignedPartition]) -> None:
-        """A new leader epoch takes a while to reach the disk: nobody leads in the old one then."""
+        """Resign before a new leader epoch is stored, which takes a while: nobody leads in the old
+        one then.
+        """
         for each in changed:
             replica = self.by_partition.get(each.key)
             leader = None if replica is None else replica.leader
@@ -280,7 +284,7 @@ class ReplicaManager:
                 self._resign(replica)
 
     def _begin_epochs(self, led_here: Sequence[AssignedPartition]) -> Sequel:
-        """The epochs in which this node is about to lead reach the disk, many at a time."""
+        """Store the leader epochs in which this node is about to lead, many at a time."""
         begun = [
             (replica.log, each.state.leader_epoch)
             for each in led_here
@@ -298,7 +302,7 @@ class ReplicaManager:
                     raise failure
 
     def _act_on(self, assigned: AssignedPartition) -> None:
-        """Lead a partition, or follow who does, if its log is here."""
+        """Lead a partition, or follow its leader, if its log is here."""
         topic, _, state, is_led_here = assigned
         replica = self.by_partition.get(assigned.key)
         if replica is None:  # offline
@@ -337,7 +341,7 @@ class ReplicaManager:
             self.effects.append(ResumeMove(each.key, self.by_partition[each.key]))
 
     def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> Sequel:
-        """These partitions are not placed on this node any more; their records go."""
+        """Remove partitions that are no longer assigned to this node, with their records."""
         gone = list(indexes)
         if not gone:
             return
@@ -361,7 +365,9 @@ class ReplicaManager:
     # --- failures --------------------------------------------------------------------------------
 
     def on_storage_failure(self) -> None:
-        """A disk failed: take the partitions of its directory out of service, and say so once."""
+        """Handle a disk failure: take the partitions of its directory out of service, and report it
+        once.
+        """
         if self._logs is None:
             return
         directories = self._logs.directories
@@ -377,7 +383,7 @@ class ReplicaManager:
             self._take_offline(directory, failure)
             self.offline_replicas.look()
         if has_news and not directories.online:
-            reason = f"no log directory is left: {', '.join(sorted(self._failed))} failed"
+            reason = f"no log directory is online: {', '.join(sorted(self._failed))} failed"
             self.effects.append(NoDirectoryLeft(reason))
 
     def _take_offline(self, directory: LogDirectory, failure: str) -> None:
@@ -432,7 +438,7 @@ class ReplicaManager:
 
 
 class CloseDirectories:
-    """All log directories on their way to a clean stop."""
+    """Close of all log directories at a clean stop."""
 
     def __init__(self, directories: LogDirectories) -> None:
         self._directories = directories
@@ -443,13 +449,13 @@ class CloseDirectories:
 
 
 class BeginEpochs:
-    """Leader epochs of logs that are about to lead, on their way to the disk."""
+    """Storing of leader epochs for logs that are about to lead."""
 
     def __init__(self, begun: Sequence[tuple[PartitionLog, int]]) -> None:
         self._begun = begun
 
     def run(self) -> None:
-        """See storage_work.Work. A directory that fails is seen by its health."""
+        """Run the work, see storage_work.Work. A failed directory is marked in its health."""
         failed: set[DirectoryHealth] = set()
         for log, leader_epoch in self._begun:
             if log.health in failed:
@@ -461,7 +467,7 @@ class BeginEpochs:
 
 
 class MoveEnded:
-    """The move of a partition to another directory, if there is one, has been given up."""
+    """Condition that the move of a partition to another directory, if there is one, has ended."""
 
     def __init__(self, key: TopicPartition, effects: Effects) -> None:
         self.key = key

@@ -1,4 +1,4 @@
-"""Replicas whose logs could not be made, as their disk had no room: tried again until they are.
+"""Replicas whose logs could not be created for lack of disk space: retried until they are.
 
 In the directory that was chosen for them: if they were made in another one, a start could find a
 part of each. Where that directory has failed they stay offline, as all that is in it.
@@ -13,19 +13,19 @@ from ...protocol.topic_partition import TopicPartition
 from ..effects import DeadlineMoved, Effects
 
 RETRY_MS: Final = 1_000
-"""A try that fails costs one refused write."""
+"""Pause between attempts; a failed one costs one refused write."""
 
 
 class MakingNode(Protocol):
-    """The node that is to have them."""
+    """Node that creates the replicas."""
 
     def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
-        """Begin to make them; False: not now, something else is under way."""
+        """Begin to create the replicas; False: not now, other work is under way."""
         ...
 
 
 class UnmadeReplicas:
-    """Those of one life of one node. A step: `next_deadline_ms`, `on_tick`."""
+    """Such replicas of one life of one node. A step: `next_deadline_ms`, `on_tick`."""
 
     def __init__(self, node: MakingNode, effects: Effects) -> None:
         self._node = node
@@ -37,14 +37,14 @@ class UnmadeReplicas:
         return bool(self._keys)
 
     def wait_for(self, keys: Collection[TopicPartition], now_ms: int) -> None:
-        """These could not be made just now."""
+        """Note replicas that could not be created."""
         if keys:
             self._keys.update(dict.fromkeys(keys))
             self._tries_at_ms = now_ms + RETRY_MS
             self._effects.append(DeadlineMoved(self))
 
     def forget(self, key: TopicPartition) -> None:
-        """It is made, or is not to be made here any more."""
+        """Forget a replica that is created, or no longer assigned to this node."""
         self._keys.pop(key, None)
 
     @property

@@ -1,4 +1,4 @@
-"""One partition on this node: its replica, which leads or follows, and who waits at it.
+"""One partition on this node: its replica, which leads or follows, and the requests waiting at it.
 
 replica                              append, acknowledge; its followers; the high watermark
 replica_flush                        its fsyncs, one at a time

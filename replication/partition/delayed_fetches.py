@@ -11,11 +11,11 @@ from typing import Protocol
 from ...storage.log.partition_log import PartitionLog
 
 EVERYTHING = 1 << 30
-"""Bytes, where they are not counted: a fetch that was woken for too little waits again."""
+"""Bytes to report where they are not counted: a fetch that wakes for too little waits again."""
 
 
 class FetchWaiter(Protocol):
-    """A fetch that waits. Notified of how much became readable, or that it should look again now.
+    """A waiting fetch. Told how many bytes became readable, or to check again now.
 
     It takes note, and calls nobody back.
     """
@@ -25,13 +25,13 @@ class FetchWaiter(Protocol):
 
 
 class ReadReplica(Protocol):
-    """The replica whose log is read; a move to another directory gives it another log."""
+    """Replica whose log is read; a move to another directory gives it another log."""
 
     log: PartitionLog
 
 
 class DelayedFetches:
-    """The fetches that wait at one replica, in the order in which they came."""
+    """Fetches that wait at one replica, in order of arrival."""
 
     def __init__(self, replica: ReadReplica) -> None:
         self._replica = replica
@@ -61,25 +61,26 @@ class DelayedFetches:
         self._followers.pop(waiter, None)
 
     def wake_followers(self, size: int) -> None:
-        """`size` 0: nothing to read, but watermarks for the next answer."""
+        """Wake followers. `size` 0: nothing to read, but new watermarks for the next answer."""
         for waiter in list(self._followers):
             waiter.on_readable(size)
 
     def wake_consumers(self, size: int) -> None:
-        """The high watermark has moved by so many bytes."""
+        """Wake consumers: the high watermark has advanced by so many bytes."""
         for waiter in list(self._consumers):
             waiter.on_readable(size)
         if self._stable_consumers:
             self._wake_stable(size)
 
     def on_changed(self) -> None:
-        """Another node leads, or the disk has failed: everybody looks again."""
+        """Wake all fetches: another node leads, or the disk has failed."""
         for waiter in (*self._consumers, *self._stable_consumers, *self._followers):
             waiter.on_changed()
 
     def _wake_stable(self, size: int) -> None:
-        """Readers of committed transactions have more where the last stable offset has moved; how
-        much is not known where it is not the high watermark: what a marker ends may be large.
+        """Wake read_committed consumers if the last stable offset has advanced; the bytes are
+        unknown where it differs from the high watermark, as the transactions that a marker ends may
+        be large.
         """
         before, was_behind = self._stable_end, self._is_behind
         self._note_stable()

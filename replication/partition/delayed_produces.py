@@ -15,22 +15,22 @@ from ..effects import Effects
 
 
 class DelayedProduces:
-    """Who waits for the commit of a batch, in log order."""
+    """Requests that wait for the commit of a batch, in log order."""
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
         self._uncommitted: deque[tuple[int, Any]] = deque()
-        """(last offset of the batch, ticket)."""
+        """(last offset of the batch, ticket) of batches that are not committed."""
 
     def when_committed(self, last_offset: int, ticket: Any) -> None:
-        """The ticket is answered when the batch that ends there is committed, or cannot be any
+        """Answer the ticket when the batch with this last offset is committed, or cannot be any
         more. Called right after its append, if it is not committed yet.
         """
         self._uncommitted.append((last_offset, ticket))
 
     def on_high_watermark(self, leader: LeaderState) -> None:
-        """It has moved: what is below it is answered. With fewer in sync than min.insync.replicas
-        it does not move (LeaderState), and who waits then is answered by the request's timeout.
+        """Answer what is below the new high watermark. With fewer in sync than min.insync.replicas
+        it does not move (LeaderState), and the waiting requests are answered by their timeout.
         """
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] < leader.high_watermark:
@@ -38,7 +38,7 @@ class DelayedProduces:
             self._effects.append(ended(ticket, None))
 
     def fail(self, error: KafkaError) -> None:
-        """Nothing that waits will be committed by this leader."""
+        """Refuse waiting requests: this leader will not commit them."""
         for _, ticket in self._uncommitted:
             self._effects.append(Refuse(ticket, error))
         self._uncommitted.clear()

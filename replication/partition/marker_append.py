@@ -1,4 +1,4 @@
-"""The marker that ends a producer's transaction in a partition, appended by its leader.
+"""Append of the marker that ends a producer's transaction in a partition, by its leader.
 
 It goes the way of any batch: write, then producer state and index, then what counts as committed.
 Source: ReplicaManager.appendRecords and ProducerAppendInfo.appendEndTxnMarker in apache/kafka.
@@ -14,7 +14,7 @@ from .replica import Replica
 
 
 class TransactionDecision(NamedTuple):
-    """What a coordinator says of a producer's transaction."""
+    """Decision of a coordinator about a producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -26,7 +26,7 @@ class TransactionDecision(NamedTuple):
 def append_marker(
     replica: Replica, decision: TransactionDecision, *, now_ms: int, wall_ms: int
 ) -> AppendResult:
-    """Append it, if this node leads. Whether it is committed: see Replica.append.
+    """Append the marker, if this node leads. Whether it is committed: see Replica.append.
 
     It is taken on a disk that is nearly full, too: without it nothing after the transaction is
     shown to readers of committed records, and nothing is compacted.

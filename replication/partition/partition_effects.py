@@ -1,4 +1,4 @@
-"""Effects about the replicas that a node holds: what the replica manager asks its driver to do."""
+"""Effects of the replica manager about the replicas of a node, for its driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Resigned(NamedTuple):
 
 
 class ResumeMove(NamedTuple):
-    """Go on with a move that a stop has interrupted, if there is one."""
+    """Resume a move that a stop interrupted, if there is one."""
 
     key: TopicPartition
     replica: Replica

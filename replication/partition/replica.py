@@ -45,7 +45,7 @@ from .replica_flush import ReplicaFlush
 
 
 class ReplicaHost(Protocol):
-    """The node, as far as its replicas know it."""
+    """Node as its replicas need it."""
 
     @property
     def node_id(self) -> int: ...
@@ -53,20 +53,22 @@ class ReplicaHost(Protocol):
     def effects(self) -> Effects: ...
     @property
     def changed(self) -> dict[Replica, None]:
-        """Replicas with appends since the last look; they put themselves here."""
+        """Replicas with appends since the last check; they add themselves."""
         ...
 
     def on_follower_caught_up(self, replica: Replica) -> None:
-        """One of its followers, which is not in sync, may be so now."""
+        """Called when a follower that is out of sync may be in sync now."""
         ...
 
     def on_storage_failure(self) -> None:
-        """A disk has failed."""
+        """Called when a disk has failed."""
         ...
 
 
 class Replica:
-    """Lives as long as its process. `now_ms` is of a clock that never jumps, `wall_ms` is not."""
+    """A replica. Lives as long as its process. `now_ms` is of a clock that never jumps, `wall_ms`
+    is not.
+    """
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Replica:
         *,
         may_use_reserve: bool = False,
     ) -> None:
-        """`may_use_reserve`: appends are taken below the disk's floor of free space, too; see
+        """`may_use_reserve`: appends are accepted below the minimum of free disk space, too; see
         storage/disk/disk_guard.
         """
         self.topic = topic
@@ -99,7 +101,7 @@ class Replica:
     # --- leadership ------------------------------------------------------------------------------
 
     def become_leader(self, state: PartitionImage, now_ms: int) -> None:
-        """Begin (or go on in) its leader epoch; an older one than ours is ignored.
+        """Begin its leader epoch, or continue in it; an older one than ours is ignored.
 
         The log has the epoch on disk already: see replication/manager/replica_manager.
         """
@@ -130,7 +132,7 @@ class Replica:
             self.leader.min_insync_replicas = config.min_insync_replicas
 
     def on_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
-        """The controller has decided who is in sync."""
+        """Adopt the ISR that the controller decided."""
         leader = self.leader
         if leader is None:
             return
@@ -141,7 +143,7 @@ class Replica:
         self.isr_expands += len(leader.isr - before)
 
     def on_isr_refused(self) -> None:
-        """The controller has decided that it stays as it is."""
+        """Keep the ISR: the controller refused the proposal."""
         if self.leader is not None and self.leader.on_refused():
             self._commit()
 
@@ -154,7 +156,7 @@ class Replica:
         self._fail_waiting(NotLeaderOrFollower(f"{self} has a new leader"))
 
     def fail_waiting(self, error: KafkaStorageError) -> None:
-        """The directory is offline: nothing that waits here will be committed by us."""
+        """Refuse waiting requests as the directory is offline: we will not commit them."""
         self._fail_waiting(error)
 
     def _fail_waiting(self, error: KafkaError) -> None:
@@ -165,7 +167,7 @@ class Replica:
     # --- leading ---------------------------------------------------------------------------------
 
     def check_produce(self, *, acks_all: bool) -> None:
-        """Whether a producer may append now. Raises NotLeaderOrFollower, NotEnoughReplicas."""
+        """Check that a producer may append now. Raises NotLeaderOrFollower, NotEnoughReplicas."""
         leader = self.leader
         if leader is None:
             raise NotLeaderOrFollower(f"{self} is not led here")
@@ -186,7 +188,7 @@ class Replica:
         guard: VerificationGuard | None = None,
         uses_reserve: bool = False,
     ) -> AppendResult:
-        """Append one batch, as its leader. Raises KafkaError: nothing was appended.
+        """Append one batch as the leader. Raises KafkaError: nothing was appended.
 
         Whether acks=all may be answered now says `is_committed`; else see `produces`.
         `uses_reserve`: also on a disk that is nearly full. Other arguments: see
@@ -197,7 +199,7 @@ class Replica:
             raise NotLeaderOrFollower(f"{self} is not led here")
         health = self.log.local.health
         if health.headroom <= 0 and not (self._may_use_reserve or uses_reserve):
-            raise KafkaStorageError(f"the disk of {self} is nearly full; reads go on")
+            raise KafkaStorageError(f"the disk of {self} is nearly full; only reads are served")
         try:
             result = self.log.append_as_leader(
                 batch,
@@ -241,7 +243,7 @@ class Replica:
             return progress.diverging
         if fetch.offset < known_end:
             # It may have been late, as one of a connection that was given up. The session that the
-            # follower goes on in is to say where it is, though nothing has changed for it.
+            # follower continues in is to say where it is, though nothing has changed for it.
             self.fetches.wake_followers(0)
         if progress.has_moved:
             self._commit()
@@ -251,7 +253,7 @@ class Replica:
         return None
 
     def _advance(self, size: int = 0) -> None:
-        """Count what may count; start an fsync for what may not yet."""
+        """Note the local log end; start an fsync if records must be durable first."""
         leader, log = self.leader, self.log
         if leader is None:
             return
@@ -263,7 +265,7 @@ class Replica:
             self._commit(size)
 
     def _commit(self, size: int = EVERYTHING) -> None:
-        """The high watermark has moved."""
+        """Apply the leader's new high watermark, and wake the requests that wait for it."""
         leader = self.leader
         assert leader is not None
         self.log.high_watermark = leader.high_watermark
@@ -274,7 +276,9 @@ class Replica:
     # --- following -------------------------------------------------------------------------------
 
     def append_as_follower(self, records: Buffer, wall_ms: int) -> None:
-        """What the leader has from our end on. Raises KafkaError; see PartitionLog."""
+        """Append records that the leader sent from our log end on. Raises KafkaError; see
+        PartitionLog.
+        """
         before = self.log.log_end_offset
         self.log.append_as_follower(records, now_ms=wall_ms)
         if self.log.log_end_offset > before:
@@ -283,7 +287,7 @@ class Replica:
             self._host.changed[self] = None
 
     def update_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
-        """What the leader has committed, and what it still keeps.
+        """Apply the leader's high watermark and log start offset.
 
         Nobody hears of the first before the second holds: below where the leader begins, nothing of
         ours was compared with it, and another may have been committed there.
@@ -306,17 +310,19 @@ class Replica:
     # --- the disk --------------------------------------------------------------------------------
 
     def on_flushed(self) -> None:
-        """An fsync has returned."""
+        """Called when an fsync has returned."""
         self._advance(EVERYTHING)
 
     def on_storage_failure(self) -> None:
-        """Its disk has failed or refused a flush, or failed somebody who has read its log."""
+        """Called when its disk failed or refused a flush, or a reader of its log met a disk
+        failure.
+        """
         if self.log.health.failure is None:
             self._host.changed[self] = None  # refused, it is tried again
         self._host.on_storage_failure()
 
     def replace_log(self, log: PartitionLog) -> None:
-        """Go on with `log`, which holds the same records in another directory.
+        """Continue with `log`, which holds the same records in another directory.
 
         What waits for an fsync now waits for one of the new log.
         """
@@ -327,6 +333,6 @@ class Replica:
 
 
 class LeadershipEnded(NamedTuple):
-    """A replica does not lead any more, or in another epoch: what it was given is not appended."""
+    """A replica no longer leads, or leads in another epoch: pending appends are void."""
 
     replica: Replica

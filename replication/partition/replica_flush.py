@@ -11,23 +11,23 @@ from ..storage_work import LogFlush, begin_flush
 
 
 class FlushingReplica(Protocol):
-    """The replica whose log is flushed; a move to another directory gives it another log."""
+    """Replica whose log is flushed; a move to another directory gives it another log."""
 
     log: PartitionLog
 
     def on_flushed(self) -> None:
-        """More records are durable."""
+        """Called when more records are durable."""
         ...
 
     def on_storage_failure(self) -> None:
-        """The disk has failed, and everybody who waits is answered; or it has no room, and log
-        maintenance tries again.
+        """Called when the disk has failed, and waiting requests are refused; or it has no room, and
+        log maintenance retries.
         """
         ...
 
 
 class ReplicaFlush:
-    """At most one fsync is on its way; what it does not cover is flushed after it."""
+    """Flushes of one replica. At most one fsync is under way; later records are flushed next."""
 
     def __init__(self, replica: FlushingReplica, effects: Effects) -> None:
         self._replica = replica
@@ -36,7 +36,7 @@ class ReplicaFlush:
         self._ended: FlushEnded | None = None
 
     def maybe_start(self) -> None:
-        """Unless one is on its way."""
+        """Start an fsync unless one is under way."""
         if self._is_flushing:
             return
         try:
@@ -49,7 +49,9 @@ class ReplicaFlush:
             self._effects.append(RunWork(self, flush))
 
     def on_work_done(self, work: LogFlush, failure: Exception | None, now_ms: int) -> None:
-        """An fsync has ended, of the log of its beginning: a move may have replaced that since."""
+        """Called when an fsync ended, of the log at its beginning: a move may have replaced that
+        since.
+        """
         self._is_flushing = False
         if failure is not None:
             self._replica.on_storage_failure()
@@ -60,7 +62,7 @@ class ReplicaFlush:
             self._ended.is_met(now_ms)
 
     def ended(self) -> FlushEnded | None:
-        """What to wait for until no fsync of this replica is on its way; None: nothing."""
+        """Condition to wait for until no fsync of this replica is under way; None: none is."""
         if self._is_flushing:
             self._ended = FlushEnded()
             return self._ended
@@ -68,7 +70,7 @@ class ReplicaFlush:
 
 
 class FlushEnded:
-    """The condition that a replica's fsync has ended, before its log is closed."""
+    """Condition that a replica's fsync has ended, before its log is closed."""
 
     def __init__(self) -> None:
         self._step: WorkingStep | None = None

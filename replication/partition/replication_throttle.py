@@ -1,4 +1,4 @@
-"""Replication throttle: how fast one node sends, receives and moves replicas.
+"""Replication throttle: rates at which one node sends, receives and moves replicas.
 
 It holds back those that their topics' settings say, and decides nothing of the order of anything.
 
@@ -25,7 +25,7 @@ from .replica import Replica
 
 
 class ReplicationThrottle:
-    """One event loop. Implements handlers.ports.replica_port.Throttle."""
+    """Throttle for one event loop. Implements handlers.ports.replica_port.Throttle."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ReplicationThrottle:
         settings: Callable[[], BrokerConfig],
         monotonic_ms: Callable[[], float],
     ) -> None:
-        """`config`: what the node was started with; `settings`: what holds now."""
+        """`config`: settings at the start of the node; `settings`: returns the current ones."""
         self._replicas = replicas
         self._node_id = node_id
         self._image = image
@@ -81,7 +81,7 @@ class ReplicationThrottle:
     # --- the follower ----------------------------------------------------------------------------
 
     def wait_to_receive_ms(self, replica: Replica) -> float:
-        """How long this replica is to wait before it asks for more; 0: not at all."""
+        """Time in ms that this replica must wait before its next fetch; 0: none."""
         if not self._is_received_slowly(replica):
             return 0.0
         state = self._image().partition(replica.topic, replica.partition)
@@ -101,7 +101,7 @@ class ReplicationThrottle:
     # --- the mover -------------------------------------------------------------------------------
 
     def wait_to_move_ms(self) -> float:
-        """How long a move between log directories is to wait before its next piece."""
+        """Time in ms that a move between log directories must wait before its next piece."""
         limit = self._settings().replica_alter_log_dirs_io_max_bytes_per_second
         return self._moved.wait_ms(limit, self._monotonic_ms())
 

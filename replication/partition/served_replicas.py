@@ -1,4 +1,4 @@
-"""Which replica of a node serves a request: one that leads, or a follower that may be read."""
+"""Replicas of a node that serve requests: leaders, and followers that may be read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .replica import Replica
 
 
 class ServingNode(Protocol):
-    """The node whose replicas these are, and the image that it acts on."""
+    """Node whose replicas these are, with the image that it applies."""
 
     by_partition: dict[TopicPartition, Replica]
     image: MetadataImage
 
 
 class ServedReplicas:
-    """`offline`: why a partition is, kept by who made it."""
+    """Lookup of replicas. `offline`: reason by offline partition, maintained by the caller."""
 
     def __init__(self, node: ServingNode, offline: Mapping[TopicPartition, str]) -> None:
         self._node = node
@@ -98,7 +98,9 @@ class ServedReplicas:
 
 
 def _check_leader_epoch(epoch: int, known: int) -> None:
-    """Raises FencedLeaderEpoch, UnknownLeaderEpoch: the caller knows of another leader."""
+    """Check the caller's leader epoch. Raises FencedLeaderEpoch, UnknownLeaderEpoch: it is
+    older, or newer.
+    """
     if known < epoch:
         raise FencedLeaderEpoch(f"leader epoch {known} is stale, current is {epoch}")
     if known > epoch:

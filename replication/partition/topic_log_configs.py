@@ -1,4 +1,4 @@
-"""The settings of each topic's logs: its own, and the node's defaults where it has none."""
+"""Settings of each topic's logs: its own, and the node's defaults otherwise."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ logger = logging.getLogger(__name__)
 class NodeWithDefaults(Protocol):
     @property
     def log_defaults(self) -> LogConfig:
-        """What holds where a topic says nothing itself."""
+        """Settings of logs where a topic sets none."""
         ...
 
 
 class TopicLogConfigs:
-    """Of the topics that `replicas` are of."""
+    """Settings of the topics that have replicas here."""
 
     def __init__(self, node: NodeWithDefaults, replicas: ServingNode) -> None:
         self._node = node
         self._replicas = replicas
 
     def on_defaults(self) -> None:
-        """Logs that take a default from the node's settings follow at once."""
+        """Apply changed defaults to logs that use them, at once."""
         for (name, _), replica in self._replicas.by_partition.items():
             topic = self._replicas.image.topics.get(name)
             if topic is not None:
                 replica.reconfigure(self.of(topic))
 
     def of(self, topic: TopicImage) -> LogConfig:
-        """The topic's settings. What contradicts itself must not stop the node, nor lose records.
+        """Settings of a topic. Invalid combinations must not stop the node, nor lose records.
 
         Changes are checked before they are stored, but the settings a node is started with may be
         other ones by now.

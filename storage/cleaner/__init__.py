@@ -1,4 +1,4 @@
-"""Compaction: the last record of each key stays.
+"""Compaction: keeps the last record of each key.
 
 cleaner                                cleans one log
 cleaner_filter, cleaner_transactions   what stays of a batch

@@ -1,4 +1,4 @@
-"""Cleans one log: the last record of each key stays, in fewer and smaller segments.
+"""Cleaner of one log: keeps the last record of each key, in fewer and smaller segments.
 
 Two walks. The first reads the dirty part, from the first dirty offset on, and notes the last offset
 of each key in a map of bounded size; where that is full the dirty part ends, this time. The second
@@ -43,24 +43,24 @@ from .cleaner_rows import OffsetMap
 from .cleaner_transactions import CleanedTransactions
 
 MOST_SEGMENTS = 64
-"""In one group. Their files are renamed in one step, which others wait for."""
+"""Most segments in one group; their files are renamed in one step, which others wait for."""
 TYPICAL_RECORD_BYTES = 100
 
 Progress = Callable[[int], None]
-"""Called with every number of bytes read or written; it may wait, or raise to end the cleaning."""
+"""Called with each number of bytes read or written; it may wait, or raise to end the cleaning."""
 
 
 class CleaningAborted(Exception):
-    """The log was truncated, closed or deleted meanwhile, or the cleaner stops. Try again later."""
+    """The log was truncated, closed or deleted meanwhile, or the cleaner stops. Retry later."""
 
 
 class UncleanableLog(Exception):
-    """The log is damaged. It goes on serving what can be read, but is not compacted any more."""
+    """The log is damaged. Its undamaged records are still served, but it is no longer compacted."""
 
 
 @dataclass(slots=True)
 class CleaningReport:
-    """What a cleaning did, for the broker's log and its metrics."""
+    """Result of a cleaning, for the broker's log and its metrics."""
 
     map_bytes_read: int = 0
     bytes_read: int = 0
@@ -68,7 +68,7 @@ class CleaningReport:
     records_read: int = 0
     records_written: int = 0
     keyless_records: int = 0
-    """Dropped because they have no key."""
+    """Records dropped because they have no key."""
     segments_before: int = 0
     segments_after: int = 0
     buffer_utilization: float = 0.0
@@ -76,7 +76,7 @@ class CleaningReport:
 
 @dataclass(frozen=True, slots=True)
 class CleanedSegment:
-    """What takes the place of `replaced`, if it differs from it."""
+    """Segment that replaces `replaced`, if it differs."""
 
     segment: LogSegment
     replaced: tuple[LogSegment, ...]
@@ -84,7 +84,7 @@ class CleanedSegment:
 
 
 class Cleaning:
-    """One cleaning of one log. Made by LogCompaction.begin_cleaning, with what it needs to know."""
+    """One cleaning of one log. Made by LogCompaction.begin_cleaning."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Cleaning:
         self._segments = tuple(segments)
         ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
         self._ends = dict(zip((segment.base_offset for segment in segments), ends, strict=True))
-        """One past the last offset that can be in a segment, by its base offset."""
+        """One past the last offset that a segment can have, by its base offset."""
         self._config = config
         self._cleaner = cleaner
         self._last_records = last_records
@@ -122,16 +122,17 @@ class Cleaning:
         self.truncations = truncations
         self.report = CleaningReport(segments_before=len(segments))
         self.reading: LogSegment | None = None
-        """The segment that is read, or was read last: where it failed, if it did."""
+        """The segment that is being read, or was read last: the one that failed, after a failure.
+        """
 
     @property
     def end_offset(self) -> int:
-        """Where the log is dirty from after this cleaning; known once the map is built."""
+        """Offset from which the log is dirty after this cleaning; known once the map is built."""
         assert self._offsets is not None
         return self._offsets.latest_offset + 1
 
     def build_offset_map(self, progress: Progress) -> None:
-        """The first walk.
+        """Do the first pass: build the offset map.
 
         Raises:
             CorruptMessage, InvalidRecord: the log is damaged: it cannot be cleaned.
@@ -224,7 +225,7 @@ class Cleaning:
         return [tuple(group) for group in groups]
 
     def clean_group(self, group: tuple[LogSegment, ...], progress: Progress) -> CleanedSegment:
-        """The second walk, through one group: write what is left, durably.
+        """Do the second pass through one group: write the remaining records, durably.
 
         Raises:
             CorruptMessage, InvalidRecord: the log is damaged: it cannot be cleaned.
@@ -278,7 +279,7 @@ class Cleaning:
         return is_changed
 
     def _make_durable(self, target: LogSegment, aborted: list[AbortedTransaction]) -> None:
-        """The new files, and their names, are on the disk before anything takes their place."""
+        """Make the new files, and their names, durable before they replace others."""
         for transaction in aborted:
             target.transaction_index.add(transaction)
         target.close_indexes()

@@ -1,4 +1,5 @@
-"""The cleaner's compiled loops behind the twins' interface. Importing it loads numba.
+"""Compiled loops of the cleaner, with the same interface as the plain ones. Importing it loads
+numba.
 
 Measured on batches of 16 KiB of 100-byte records with keys of 12 bytes, one thread: see
 docs/design/compaction.md.
@@ -26,7 +27,7 @@ SPARE_SLOTS = 8
 
 
 class CompiledOffsetMap:
-    """See cleaner_rows.OffsetMap. A tenth of the places stays free, so that searches are short."""
+    """Compiled cleaner_rows.OffsetMap. A tenth of the slots stays free, to keep searches short."""
 
     def __init__(self, limit: int, seed: bytes) -> None:
         slots = limit + limit // 9 + SPARE_SLOTS
@@ -76,7 +77,7 @@ class CompiledOffsetMap:
 
 
 class CompiledFilteredRecords:
-    """See cleaner_rows.FilteredRecords."""
+    """Compiled cleaner_rows.FilteredRecords."""
 
     def __init__(
         self, source: Any, rows: Any, first_rows: Any, keep: Any, kept: list[KeptRecords]

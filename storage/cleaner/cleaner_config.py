@@ -12,7 +12,9 @@ from .cleaner_rows import BYTES_PER_ENTRY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """Values are checked where they come in (cluster/broker_config). Sizes are of all threads."""
+    """Settings of a cleaning. Values are checked on input (cluster/broker_config). Sizes are for
+    all threads together.
+    """
 
     threads: int = 1
     dedupe_buffer_size: int = 128 * 1024**2
@@ -21,11 +23,11 @@ class CleanerConfig:
 
     @property
     def most_keys(self) -> int:
-        """How many keys one cleaning takes in; what does not fit is cleaned by the next."""
+        """Most keys of one cleaning; the rest is cleaned by the next."""
         slots = self.dedupe_buffer_size // self.threads // BYTES_PER_ENTRY
         return max(1, int(slots * self.io_buffer_load_factor))
 
     @property
     def read_bytes(self) -> int:
-        """How much of a log is read at once: half of a thread's buffers, as in Kafka."""
+        """Bytes of a log that are read at once: half of a thread's buffers, as in Kafka."""
         return max(4096, self.io_buffer_size // self.threads // 2)

@@ -1,4 +1,4 @@
-"""One pass over a piece of a log: its batches, and what a cleaning leaves of each of them.
+"""One pass over a piece of a log: its batches, and what a cleaning keeps of each of them.
 
     untouched  all records are kept: copied byte for byte
     rewritten  some are kept, or a tombstone gets its delete horizon
@@ -41,7 +41,9 @@ from .cleaner_rows import GROWTH, FilteredRecords, KeptRecords, OffsetMap, Recor
 from .cleaner_transactions import CleanedTransactions
 
 DECOMPRESSED_LIMIT = 256 * 1024**2
-"""Limit of one decompressed batch, above any topic's limit: a topic's may have been higher once."""
+"""Most bytes of one decompressed batch, above any current topic limit: the limit may have been
+higher before.
+"""
 
 
 class StoredBatch(NamedTuple):
@@ -50,7 +52,7 @@ class StoredBatch(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """Where a producer's state stands in the log: its last batch; a marker, if it has written none.
+    """Last record of a producer: in its last batch, or a marker, if it has written no batch.
 
     offset: the last of the batch; -1: there is none.
     """
@@ -65,19 +67,19 @@ class LastRecord(NamedTuple):
 
 
 class CleanedBatches(NamedTuple):
-    """What is to be written for some batches."""
+    """Batches to write in place of some source batches."""
 
     content: bytes
     headers: list[RecordBatchHeader]
     record_count: int
     is_changed: bool
-    """Whether anything is not byte for byte what it was."""
+    """Whether any byte differs from the source."""
 
 
 def read_batches(
     file: File, size: int, chunk_bytes: int
 ) -> Iterator[tuple[int, list[StoredBatch]]]:
-    """(bytes read, whole batches) of a segment file, piece by piece, each batch with CRC checked.
+    """Read a segment file in pieces: (bytes read, whole batches), each batch with its CRC checked.
 
     Raises:
         CorruptMessage, InvalidRecord: there is something that is no sound batch.
@@ -121,12 +123,14 @@ def _whole_batches(chunk: memoryview) -> tuple[list[StoredBatch], int]:
 
 
 def delete_horizon_ms(header: RecordBatchHeader) -> int | None:
-    """When the tombstones of this batch may go; None if no cleaning has met them yet."""
+    """Time in ms when the tombstones of this batch may be removed; None if no cleaning has set it
+    yet.
+    """
     return header.base_timestamp if header.attributes & DELETE_HORIZON_MASK else None
 
 
 class RecordBytes:
-    """The decompressed records of some batches, one behind the other, and where each lies."""
+    """Decompressed records of some batches, one after the other, with their positions."""
 
     def __init__(self) -> None:
         self._parts: list[Buffer] = []
@@ -134,7 +138,7 @@ class RecordBytes:
         self.rows: list[RecordRows] = []
 
     def add(self, batch: StoredBatch, *, drops_tombstones: bool) -> None:
-        """Raises CorruptMessage, InvalidRecord."""
+        """Add a batch. Raises CorruptMessage, InvalidRecord."""
         header = batch.header
         records: Buffer = batch.content[HEADER_SIZE:]
         if header.codec and header.record_count:
@@ -190,7 +194,7 @@ def index_batches(
 
 
 def _runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
-    """The batches in runs that are opened together: a compressed one may be large, so alone."""
+    """Runs of batches that are decompressed together: a compressed one may be large, so alone."""
     run: list[StoredBatch] = []
     for batch in batches:
         if batch.header.codec:
@@ -205,7 +209,7 @@ def _runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
 
 
 class BatchFilter:
-    """What is left of batches, in one cleaning of one log. It is given every batch in order."""
+    """Filter of one cleaning of one log. It is given every batch in order."""
 
     def __init__(
         self,
@@ -235,10 +239,10 @@ class BatchFilter:
         self._last_records = last_records
         self._end_offset = end_offset
         self.keyless = 0
-        """Records dropped because they have no key."""
+        """Number of records dropped because they have no key."""
 
     def filter(self, batches: list[StoredBatch]) -> Iterator[CleanedBatches]:
-        """What is left of `batches`. Raises CorruptMessage, InvalidRecord."""
+        """Filter batches: yields what is kept. Raises CorruptMessage, InvalidRecord."""
         for run in _runs(batches):
             yield self._filter_run(run)
 
@@ -286,7 +290,7 @@ class BatchFilter:
     def _rewrite(
         self, chosen: list[StoredBatch | None], found: FilteredRecords
     ) -> dict[int, bytearray]:
-        """The batches that do not stay as they are, by their number among those with records."""
+        """New content of the batches that change, by their number among those with records."""
         batches = [batch for batch in chosen if batch is not None]
         plans: list[Rewrite] = []
         position = 0
@@ -362,7 +366,7 @@ class BatchFilter:
 
 
 def _emptied(header: RecordBatchHeader) -> bytearray:
-    """The batch without its records: offsets, producer and sequence as they were."""
+    """The batch without its records; offsets, producer and sequence stay."""
     return build_batch(
         b"",
         record_count=0,

@@ -145,7 +145,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     _tuple((types.uint64, types.uint64))(_u8, types.int64, types.int64, types.uint64, types.uint64)
 )
 def siphash(source: Any, start: int, length: int, key0: Any, key1: Any) -> Any:
-    """The two words of SipHash-2-4-128 of `length` bytes at `start`."""
+    """Two words of SipHash-2-4-128 of `length` bytes at `start`."""
     v0 = np.uint64(0x736F6D6570736575) ^ key0
     v1 = np.uint64(0x646F72616E646F6D) ^ key1 ^ np.uint64(0xEE)
     v2 = np.uint64(0x6C7967656E657261) ^ key0
@@ -178,7 +178,7 @@ def siphash(source: Any, start: int, length: int, key0: Any, key1: Any) -> Any:
 
 @_compiled(types.int64(_u64, types.uint64, types.uint64))
 def _place(table: Any, first: Any, second: Any) -> Any:
-    """Where in `table` this hash is, or would be: the map is never full."""
+    """Slot of this hash in `table`, existing or free: the map is never full."""
     slots = len(table) // WORDS
     slot: Any = np.int64(first % np.uint64(slots))
     while True:

@@ -1,4 +1,5 @@
-"""Which twin of the cleaner's loops does a cleaning: the plain one until loading the other pays.
+"""Choice between the plain and the compiled loops of the cleaner: plain until loading the others
+pays.
 
 When it does decides protocol/kernel_loading.
 """

@@ -1,4 +1,4 @@
-"""The cleaner's loops in plain Python: for small logs, and the oracle of cleaner_compiled.
+"""Cleaner loops in plain Python: for small logs, and the oracle of cleaner_compiled.
 
 About 5 us a record: cheaper than loading the compiled twin until some 200,000 records were cleaned
 (cleaner_loops decides).
@@ -29,7 +29,7 @@ class _Record(NamedTuple):
 
 
 class PlainOffsetMap:
-    """See cleaner_rows.OffsetMap."""
+    """Plain cleaner_rows.OffsetMap."""
 
     def __init__(self, limit: int, seed: bytes) -> None:
         self._limit = limit
@@ -91,7 +91,7 @@ class PlainOffsetMap:
 
 
 class PlainFilteredRecords:
-    """See cleaner_rows.FilteredRecords."""
+    """Plain cleaner_rows.FilteredRecords."""
 
     def __init__(
         self, source: Buffer, records: list[list[_Record]], kept: list[KeptRecords]
@@ -123,7 +123,7 @@ class PlainFilteredRecords:
 
 
 def keep_all(batch: Buffer, header: RecordBatchHeader) -> PlainFilteredRecords:
-    """All records of one uncompressed batch. Raises CorruptMessage."""
+    """All records of one uncompressed batch, kept. Raises CorruptMessage."""
     rows = RecordRows(
         HEADER_SIZE,
         header.size,
@@ -143,7 +143,7 @@ def keep_all(batch: Buffer, header: RecordBatchHeader) -> PlainFilteredRecords:
 
 
 def _records(source: Buffer, batch: RecordRows) -> Iterator[_Record]:
-    """The records of `batch`, checked as far as they are read. Raises CorruptMessage."""
+    """Records of `batch`, checked as far as they are read. Raises CorruptMessage."""
     position = batch.start
     previous_delta = -1
     for _ in range(batch.record_count):

@@ -1,4 +1,4 @@
-"""What the two twins of the cleaner's loops are given and answer: plain numbers, no arrays.
+"""Input and output of both variants of the cleaner's loops: plain numbers, no arrays.
 
 Not here: the loops (cleaner_plain, cleaner_compiled), what is done with the answers
 (cleaner_filter).
@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 from ...protocol.buffer import Buffer
 
 BYTES_PER_ENTRY = 24
-"""What one key takes in an offset map: 16 bytes of hash and 8 of offset, as in Kafka."""
+"""Bytes of one key in an offset map: 16 of hash and 8 of offset, as in Kafka."""
 SEED_BYTES = 16
 
 
 class RecordRows(NamedTuple):
-    """Where the records of one batch lie in the bytes at hand, decompressed. Field order matters:
-    the compiled twin makes an array of it.
+    """Position of the records of one batch in the decompressed bytes. Field order matters: the
+    compiled variant makes an array of it.
     """
 
     start: int
@@ -28,47 +28,47 @@ class RecordRows(NamedTuple):
     last_offset_delta: int
     base_timestamp: int
     drops_tombstones: int
-    """1 if a record without a value need not be kept: the batch's delete horizon has passed."""
+    """1 if records without a value are dropped: the batch's delete horizon has passed."""
 
 
 class KeptRecords(NamedTuple):
-    """What is left of one batch."""
+    """Kept records of one batch."""
 
     record_count: int
     size: int
     """Bytes of the kept records."""
     tombstones: int
-    """How many of the kept ones have no value."""
+    """Number of kept records without a value."""
     max_timestamp: int
-    """The largest of the kept ones' timestamps; -1 if none is kept."""
+    """Largest timestamp of the kept records; -1 if none is kept."""
     keyless: int
-    """Records without a key, which nothing is known to supersede: they are dropped."""
+    """Number of records without a key, which are dropped, as nothing can supersede them."""
 
 
 class Rewrite(NamedTuple):
-    """One batch whose kept records are to be written."""
+    """One batch to write with its kept records."""
 
     batch: int
-    """Its number among the rows."""
+    """Number of the batch among the rows."""
     position: int
-    """Where its first record goes."""
+    """Position of its first record in the target."""
     shift: int
-    """Added to each timestamp delta, because the base timestamp became this much smaller."""
+    """Number added to each timestamp delta, as the base timestamp became this much smaller."""
 
 
 class OffsetMap(Protocol):
-    """The last offset of each key, by the key's hash: bounded memory, whatever the keys' sizes.
+    """Last offset of each key, by the key's hash, in bounded memory.
 
     128 bits under a secret seed: no producer can make another's key look like its own, and among
     2**32 keys a chance collision, which would lose a record, has a probability below 2**-64.
     """
 
     latest_offset: int
-    """Everything up to this offset is in the map; -1 if nothing is."""
+    """Offset up to which all records are in the map; -1: none."""
 
     @property
     def entries(self) -> int:
-        """How many keys it holds."""
+        """Number of keys in the map."""
         ...
 
     def index(self, source: Buffer, batches: Sequence[RecordRows], start_offset: int) -> bool:
@@ -91,12 +91,12 @@ class OffsetMap(Protocol):
 
 
 class FilteredRecords(Protocol):
-    """Which records of some batches are kept."""
+    """Kept records of some batches."""
 
     kept: list[KeptRecords]
 
     def rewrite(self, rewrites: Sequence[Rewrite], target: bytearray) -> list[int]:
-        """Write the kept records of some batches into `target`; returns where each one ends.
+        """Write the kept records of some batches into `target`; returns the end of each one.
 
         A record grows by at most GROWTH bytes when its timestamp delta is shifted.
         """
@@ -104,4 +104,4 @@ class FilteredRecords(Protocol):
 
 
 GROWTH = 10
-"""Nine bytes of timestamp delta, and one of the record's length."""
+"""Most bytes that a rewritten record grows: nine of the timestamp delta, and one of the length."""

@@ -1,4 +1,4 @@
-"""Which batches of transactions a cleaning may drop: aborted data, and markers nobody needs.
+"""Transactional batches that a cleaning may drop: aborted data, and markers that are not needed.
 
 Is given every batch in the order of the log. Soft state of one walk; it is asked again from the
 start for the next.
@@ -24,7 +24,7 @@ from ..segments.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
-    """The transactions that are open at one point of a walk through the log."""
+    """Transactions that are open at one point of a pass through the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(
@@ -32,9 +32,9 @@ class CleanedTransactions:
         )
         self._aborted: dict[int, AbortedTransaction] = {}
         self._with_data: set[int] = set()
-        """Producers of which an open transaction has data that was met, aborted or not."""
+        """Producers whose open transaction has data before this point, aborted or not."""
         self.retained: list[AbortedTransaction] = []
-        """Entries for the index of what is being written; the caller takes them away."""
+        """Entries for the transaction index of the written segment; the caller takes them."""
 
     def on_batch(self, header: RecordBatchHeader) -> bool:
         """Whether this batch of data belongs to an aborted transaction."""

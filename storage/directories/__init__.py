@@ -1,4 +1,4 @@
-"""Data directories: the logs in them, whose they are, what they remember between two runs.
+"""Data directories: their logs, their owner, and what is stored between two runs.
 
 log_directories, log_directory               those of a node; one
 replica_directories                          what lies where

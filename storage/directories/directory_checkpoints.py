@@ -1,4 +1,4 @@
-"""What a log directory remembers of its logs' offsets between two runs.
+"""Checkpoint files of a log directory: offsets of its logs, stored between two runs.
 
     recovery-point-offset-checkpoint     per partition: all records below are fsynced
     replication-offset-checkpoint        per partition: the high watermark
@@ -39,7 +39,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class CheckpointWork:
-    """What the checkpoint files are to say. run() touches only them: in any thread."""
+    """Write of the checkpoint files. run() touches only them: in any thread."""
 
     __slots__ = ("_checkpoints", "_number", "_owner")
 
@@ -51,7 +51,7 @@ class CheckpointWork:
         self._number = number
 
     def run(self) -> None:
-        """Two fsyncs per file that changes. Nothing, if a work that was begun later is done.
+        """Write the files that change, with two fsyncs each. Does nothing if a later work is done.
 
         Raises KafkaStorageError if the disk is full, StorageFailure.
         """
@@ -59,7 +59,7 @@ class CheckpointWork:
 
 
 class DirectoryCheckpoints:
-    """The files of one directory. Not thread-safe, but for CheckpointWork.run().
+    """Checkpoint files of one directory. Not thread-safe, but for CheckpointWork.run().
 
     Works are written one at a time, and never an earlier one over a later one: an earlier one may
     speak of records that were truncated since, or of a log that was deleted. `writing` is the lock
@@ -77,10 +77,10 @@ class DirectoryCheckpoints:
         self._path = path
         self._health = health
         self._on_disk: dict[str, Offsets] = {}
-        """By file; without one whose text is not known."""
+        """Content of each file, by name; a file with unknown content is absent."""
         self._writing = writing
         self.flaws: list[str] = []
-        """What was wrong with the files, a line each."""
+        """Messages about damage of the files, one each."""
         self._begun = 0
         self._done = 0
         self._logs: Mapping[TopicPartition, PartitionLog] | None = None
@@ -88,8 +88,8 @@ class DirectoryCheckpoints:
         self._expected_starts: Offsets = {}
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
-        """Recovery points, high watermarks, log starts; a file that is absent, damaged or not
-        readable says nothing.
+        """Recovery points, high watermarks, log starts; empty for a file that is absent, damaged or
+        unreadable.
 
         Raises OSError.
         """
@@ -100,13 +100,15 @@ class DirectoryCheckpoints:
         )
 
     def are_foreign(self) -> bool:
-        """Whether somebody else has written them, as Kafka, since we did. Raises OSError."""
+        """Whether another program, such as Kafka, has written the files since we did. Raises
+        OSError.
+        """
         path = f"{self._path}/{RECOVERY_POINTS}"
         is_readable = self._on_disk.get(RECOVERY_POINTS) is not None
         return is_readable and not has_checksum(self._file_system, path)
 
     def read_cleaner_offsets(self) -> Offsets | None:
-        """Up to where each log that ever was compacted is clean.
+        """Cleaner offset of each log that was ever compacted.
 
         None if the file is there and damaged: then any log may have gaps. Raises OSError.
         """
@@ -123,28 +125,30 @@ class DirectoryCheckpoints:
             self._set_aside(path, error)
             return None
         if found is None and self._file_system.exists(path):
-            self.flaws.append(f"{path} was damaged and is written again")
+            self.flaws.append(f"{path} was damaged; rewriting it")
         if found is not None:
             self._on_disk[name] = found
         return found
 
     def _set_aside(self, path: str, error: OSError) -> None:
-        """What cannot be read counts as absent. Raises OSError: it cannot be replaced either."""
+        """Set an unreadable file aside; it counts as absent. Raises OSError: it cannot be replaced
+        either.
+        """
         if not self._file_system.is_directory(path):
-            self.flaws.append(f"{path} cannot be read and is written again: {error.strerror}")
+            self.flaws.append(f"{path} cannot be read; rewriting it: {error.strerror}")
             return
         target = path + SET_ASIDE_SUFFIX
         while self._file_system.exists(target):
             target += SET_ASIDE_SUFFIX
         self._file_system.rename(path, target)
-        self.flaws.append(f"{path} was a directory, and is called {target} now")
+        self.flaws.append(f"{path} was a directory; renamed it to {target}")
 
     def follow(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        """All logs of the directory are loaded: from now on the files say what these are."""
+        """Use these, all logs of the directory, as the source of the checkpoints from now on."""
         self._logs = logs
 
     def begin(self) -> CheckpointWork | None:
-        """What the files should say; None if they do, or the logs were not loaded."""
+        """Work that brings the files up to date; None if they are, or the logs were not loaded."""
         logs = self._logs
         if logs is None:
             return None
@@ -170,7 +174,8 @@ class DirectoryCheckpoints:
         return CheckpointWork(self, checkpoints, self._begun)
 
     def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
-        """Checkpoints without what they say of deleted logs of these names; None if it is nothing.
+        """Work that removes deleted logs of these names from the checkpoints; None if they have
+        none.
 
         It must have run before new logs of these names are made. Otherwise a crash would find in
         the checkpoints the recovery point of the former one, and leave torn records of the new one
@@ -180,13 +185,13 @@ class DirectoryCheckpoints:
         return self.begin() if self._speak_of([key for key in keys if key not in logs]) else None
 
     def _speak_of(self, keys: Iterable[TopicPartition]) -> bool:
-        """Whether a file names one of these, or will when all that was begun is done."""
+        """Whether a file names one of these, or will when all works under way are done."""
         if self._done < self._begun:
             return True
         return any(key in offsets for key in keys for offsets in self._on_disk.values())
 
     def expect_gaps(self, key: TopicPartition, is_expected: bool) -> None:
-        """A copy that may have gaps is about to become this log; or it did, or it does not."""
+        """Note whether a copy that may have gaps is about to become this log."""
         if is_expected:
             self._expected_gaps.add(key)
         else:
@@ -197,24 +202,24 @@ class DirectoryCheckpoints:
         return key in self._on_disk.get(CLEANER_OFFSETS, {})
 
     def expect_start(self, key: TopicPartition, offset: int | None) -> None:
-        """A copy that is about to become this log begins there; None: it did, or it does not."""
+        """Note the log start of a copy that is about to become this log; None: there is no copy."""
         if offset is None:
             self._expected_starts.pop(key, None)
         else:
             self._expected_starts[key] = offset
 
     def noted_start(self, key: TopicPartition) -> int:
-        """The log start of this log by the file on the disk."""
+        """Log start of this log in the file on the disk."""
         return self._on_disk.get(LOG_STARTS, {}).get(key, 0)
 
     def bring_up_to_date(self) -> None:
-        """Write them, waiting for the disk. Raises as CheckpointWork.run."""
+        """Write the files, waiting for the disk. Raises what CheckpointWork.run raises."""
         work = self.begin()
         if work is not None:
             work.run()
 
     def write(self, checkpoints: Mapping[str, Offsets], number: int) -> None:
-        """See CheckpointWork.run."""
+        """Write checkpoints; see CheckpointWork.run."""
         self._health.check()
         with self._writing:
             if number < self._done:

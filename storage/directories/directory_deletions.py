@@ -12,7 +12,7 @@ from ..disk.storage_failure import DirectoryHealth
 
 
 class DirectoryDeletions:
-    """Of one data directory. Not thread-safe, but for delete()."""
+    """Deletions in one data directory. Not thread-safe, but for delete()."""
 
     def __init__(self, file_system: FileSystem, path: str, health: DirectoryHealth) -> None:
         self._file_system = file_system
@@ -21,11 +21,11 @@ class DirectoryDeletions:
         self._scheduled: list[tuple[int, str]] = []
 
     def schedule(self, path: str, due_ms: int) -> None:
-        """Have take_due give `path` out at `due_ms`."""
+        """Schedule the deletion of `path` at `due_ms`."""
         self._scheduled.append((due_ms, path))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Those that are due, for delete."""
+        """Take the paths that are due, for delete."""
         due = [path for due_ms, path in self._scheduled if due_ms <= now_ms]
         if due:
             self._scheduled = [entry for entry in self._scheduled if entry[0] > now_ms]
@@ -41,7 +41,7 @@ class DirectoryDeletions:
 
 
 def remove_directory(file_system: FileSystem, path: str) -> None:
-    """A partition's directory with its files. Raises OSError."""
+    """Remove a partition's directory with its files. Raises OSError."""
     for name in file_system.list_directory(path):
         file_system.unlink(f"{path}/{name}")
     file_system.remove_directory(path)

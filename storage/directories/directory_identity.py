@@ -1,4 +1,4 @@
-"""Whose data directory this is: meta.properties, and a copy of it, meta.properties.copy.
+"""Owner of a data directory: meta.properties, and a copy of it, meta.properties.copy.
 
     #crc32c=1f0a22c9                     of the lines below; to others a comment
     version=1
@@ -40,14 +40,14 @@ class DirectoryIdentity:
 
 
 class StoredIdentity(NamedTuple):
-    """What a start finds. `flaw`: what is wrong with a file, in words; the other one said it."""
+    """Identity found at a start. `flaw`: damage of one file, whose content is from the other."""
 
     identity: DirectoryIdentity | None
     flaw: str = ""
 
 
 def read_identity(file_system: FileSystem, directory: str) -> StoredIdentity:
-    """No identity if there is no file.
+    """Read the identity; empty if there is no file.
 
     Raises:
         DirectoryUnusable: all that there is of it is damaged.
@@ -73,7 +73,7 @@ def read_identity(file_system: FileSystem, directory: str) -> StoredIdentity:
 
 
 def _decode(content: bytes) -> DirectoryIdentity:
-    """Raises ValueError: what is wrong."""
+    """Decode a file. Raises ValueError with the reason."""
     lines = content.decode(errors="replace").splitlines()
     if lines and lines[0].startswith(CRC_PREFIX):
         crc, lines = lines[0].removeprefix(CRC_PREFIX), lines[1:]
@@ -104,7 +104,7 @@ def _crc(lines: Sequence[str]) -> str:
 def merge_identities(
     directory: str, stored: DirectoryIdentity, given: DirectoryIdentity
 ) -> DirectoryIdentity:
-    """What is stored, completed by what is given.
+    """Stored identity, completed by the given one.
 
     Raises:
         DataDirectoryError: they contradict each other.
@@ -127,7 +127,7 @@ def merge_identities(
 
 
 def write_identity(file_system: FileSystem, directory: str, identity: DirectoryIdentity) -> None:
-    """Durably, both files. Raises OSError."""
+    """Write both files durably. Raises OSError."""
     lines = [f"version={VERSION}"]
     if identity.cluster_id is not None:
         lines.append(f"cluster.id={identity.cluster_id}")
@@ -140,7 +140,7 @@ def write_identity(file_system: FileSystem, directory: str, identity: DirectoryI
 
 
 def has_copy(file_system: FileSystem, directory: str) -> bool:
-    """Whether the copy says the same: directories of former versions have none."""
+    """Whether the copy has the same content: directories of former versions have no copy."""
     with suppress(OSError):
         copy = read_file(file_system, f"{directory}/{COPY_NAME}")
         return copy == read_file(file_system, f"{directory}/{FILE_NAME}")

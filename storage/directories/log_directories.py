@@ -1,4 +1,4 @@
-"""All log directories of one node: where a partition is, where a new one goes, what is missing.
+"""All log directories of one node: placement of partitions, and missing directories.
 
 What always holds:
     A partition is in one directory. It is served from there or, while that directory is offline or
@@ -11,7 +11,7 @@ While both are there the one with the newer leader epoch, or else the longer one
 copy only ever follows, so it can be ahead only when it had taken over already; or when the log was
 truncated, and then it is longer at most, until there are records of a newer epoch. Steps, each
 fsynced before the next, and what a crash between two of them leaves:
-    note says the new directory          both logs are there: the copy goes on following
+    note says the new directory          both logs are there: the copy continues following
     copy gets the log's name, in memory
     at the same moment it takes over     the new name may be lost: the newer log is the true one
     copy flushed, its name fsynced       two logs of one name: as above; the other is removed
@@ -44,11 +44,14 @@ from .partition_directory import DELETE_SUFFIX, directory_name
 from .replica_directories import ReplicaPlacements
 
 MOST_FLIPPED_BITS = 12
-"""In a topic id; of two random ones a part of 10**-18 differs in so few."""
+"""Most differing bits of a damaged topic id; of two random ids a part of 10**-18 differs in so few.
+"""
 
 
 class LogDirectories:
-    """See open(). Not thread-safe, but for note() and what LogDirectory allows."""
+    """All log directories; see open(). Not thread-safe, but for note() and what LogDirectory
+    allows.
+    """
 
     def __init__(
         self, file_system: FileSystem, directories: Sequence[LogDirectory], unusable: dict[str, str]
@@ -56,7 +59,7 @@ class LogDirectories:
         self._file_system = file_system
         self._directories = tuple(directories)
         self.unusable = unusable
-        """Paths that could not be opened, and why."""
+        """Reasons of directories that could not be opened, by path."""
         self.placements = ReplicaPlacements(
             file_system, self._directories, is_single=len(directories) + len(unusable) == 1
         )
@@ -115,7 +118,7 @@ class LogDirectories:
 
     @property
     def all(self) -> tuple[LogDirectory, ...]:
-        """Those that could be opened, in the order they were named; some may be offline now."""
+        """Directories that could be opened, in the given order; some may be offline now."""
         return self._directories
 
     @property
@@ -124,12 +127,12 @@ class LogDirectories:
 
     @property
     def offline_count(self) -> int:
-        """Those that failed or could not be opened."""
+        """Number of directories that failed or could not be opened."""
         return len(self.unusable) + len(self._directories) - len(self.online)
 
     @property
     def short_count(self) -> int:
-        """Those below their floor of free space."""
+        """Number of directories below their minimum of free space."""
         return sum(each.health.headroom <= 0 for each in self.online)
 
     @property
@@ -138,13 +141,13 @@ class LogDirectories:
 
     @property
     def path(self) -> str:
-        """Path of the first usable directory: it holds what the node has only once."""
+        """Path of the first usable directory: it holds the files that exist once per node."""
         return next(iter(self.online), self._directories[0]).path
 
     @property
     def identity(self) -> DirectoryIdentity:
-        """Of the same directory, which stands for the node when it has no id yet; with the cluster
-        and the node of any.
+        """Identity of the same directory, which stands for the node when it has no id yet; cluster
+        and node of any directory.
         """
         each_of = [each.identity for each in self._directories]
         return DirectoryIdentity(
@@ -154,7 +157,7 @@ class LogDirectories:
         )
 
     def assign_identity(self, *, cluster_id: str, node_id: int) -> None:
-        """Give every usable directory to the node, durably.
+        """Assign all usable directories to the node, durably.
 
         Raises DataDirectoryError, and StorageFailure if none is left.
         """
@@ -166,7 +169,9 @@ class LogDirectories:
                     raise
 
     def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
-        """See LogDirectory.has_all_data. A directory that cannot be used has nothing."""
+        """Whether all directories have all data, see LogDirectory.has_all_data. An unusable
+        directory has none.
+        """
         return not self.unusable and all(
             each.health.is_online and each.has_all_data(is_intact) for each in self._directories
         )
@@ -191,7 +196,7 @@ class LogDirectories:
         now_ms: int,
         on_damaged: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """Open the logs of all directories; returns what was not as expected, in sentences.
+        """Open the logs of all directories; returns messages about unexpected findings.
 
         `on_damaged`: called for a log that has lost more than a crash takes, as soon as that is
         known: what was wrong is cut off by then, and the next start will find nothing wrong.
@@ -222,7 +227,7 @@ class LogDirectories:
         return said
 
     def _finish_moves(self) -> list[str]:
-        """Keep the newer of two logs of one partition."""
+        """Finish interrupted moves: keep the newer of two logs of one partition."""
         said = []
         for directory in self.online:
             for key, future in list(directory.future_logs.items()):
@@ -269,7 +274,7 @@ class LogDirectories:
         directory.logs[key] = log
 
     def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
-        """What a move has left behind: every record of it that counts is in the log that stays."""
+        """Delete the log that a move left behind: the other log has all records that count."""
         log = directory.release_log(*key)
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
@@ -280,7 +285,7 @@ class LogDirectories:
     def claim(
         self, key: TopicPartition, topic_id: UUID, leader_epoch: int | None = None
     ) -> PartitionLog | None:
-        """The log of a partition that was loaded, if there is one with this topic id.
+        """Loaded log of a partition with this topic id; None if there is none.
 
         With the partition's `leader_epoch` also one whose partition.metadata is lost or damaged,
         and whose epochs are none of a later time: then its topic id is to be written.
@@ -298,7 +303,7 @@ class LogDirectories:
     # --- ending ----------------------------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
-        """Close all. Raises the first StorageFailure when all are closed."""
+        """Close all directories. Raises the first StorageFailure after all are closed."""
         failure: KafkaStorageError | None = None
         for directory in self._directories:
             try:
@@ -310,17 +315,19 @@ class LogDirectories:
 
 
 def _is_damaged_copy(found: UUID, topic_id: UUID) -> bool:
-    """Whether they are the same but for a few flipped bits: those of two topics differ in 64."""
+    """Whether two topic ids differ by a few flipped bits only; ids of two topics differ in about
+    64.
+    """
     return (found.int ^ topic_id.int).bit_count() <= MOST_FLIPPED_BITS
 
 
 def _progress(log: PartitionLog) -> tuple[int, int]:
-    """How far a log has come: of two of one partition, the one with more is the newer."""
+    """Progress of a log: of two logs of one partition, the one with more is the newer."""
     return log.epochs.latest_epoch, log.log_end_offset
 
 
 def _check_same_owner(directories: Sequence[LogDirectory]) -> None:
-    """Raises DataDirectoryError."""
+    """Check that all belong to one node. Raises DataDirectoryError."""
     owners = {
         (each.identity.cluster_id, each.identity.node_id)
         for each in directories

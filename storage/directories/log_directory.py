@@ -1,4 +1,4 @@
-"""One data directory: the logs in it, who owns it, and what it remembers between two runs.
+"""One data directory: its logs, its owner, and what is stored between two runs.
 
     .lock                                held by the process that uses the directory (flock)
     meta.properties                      see directory_identity
@@ -12,7 +12,7 @@ What always holds:
     A recovery point in the checkpoint was true when it was written, and is lowered there before a
     truncated log grows again.
     The first disk failure takes the directory offline (see storage_failure); other directories of
-    the node go on.
+    the node continue.
 Source: apache/kafka core/.../log/LogManager.scala, storage/.../CleanShutdownFileHandler.java.
 
 Not here: several directories of one node (log_directories), which partitions belong on this node
@@ -74,7 +74,7 @@ PROBE_FILE = ".probe"
 
 
 class LogDirectory:
-    """See open(). Not thread-safe, but for CheckpointWork.run() and what says otherwise."""
+    """One data directory; see open(). Not thread-safe, except CheckpointWork.run() and as noted."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class LogDirectory:
         self.deletions = DirectoryDeletions(file_system, path, self.health)
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.future_logs: dict[TopicPartition, PartitionLog] = {}
-        """Copies that are to take the place of logs in other directories of the node."""
+        """Copies that will replace logs in other directories of the node."""
         self.identity_flaw = ""
-        """What was wrong with one of the two files of its identity; it is written again."""
+        """Damage of one of the two identity files; it is rewritten. "": none."""
         self.unopened: dict[TopicPartition, str] = {}
-        """Partitions whose logs could not be opened, and why: the disk is fine otherwise."""
+        """Reasons of logs that could not be opened, by partition: the disk is fine otherwise."""
         self.was_clean = False
-        """Whether the last stop was a clean one."""
+        """Whether the last shutdown was clean."""
         self.is_closed_cleanly = False
-        """Whether everything is on the disk, and the mark says so to the next start."""
+        """Whether everything is durable, and the clean shutdown mark is written."""
         self.has_dropped_damaged = False
-        """Whether a log was found damaged, and gave way to a copy that may have less than it."""
+        """Whether a damaged log was replaced by a copy that may have fewer records."""
 
     @classmethod
     def open(
@@ -121,7 +121,7 @@ class LogDirectory:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         make_lock: MakeLock = nullcontext,
     ) -> LogDirectory:
-        """Lock the data directory `path`, which is made if absent, and check whose it is.
+        """Lock the data directory `path`, created if absent, and check its owner.
 
         Args:
             file_system: the disk.
@@ -177,7 +177,7 @@ class LogDirectory:
             sync_directory(self._file_system, self.path)
 
     def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
-        """Whether nothing that was ever acknowledged is missing, as far as one directory can tell.
+        """Whether no acknowledged record is missing, as far as one directory can tell.
 
         Args:
             is_intact: whether the page cache of a directory's last life is still there, by its id.
@@ -191,14 +191,14 @@ class LogDirectory:
         return self.was_clean or is_intact(self.identity.directory_id)
 
     def space(self) -> tuple[int, int]:
-        """(bytes free for this process, bytes in all) of its disk. Raises StorageFailure."""
+        """(free bytes for this process, total bytes) of its disk. Raises StorageFailure."""
         try:
             return self._file_system.free_bytes(self.path), self._file_system.total_bytes(self.path)
         except OSError as error:
             raise self.health.fail(f"asking for the free space of {self.path}", error) from error
 
     def assign_identity(self, *, cluster_id: str | None = None, node_id: int | None = None) -> None:
-        """Give a new directory to a cluster or a node, durably. Repeating it changes nothing.
+        """Assign a new directory to a cluster or a node, durably. Repeating it changes nothing.
 
         Raises:
             DataDirectoryError: it has another one already.
@@ -292,7 +292,7 @@ class LogDirectory:
         return dict(self.logs)
 
     def _leave_out(self, key: TopicPartition, directory: str, error: StorageFailure) -> None:
-        """One log cannot be opened. If the disk is fine otherwise, the others go on without it.
+        """Leave out a log that cannot be opened. If the disk is fine, the others continue.
 
         Raises StorageFailure: it is the disk.
         """
@@ -317,7 +317,7 @@ class LogDirectory:
             return None  # whose it is, the metadata says
 
     def assign_topic_id(self, log: PartitionLog, topic_id: UUID) -> None:
-        """Give a log that has lost its topic id one, durably. Raises KafkaStorageError."""
+        """Restore the lost topic id of a log, durably. Raises KafkaStorageError."""
         try:
             write_topic_id(self._file_system, log.directory, topic_id)
         except OSError as error:
@@ -330,8 +330,8 @@ class LogDirectory:
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:
-        """Nothing is known of a copy's offsets, so it is scanned from its start. A gap may be what
-        a power loss has left: what is behind it goes, and is copied again.
+        """Load the copy of a move with a full scan, as its offsets are unknown. At a gap, which a
+        power loss may have left, the rest is dropped, to be copied again.
         """
         assert key is not None
         if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
@@ -387,7 +387,7 @@ class LogDirectory:
         *,
         now_ms: int | None = None,
     ) -> PartitionLog:
-        """The log of a partition, made durably if it is not there. load_logs() comes first.
+        """Open or create the log of a partition, durably. load_logs() comes first.
 
         Raises:
             InconsistentTopicId: a topic of this name that was deleted and made again still has
@@ -422,7 +422,7 @@ class LogDirectory:
         leader_epoch: int | None = None,
         sync_names: bool = True,
     ) -> PartitionLog:
-        """A new log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
+        """Create a log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
 
         Before that (but for `unique_id`): checkpoints.begin_forgetting.
 
@@ -458,7 +458,7 @@ class LogDirectory:
         return log
 
     def release_log(self, topic: str, partition: int, *, future: bool = False) -> PartitionLog:
-        """Close a log that is not to be used again, as it is; its files stay.
+        """Close a log that is not used any more, unchanged; its files stay.
 
         Raises:
             UnknownTopicOrPartition: there is no such log.
@@ -474,9 +474,9 @@ class LogDirectory:
     def retire(
         self, directory: str, topic: str, partition: int, *, suffix: str, unique_id: UUID
     ) -> str:
-        """Give a closed log's directory, durably, a name under which no start will open it.
+        """Rename a closed log's directory, durably, so that no start opens it.
 
-        Returns that. In any thread. Raises StorageFailure.
+        Returns its path. In any thread. Raises StorageFailure.
         """
         name = retired_directory_name(topic, partition, suffix=suffix, unique_id=unique_id)
         target = f"{self.path}/{name}"
@@ -488,7 +488,7 @@ class LogDirectory:
         return target
 
     def rename_log(self, log: PartitionLog, name: str) -> None:
-        """Give an open log's directory another name; durable after sync_names.
+        """Rename an open log's directory; durable after sync_names.
 
         Nobody else may be reading files of the log. Raises StorageFailure.
         """
@@ -523,7 +523,7 @@ class LogDirectory:
         return dropped
 
     def _lower_recovery_points(self) -> None:
-        """Raises StorageFailure: on a full disk, too, as the old file is true no longer."""
+        """Store lower recovery points, or raise StorageFailure, even on a full disk."""
         try:
             self.checkpoints.bring_up_to_date()
         except KafkaStorageError as error:
@@ -568,7 +568,7 @@ class LogDirectory:
 
 
 def _check_new(file_system: FileSystem, path: str) -> None:
-    """A directory that says of no node that it is its own must hold no partition's log.
+    """Check that a directory without an owner holds no partition's log.
 
     It would get another id, and its logs would be taken for what another one has left.
     """

@@ -1,4 +1,4 @@
-"""The directory of one partition: its name, and whose it is.
+"""Directory of one partition: its name, and its topic id.
 
     <topic>-<partition>/partition.metadata
         version: 0
@@ -37,24 +37,24 @@ def directory_name(topic: str, partition: int) -> str:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """(topic, partition), or None if no partition's directory is called this."""
+    """(topic, partition) of a directory name; None if it is not a partition's directory."""
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
 
 
 def future_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
-    """A name for the copy that a move makes. Longer than MAX_NAME_LENGTH: it cannot be made."""
+    """Name for the copy of a move. Longer than MAX_NAME_LENGTH: it cannot be created."""
     return f"{topic}-{partition}.{unique_id.hex}{FUTURE_SUFFIX}"
 
 
 def parse_future_directory_name(name: str) -> TopicPartition | None:
-    """(topic, partition), or None if this is no copy's name."""
+    """(topic, partition) of a copy's directory name; None if it is not one."""
     found = _FUTURE_NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
 
 
 def retired_directory_name(topic: str, partition: int, *, suffix: str, unique_id: UUID) -> str:
-    """DELETE_SUFFIX: on its way out; STRAY_SUFFIX: the metadata does not know it.
+    """Name for a retired log. DELETE_SUFFIX: being deleted; STRAY_SUFFIX: unknown to the metadata.
 
     A long topic name is cut to fit.
     """
@@ -65,14 +65,16 @@ def retired_directory_name(topic: str, partition: int, *, suffix: str, unique_id
 def write_topic_id(
     file_system: FileSystem, directory: str, topic_id: UUID, *, sync_names: bool = True
 ) -> None:
-    """Durably; without `sync_names` once the caller has synced the directory. Raises OSError."""
+    """Write the topic id durably; without `sync_names` once the caller has synced the directory.
+    Raises OSError.
+    """
     text = f"version: 0\ntopic_id: {encode_id(topic_id)}"
     path = f"{directory}/{METADATA_FILE}"
     write_atomically(file_system, path, text.encode(), sync_names=sync_names)
 
 
 def read_topic_id(file_system: FileSystem, directory: str) -> UUID | None:
-    """None if the file is absent or damaged."""
+    """Read the topic id; None if the file is absent or damaged."""
     try:
         lines = read_file(file_system, f"{directory}/{METADATA_FILE}").decode().splitlines()
         values = dict(line.split(": ", 1) for line in lines)
@@ -82,10 +84,10 @@ def read_topic_id(file_system: FileSystem, directory: str) -> UUID | None:
 
 
 def encode_id(value: UUID) -> str:
-    """A UUID as Kafka prints it."""
+    """Text of a UUID, as Kafka prints it."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def decode_id(text: str) -> UUID:
-    """Raises ValueError."""
+    """Decode the text of a UUID. Raises ValueError."""
     return UUID(bytes=urlsafe_b64decode(text + "=="))

@@ -1,4 +1,4 @@
-"""Which log directory holds which partition of this node, as written in each of them.
+"""Log directory of each partition of this node, as stored in each directory.
 
     replica-directories
         0                                             version
@@ -35,7 +35,9 @@ GENERATION = "generation"
 
 
 def read_placements(file_system: FileSystem, path: str) -> tuple[int, dict[TopicIdPartition, str]]:
-    """(generation, directory ids) as the directory `path` tells it; generation 0 if it does not."""
+    """(generation, directory ids by partition) stored in the directory `path`; generation 0 if
+    there is none.
+    """
     entries = read_checkpoint(file_system, f"{path}/{FILE_NAME}")
     if not entries or entries[0][0] != GENERATION:
         return 0, {}
@@ -53,7 +55,7 @@ def read_placements(file_system: FileSystem, path: str) -> tuple[int, dict[Topic
 def write_placements(
     file_system: FileSystem, path: str, generation: int, placements: Mapping[TopicIdPartition, str]
 ) -> None:
-    """Durably. Raises OSError."""
+    """Write the placements durably. Raises OSError."""
     lines = [f"{GENERATION} {generation}", *_lines(placements.items())]
     write_checkpoint(file_system, f"{path}/{FILE_NAME}", lines)
 
@@ -66,12 +68,12 @@ def _lines(placements: Iterable[tuple[TopicIdPartition, str]]) -> Iterable[str]:
 
 
 class ReplicaPlacements:
-    """In which directory each partition of the node is, or is to be."""
+    """Current or future directory of each partition of the node."""
 
     def __init__(
         self, file_system: FileSystem, directories: Sequence[LogDirectory], *, is_single: bool
     ) -> None:
-        """`is_single`: the node has no other directory, so there is no note."""
+        """`is_single`: the node has no other directory, so nothing is stored."""
         self._file_system = file_system
         self._directories = directories
         self._is_single = is_single
@@ -84,7 +86,7 @@ class ReplicaPlacements:
         return [directory for directory in self._directories if directory.health.is_online]
 
     def load(self) -> None:
-        """Read the notes. Raises OSError."""
+        """Read the stored placements. Raises OSError."""
         for directory in self._online:
             generation, placements = read_placements(self._file_system, directory.path)
             if generation > self._generation:
@@ -92,7 +94,9 @@ class ReplicaPlacements:
         self._noted = dict(self._placements)
 
     def directory_id_of(self, replica: TopicIdPartition) -> str | None:
-        """The directory that a partition is in by the note, which may not be online."""
+        """Id of the directory with a partition, by its placement; it may not be online. None: not
+        placed.
+        """
         return self._placements.get(replica)
 
     def place(self, replicas: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, LogDirectory]:
@@ -117,16 +121,18 @@ class ReplicaPlacements:
         return chosen
 
     def assign(self, replica: TopicIdPartition, directory: LogDirectory) -> None:
-        """Its log is in `directory`, or a move begins to take over: begin_note() comes next."""
+        """Note that the log is in `directory`, or that a move is about to switch to it:
+        begin_note() comes next.
+        """
         self._placements[replica] = directory.identity.directory_id
 
     def forget(self, replicas: Iterable[TopicIdPartition]) -> None:
-        """Partitions that are deleted; the note says so when it is written next."""
+        """Forget deleted partitions; stored with the next write."""
         for replica in replicas:
             self._placements.pop(replica, None)
 
     def begin_note(self) -> NoteWork | None:
-        """The note to write before logs are made; None if there is nothing to say."""
+        """Work that stores the placements before logs are created; None if nothing has changed."""
         if self._is_single or self._placements == self._noted:
             return None
         self._generation += 1
@@ -143,7 +149,7 @@ class ReplicaPlacements:
 
 
 class NoteWork:
-    """The placements to write to every directory. run() in any thread, but one at a time."""
+    """Write of the placements to every directory. run() in any thread, but one at a time."""
 
     __slots__ = ("_directories", "_file_system", "_generation", "_on_written", "_placements")
 
@@ -162,7 +168,8 @@ class NoteWork:
         self._on_written = on_written
 
     def run(self) -> None:
-        """Two fsyncs per directory. One that fails goes offline, and the others have the note.
+        """Write with two fsyncs per directory. A failing directory goes offline; the others are
+        written.
 
         Raises:
             KafkaStorageError: one is full, so that not all have the note.

@@ -1,4 +1,4 @@
-"""Files, and what may be wrong with the disk below them.
+"""File access, and the failures of the disk below.
 
 file_system                     what storage asks of a disk
 storage_failure, disk_guard     when it fails; when it is full

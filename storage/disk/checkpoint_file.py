@@ -1,4 +1,4 @@
-"""Small files that are replaced whole: checkpoints, and whatever else must never be half written.
+"""Small files that are replaced whole: checkpoints, and others that must never be half written.
 
     0                       version
     2                       number of entries
@@ -28,7 +28,7 @@ from .file_system import FileSystem, read_file, sync_directory
 
 CHECKPOINT_VERSION = 0
 CHECKSUM_NAME = "#"
-"""No topic may have it."""
+"""Name of the checksum line; not a valid topic name."""
 
 OffsetsByPartition = dict[TopicPartition, int]
 
@@ -68,13 +68,13 @@ def write_checkpoint(
     sync_names: bool = True,
     waits: bool = True,
 ) -> None:
-    """Replace the checkpoint `path` by these entries, as write_atomically. Raises OSError."""
+    """Replace the checkpoint `path` by these entries; see write_atomically. Raises OSError."""
     text = "\n".join((str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""))
     write_atomically(file_system, path, text.encode(), sync_names=sync_names, waits=waits)
 
 
 def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:
-    """The entries, each split at blanks; None if the file is absent or not a whole checkpoint."""
+    """Entries of a checkpoint, each split at blanks; None if the file is absent or incomplete."""
     try:
         lines = read_file(file_system, path).decode().split("\n")
         if int(lines[0]) != CHECKPOINT_VERSION:
@@ -97,13 +97,15 @@ def write_offsets(
 def write_checked_checkpoint(
     file_system: FileSystem, path: str, entries: Sequence[str], *, waits: bool = True
 ) -> None:
-    """As write_checkpoint, with a checksum as its last line. Raises OSError."""
+    """Version of write_checkpoint that adds a checksum as the last line. Raises OSError."""
     lines = [*entries, f"{CHECKSUM_NAME} 0 {_checksum(entries)}"]
     write_checkpoint(file_system, path, lines, waits=waits)
 
 
 def read_checked_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | None:
-    """The entries; None if the file is absent, damaged, or without a checksum. Raises OSError."""
+    """Entries of a checkpoint; None if it is absent, damaged, or without a checksum. Raises
+    OSError.
+    """
     entries = read_checkpoint(file_system, path)
     if not entries or entries[-1][0] != CHECKSUM_NAME:
         return None
@@ -113,7 +115,7 @@ def read_checked_checkpoint(file_system: FileSystem, path: str) -> list[list[str
 
 
 def has_checksum(file_system: FileSystem, path: str) -> bool:
-    """Whether a checkpoint can be read and has one: Kafka's have none. Raises OSError."""
+    """Whether a checkpoint is readable and has a checksum: Kafka's have none. Raises OSError."""
     entries = read_checkpoint(file_system, path)
     return CHECKSUM_NAME in [entry[0] for entry in entries or ()]
 
@@ -123,7 +125,7 @@ def _checksum(entries: Sequence[str]) -> int:
 
 
 def read_offsets(file_system: FileSystem, path: str) -> OffsetsByPartition | None:
-    """An offset checkpoint; None if it is absent or damaged."""
+    """Read an offset checkpoint; None if it is absent or damaged."""
     entries = read_checkpoint(file_system, path)
     if entries is None:
         return None

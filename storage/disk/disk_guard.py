@@ -1,4 +1,4 @@
-"""The floor of free space of a disk, below which clients may not append.
+"""Minimum of free disk space, below which clients may not append.
 
 A disk that is really full stops everything: checkpoints, epochs, new segments, and the deletion
 that would free some. So appends of clients are refused while there is still room for the broker's
@@ -24,22 +24,23 @@ BY_SIZE = -1
 
 
 class DiskGuard:
-    """`min_free_bytes`: the floor; 0: none; BY_SIZE: 1 GiB or 3 % of the disk, whichever is more,
-    but of a small disk never more than a tenth.
+    """Guard of a disk. `min_free_bytes`: the minimum; 0: none; BY_SIZE: 1 GiB or 3 % of the disk,
+    whichever is more, but never more than a tenth of a small disk.
     """
 
     def __init__(self, min_free_bytes: int) -> None:
         self._min_free_bytes = min_free_bytes
 
     def floor(self, total_bytes: int) -> int:
-        """For a disk of `total_bytes`."""
+        """Minimum of free bytes of a disk of `total_bytes`."""
         if self._min_free_bytes != BY_SIZE:
             return self._min_free_bytes
         wanted = max(GIBIBYTE, int(DEFAULT_SHARE * total_bytes))
         return min(wanted, int(LARGEST_SHARE * total_bytes))
 
     def headroom(self, free_bytes: int, total_bytes: int) -> int:
-        """Bytes that clients may append until the disk is asked again; none if not positive.
+        """Bytes that clients may append until the free space is measured again; none if not
+        positive.
 
         So the floor holds between two looks at a disk, too, but for one batch, unless somebody
         else fills it.

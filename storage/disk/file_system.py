@@ -1,4 +1,4 @@
-"""What storage asks of a disk, and the operating system's answer.
+"""File system port of the storage, and its implementation by the operating system.
 
 Everything storage does to files goes through a FileSystem, so that a simulated disk (torn writes,
 lost pages, failing fsync) can replace the real one. Paths are plain strings.
@@ -6,7 +6,7 @@ lost pages, failing fsync) can replace the real one. Paths are plain strings.
 What always holds:
     write_at writes all of its bytes or raises OSError; after an error the file may hold a part of
     them beyond its old end, and the caller cuts it back.
-    A File stays readable as long as somebody holds the object, even after unlink or rename: its
+    A File stays readable as long as the object is referenced, even after unlink or rename: its
     descriptor is closed with the last reference. So a reader's slice needs no lock and no count.
 
 Errors are OSError, as the system raised them; their meaning is decided by the caller.
@@ -48,14 +48,14 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
-    """The operations on names. All raise OSError."""
+    """Operations on names. All raise OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; with `create`, an absent file is made."""
         ...
 
     def open_directory(self, path: str) -> File:
-        """A File whose sync() returns when creations, renames and removals in it are on the disk.
+        """Open a directory: sync() of the File makes creations, renames and removals in it durable.
 
         It stays valid when the directory is renamed.
         """
@@ -70,26 +70,26 @@ class FileSystem(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically; replaces `target` if it is a file."""
+        """Rename atomically; replaces `target` if it is a file."""
         ...
 
     def unlink(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; no error if it exists."""
+        """Create a directory with its parents; no error if it exists."""
         ...
 
     def remove_directory(self, path: str) -> None:
-        """Only an empty one."""
+        """Remove a directory, which must be empty."""
         ...
 
     def list_directory(self, path: str) -> list[str]: ...
 
     def lock(self, path: str) -> File:
-        """Take an exclusive lock on `path` (made if absent) until the File is closed.
+        """Take an exclusive lock on `path` (created if absent) until the File is closed.
 
         Raises:
-            BlockingIOError: somebody else holds it.
+            BlockingIOError: another process holds it.
         """
         ...
 
@@ -215,7 +215,7 @@ def sync_directory(file_system: FileSystem, path: str) -> None:
 
 
 def read_file(file_system: FileSystem, path: str) -> bytes:
-    """All bytes of a small file.
+    """Content of a small file.
 
     Raises:
         FileNotFoundError: there is none.

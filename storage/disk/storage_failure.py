@@ -1,4 +1,4 @@
-"""When a disk stops being trustworthy: the exception, and the flag every log of a directory shares.
+"""Disk failures: the exception, and the health flag that all logs of a directory share.
 
 After a failed fsync the kernel may have dropped the dirty pages and report success next time, so
 nothing is retried: the first StorageFailure marks the whole log directory offline until restart,
@@ -16,14 +16,15 @@ from ...protocol.errors import KafkaStorageError
 
 UNLIMITED = 2**62
 SET_ASIDE_SUFFIX = ".set-aside"
-"""Of what stands where a file should be, and is kept under another name."""
+"""Suffix of a directory or file that is set aside because it stands where another file should be.
+"""
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 SHORTAGES = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
 )
-"""Of the machine, which say nothing of a file or a disk."""
+"""Error numbers of shortages of the machine, which say nothing about a file or a disk."""
 REFUSALS = NO_SPACE | SHORTAGES
-"""Of a disk that is no broken one."""
+"""Error numbers of an intact disk that refuses an operation."""
 
 
 class StorageFailure(KafkaStorageError):
@@ -35,11 +36,12 @@ class StorageFailure(KafkaStorageError):
 
 
 class DataDirectoryError(Exception):
-    """A data directory cannot be used. One line that names the cause and the remedy."""
+    """A data directory cannot be used. The message is one line with the cause and the remedy."""
 
 
 class DirectoryUnusable(DataDirectoryError):
-    """The disk refuses, or what is on it is damaged: the node's other directories may go on.
+    """A directory's disk fails, or its content is damaged: the node's other directories can be
+    used.
 
     A directory that is in use, or is another node's, is none of these: it is the wrong one.
     """
@@ -56,16 +58,18 @@ class DirectoryHealth:
     def __init__(self) -> None:
         self.failure: str | None = None
         self.damaged: dict[Any, None] = {}
-        """What is known of logs here of which a part is, or may be, damaged: see log_damage."""
+        """LogDamage of logs here that are, or may be, partly damaged: see log_damage."""
         self.headroom = UNLIMITED
-        """Bytes that clients may append before the disk has to be asked again; see disk_guard."""
+        """Bytes that clients may append before the free space is measured again; see disk_guard."""
 
     @property
     def is_online(self) -> bool:
         return self.failure is None
 
     def fail(self, doing: str, error: OSError) -> KafkaStorageError:
-        """Take the directory offline because `doing` met `error`; returns what to raise."""
+        """Take the directory offline because `doing` failed with `error`; returns the exception to
+        raise.
+        """
         text = f"{doing}: {error.strerror or error}"
         if self.failure is None:
             self.failure = text
@@ -78,7 +82,7 @@ class DirectoryHealth:
 
 
 def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> KafkaStorageError:
-    """What to raise when `doing` met `error` and left everything as it was.
+    """Exception to raise when `doing` failed with `error` and changed nothing.
 
     A full disk, or a machine without descriptors, is no broken disk: what could not be done is
     refused, and may be tried again. Unlike Kafka, which takes the directory offline.
@@ -91,7 +95,7 @@ def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> Ka
 
 
 class ClosedLog(DirectoryHealth):
-    """What a closed log has in the place of its directory's health.
+    """Health of a closed log, in place of its directory's health.
 
     Callers that still hold the log are refused, and that its files are gone says nothing about the
     disk.

@@ -1,4 +1,4 @@
-"""Which replicas are copied slowly: the topic's settings for it, `*` or a list of partition:node.
+"""Throttled replicas of a topic by its settings: `*` or a list of partition:node.
 
 A replica in sync is not held back, listed or not: a throttle slows down copies, not producers that
 wait for acks=all.

@@ -1,4 +1,4 @@
-"""How long to wait so that a rate is not exceeded on average.
+"""Throttler: how long to wait so that a rate is not exceeded on average.
 
 Source: apache/kafka server-common/.../util/Throttler.java.
 """
@@ -9,7 +9,7 @@ CHECK_INTERVAL_MS = 300
 
 
 class Throttler:
-    """A rate of bytes a second. Not thread-safe: callers that share one hold a lock."""
+    """Rate limit in bytes per second. Not thread-safe: callers that share one hold a lock."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._bytes_per_ms = bytes_per_second / 1000
@@ -17,7 +17,7 @@ class Throttler:
         self._observed = 0
 
     def set_rate(self, bytes_per_second: float) -> None:
-        """Another rate from now on."""
+        """Set another rate from now on."""
         self._bytes_per_ms = bytes_per_second / 1000
 
     def observe(self, size: int, now_ms: float) -> float:

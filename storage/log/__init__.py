@@ -1,4 +1,4 @@
-"""One partition's log: append, read, flush, retention, truncation, opening.
+"""Log of one partition: append, read, flush, retention, truncation, opening.
 
 partition_log                        append, read, truncate
 local_log                            its files: segments, epochs, producer snapshots

@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader of committed records has to leave out.
+"""Aborted transactions that a read_committed reader must skip.
 
 Fetch sends them along with the records; the consumer leaves out what is theirs. Source:
 LocalLog.collectAbortedTransactions in apache/kafka.
@@ -12,7 +12,8 @@ from .partition_log import PartitionLog
 
 
 def find_aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Those with records in [fetch_offset, end_offset), in the order of their markers.
+    """Aborted transactions with records in [fetch_offset, end_offset), in the order of their
+    markers.
 
     Cost: a look at each segment from there on up to the one whose index says that no more follow;
     it reads only the indexes of those that have one.

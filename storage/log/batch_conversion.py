@@ -1,4 +1,4 @@
-"""A producer's records in the format and codec that the topic's log is kept in.
+"""Conversion of a producer's records to the format and codec of the topic's log.
 
 Two things make a leader write something else than the bytes that came: compression.type of the
 topic names another codec than the producer's, and message sets of magic 0 and 1, which become one
@@ -27,11 +27,13 @@ from ..log_config import LogConfig
 from .batch_validation import validate_batch, validate_records
 
 MESSAGE_SET_LIMIT = 16 * 1024**2
-"""Bytes one compressed message set may open to; max.message.bytes of a topic may raise it."""
+"""Most bytes that one compressed message set may decompress to; max.message.bytes of a topic may
+raise it.
+"""
 
 
 def target_codec(codec: int, config: LogConfig) -> int:
-    """The codec in which the log keeps a batch that came with `codec`."""
+    """Codec in which the log stores a batch that came with `codec`."""
     name = config.compression_type
     if name == "producer":
         return codec
@@ -41,7 +43,7 @@ def target_codec(codec: int, config: LogConfig) -> int:
 
 
 def convert_batch(batch: bytearray, config: LogConfig, now_ms: int) -> bytearray:
-    """A whole batch of magic 2, checked record by record, in the topic's codec.
+    """Convert a batch of magic 2, checked record by record, to the topic's codec.
 
     `batch` itself may be changed and returned.
 
@@ -61,7 +63,7 @@ def convert_batch(batch: bytearray, config: LogConfig, now_ms: int) -> bytearray
 
 
 def convert_message_set(data: Buffer, config: LogConfig, now_ms: int) -> bytearray:
-    """A message set of magic 0 or 1 as one batch of magic 2, checked, in the topic's codec.
+    """Convert a message set of magic 0 or 1 to one batch of magic 2, checked, in the topic's codec.
 
     Raises:
         As convert_up and validate_records.

@@ -1,4 +1,4 @@
-"""What a producer's batch must be before a leader gives it offsets.
+"""Validation of a producer's batch before a leader assigns offsets.
 
 The header decides, in O(1), wherever it can: length, CRC, count, offsets, codec, producer, newest
 timestamp. Then the records are walked through by a compiled loop, so that nothing is stored that
@@ -43,9 +43,11 @@ LONG_MAX = 2**63 - 1
 LAST_CODEC = 4
 MOST_RECORD_ERRORS = 1_000
 MOST_BYTES_OPENED_HERE = 256 * 1024
-"""Decompressed, on the event loop."""
+"""Most decompressed bytes of a batch that is validated on the event loop."""
 MOST_BYTES_OPENED_FOR_A_MESSAGE = 64 * 1024
-"""A larger batch is refused without a word about single records: the event loop has to go on."""
+"""Most bytes for which errors of single records are reported; a larger batch is refused as a whole,
+so that the event loop is not blocked.
+"""
 _UNUSUAL = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
 _MARKER = CONTROL_MASK | TRANSACTIONAL_MASK
 
@@ -109,7 +111,7 @@ def validate_batch(
 
 
 def _is_marker(batch: bytearray | memoryview) -> bool:
-    """Whether a batch is one that no limit may keep out: readers would wait for it forever."""
+    """Whether a batch is a marker, which no limit may refuse: readers would wait for it forever."""
     return len(batch) >= HEADER_SIZE and read_header(batch).is_control
 
 
@@ -138,13 +140,13 @@ def _check_create_time(
 
 
 def must_open(codec: int, config: LogConfig) -> bool:
-    """Whether bradbury.validate.records asks for a look at the records of such a batch."""
+    """Whether bradbury.validate.records requires a look at the records of such a batch."""
     wanted = config.bradbury_validate_records
     return wanted == "all" or (codec != 0 and wanted == "compressed")
 
 
 def open_batch(batch: bytearray, config: LogConfig) -> bytearray:
-    """`batch`, if its records can be read by who fetches it. For a thread; it is not changed.
+    """`batch`, after checking that consumers can read its records. For a thread; it is not changed.
 
     Raises:
         CorruptMessage, InvalidRecord.
@@ -155,7 +157,9 @@ def open_batch(batch: bytearray, config: LogConfig) -> bytearray:
 
 
 def opens_records(config: LogConfig) -> bool:
-    """Whether a batch's header cannot tell that all its records may be in such a topic."""
+    """Whether the records must be checked one by one, as the header cannot tell whether the topic
+    may have them.
+    """
     return config.message_timestamp_before_max_ms != LONG_MAX or (
         config.cleanup_policy != "delete" and "compact" in config.cleanup_policies
     )
@@ -164,7 +168,7 @@ def opens_records(config: LogConfig) -> bool:
 def validate_records(
     batch: Buffer, header: RecordBatchHeader, config: LogConfig, now_ms: int
 ) -> int:
-    """Check each record of a batch that validate_batch has let pass; returns the max timestamp.
+    """Check each record of a batch that passed validate_batch; returns the max timestamp.
 
     Raises:
         InvalidRecord: a record without a key on a compacted topic, or malformed.

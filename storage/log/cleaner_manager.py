@@ -1,4 +1,4 @@
-"""Which part of which log may be compacted, and which log needs it most.
+"""Choice of what to compact: the cleanable part of a log, and the log that needs it most.
 
     |  clean  |  dirty: cleanable  |  too young, undecided or active  |
     log start  first dirty offset   end offset                         log end
@@ -23,16 +23,16 @@ from .partition_log import PartitionLog
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """What can be compacted of a log now."""
+    """Cleanable part of a log at this moment."""
 
     log: PartitionLog
     first_dirty_offset: int
     end_offset: int
-    """The base offset of a segment; nothing from there on is touched."""
+    """End of the cleanable part: base offset of a segment."""
     clean_bytes: int
     cleanable_bytes: int
     is_overdue: bool
-    """A dirty record is older than max.compaction.lag.ms."""
+    """Whether a dirty record is older than max.compaction.lag.ms."""
 
     @property
     def cleanable_ratio(self) -> float:
@@ -48,7 +48,7 @@ class LogToClean:
 
 
 def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
-    """What can be compacted of `log`. Raises OSError: with a lag set, old segments are looked at.
+    """Cleanable part of `log`. Raises OSError: with a lag set, old segments are read.
 
     Cost: a few microseconds and one a segment.
     """
@@ -81,7 +81,7 @@ def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
 
 
 def choose_filthiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
-    """The one that needs compaction most; None if none does."""
+    """The log that needs compaction most; None if none does."""
     return max(
         (candidate for candidate in candidates if candidate.is_needed),
         key=lambda candidate: candidate.cleanable_ratio,
@@ -90,7 +90,7 @@ def choose_filthiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
 
 
 def _first_dirty_offset(log: PartitionLog) -> int:
-    """Where the last cleaning ended; the log start if there was none, or it says what cannot be.
+    """End of the last cleaning; the log start if there was none, or its offset is invalid.
 
     A checkpoint beyond the log's end is of records that were lost.
     """

@@ -1,4 +1,4 @@
-"""What a leader has sent a follower, batch by batch, checked before any of it is written."""
+"""Batches that a leader sent to a follower, checked before any of them is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...protocol.records.record_batch import (
 )
 
 Markers = dict[int, EndTransactionMarker | None]
-"""What control batches say, by base offset."""
+"""End of transaction markers in control batches, by base offset."""
 
 
 def split_batches(view: memoryview) -> tuple[list[RecordBatchHeader], Markers]:

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset (KIP-101), for one partition.
+"""Leader epochs of one partition with their start offsets (KIP-101).
 
     leader-epoch-checkpoint     0 / count / one line `epoch start_offset` per epoch
 
@@ -32,7 +32,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochCache:
-    """The epochs of one log. Mutators write the file at once and raise OSError."""
+    """Leader epochs of one log. Mutators write the file at once and raise OSError."""
 
     __slots__ = ("_epochs", "_file_system", "_starts", "directory", "is_damaged", "latest_epoch")
 
@@ -42,7 +42,7 @@ class LeaderEpochCache:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.is_damaged = self._load()
-        """Whether the file was there and no valid cache; then it counts as empty."""
+        """Whether the file was there and invalid; then the cache is empty."""
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     @property
@@ -80,14 +80,14 @@ class LeaderEpochCache:
             self._starts.append(start_offset)
 
     def replace_all(self, entries: list[tuple[int, int]]) -> None:
-        """Nothing but these (epoch, start offset) is true; one write."""
+        """Replace all entries by these (epoch, start offset); one write."""
         before = self.entries
         self._epochs, self._starts = [], []
         self._assign(entries)
         self._store_if_changed(before)
 
     def insert(self, entries: list[tuple[int, int]]) -> None:
-        """These (epoch, start offset), ascending, were not known, or known to begin later."""
+        """Insert (epoch, start offset), ascending, that were unknown, or known to begin later."""
         if entries:
             self.replace_all(sorted([*self.entries, *entries], key=itemgetter(1, 0)))
 
@@ -108,12 +108,12 @@ class LeaderEpochCache:
         return self._epochs[higher - 1], self._starts[higher]
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; -1 if not known."""
+        """Leader epoch of the record at `offset`; -1: unknown."""
         number = bisect_right(self._starts, offset) - 1
         return self._epochs[number] if number >= 0 else UNDEFINED_EPOCH
 
     def new_epochs(self, batches: Buffer, *, up_to: int) -> list[tuple[int, int]]:
-        """(epoch, first offset) of the leader epochs that these batches of the leader bring.
+        """(epoch, first offset) of the new leader epochs in these batches of the leader.
 
         Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
         """
@@ -195,8 +195,9 @@ def begins_before(segments: Sequence[LogSegment], start: int, offset: int) -> bo
 def contradicts(
     segments: SegmentList, entries: Sequence[tuple[int, int]], log_start_offset: int
 ) -> bool:
-    """Whether a batch where an epoch begins, or the one before it, is of another epoch: the file
-    has no checksum, as Kafka has none. Cost: two look-ups an epoch, one for the first.
+    """Whether the entries contradict the log: a batch at an epoch's start, or the one before it,
+    has another epoch. The file has no checksum, as in Kafka. Cost: two look-ups an epoch, one for
+    the first.
     """
     before = UNDEFINED_EPOCH
     for epoch, start in entries:
@@ -212,7 +213,7 @@ def contradicts(
 
 
 def _epoch_of(segments: SegmentList, offset: int) -> int | None:
-    """That of the batch which holds `offset`; None: there is none, or it cannot be read."""
+    """Leader epoch of the batch that holds `offset`; None: there is none, or it cannot be read."""
     segment = segments.from_offset(offset)[0]
     for _, header in walk_headers(segment.file, segment.locate(offset), segment.size):
         return header.leader_epoch if header.base_offset <= offset <= header.last_offset else None
@@ -220,7 +221,7 @@ def _epoch_of(segments: SegmentList, offset: int) -> int | None:
 
 
 def epochs_in(segments: Sequence[LogSegment]) -> list[tuple[int, int]]:
-    """(epoch, start offset) of every epoch in the log, from all headers."""
+    """(epoch, start offset) of every epoch in the log, read from all headers."""
     found: list[tuple[int, int]] = []
     for header in _sound_headers(segments):
         if not found or header.leader_epoch != found[-1][0]:
@@ -229,7 +230,7 @@ def epochs_in(segments: Sequence[LogSegment]) -> list[tuple[int, int]]:
 
 
 def _sound_headers(segments: Sequence[LogSegment]) -> Iterator[RecordBatchHeader]:
-    """Those behind damage, too."""
+    """Headers of all undamaged batches, those behind damage included."""
     for segment, following in zip(segments, (*segments[1:], None), strict=True):
         for _, header in walk_sound(
             segment.file,

@@ -1,4 +1,4 @@
-"""The files of one log in its directory: segments, leader epochs, producer snapshots.
+"""Files of one log in its directory: segments, leader epochs, producer snapshots.
 
 What always holds:
     Nothing here moves an offset: where the log begins, and what of it is committed or flushed, say
@@ -39,7 +39,7 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 
 class LocalLog:
-    """One log's files. Its other parts and its owner share this object; see PartitionLog."""
+    """Files of one log. Its other parts and its owner share this object; see PartitionLog."""
 
     def __init__(
         self,
@@ -58,27 +58,29 @@ class LocalLog:
         self.directory = directory
         self.config = config
         self.health = health
-        """That of the data directory; a closed log has one that refuses everything."""
+        """Health of the data directory; for a closed log one that refuses everything."""
         self.segments = segments
         self.epochs = epochs
         self.closed = closed
         self.producers = producers.state
-        """The idempotent producers that are remembered."""
+        """State of the idempotent producers."""
         self._producers_read = range(producers.since, segments.active.next_offset)
-        """Of these offsets only headers were read for that; later ones it has seen appended."""
+        """Offsets whose headers alone were read for that state; later batches were appended by this
+        process.
+        """
         self.lacks_producers = producers.lacks_some
-        """What of them damaged records say is not known. No snapshot is written then, so that a
-        start looks again.
+        """Whether the producers of damaged records are unknown. Then no snapshot is written, so
+        that a start reads the records again.
         """
         self.is_directory_dirty = True
         self.truncations = 0
-        """How often records were dropped from the end of this log since it was opened."""
+        """Number of truncations of the end of this log since it was opened."""
         self._producer_id_expiration_ms = producer_id_expiration_ms
 
     # Leader epochs
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """Begin `leader_epoch` at the log end offset, durably, before a batch carries it.
+        """Begin `leader_epoch` at the log end offset, durably, before a batch has it.
 
         A new leader may call this (one fsync) in good time; else its first append does.
         Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
@@ -87,7 +89,7 @@ class LocalLog:
         self.assign_epochs([(leader_epoch, self.segments.active.next_offset)])
 
     def assign_epochs(self, entries: list[tuple[int, int]]) -> None:
-        """(epoch, first offset) of records that are about to be appended, durably.
+        """Store the (epoch, first offset) of records that are about to be appended, durably.
 
         It waits for the disk, so it may run in a thread, while nothing is appended or truncated.
         Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
@@ -100,7 +102,7 @@ class LocalLog:
             raise refused_or_failed(self.health, f"writing {self.epochs.path}", error) from error
 
     def drop_epochs_from(self, offset: int) -> None:
-        """Forget the epochs that begin at `offset` or later. Raises as assign_epochs."""
+        """Forget the epochs that begin at `offset` or later. Raises what assign_epochs raises."""
         try:
             self.epochs.truncate_from_end(offset)
             self.is_directory_dirty = True
@@ -136,7 +138,7 @@ class LocalLog:
         self.is_directory_dirty = True
 
     def _undo_roll(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
-        """Remove the segment that was begun; returns what to raise.
+        """Remove the segment that was begun; returns the exception to raise.
 
         The old one may take smaller batches, whose offsets a left-over file would claim.
         """
@@ -163,9 +165,9 @@ class LocalLog:
         )
 
     def undo_write(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
-        """Cut off what a failed write left behind; returns what to raise.
+        """Truncate what a failed write left behind; returns the exception to raise.
 
-        A full disk is no broken disk: reads and deletions go on, and so may writing.
+        A full disk is no broken disk: reads and deletions continue, and so may writing.
         """
         try:
             segment.file.truncate(segment.size)
@@ -176,7 +178,7 @@ class LocalLog:
         return self.health.fail(f"writing {segment.files.path}", error)
 
     def replace_all(self, offset: int, due_ms: int) -> None:
-        """Put an empty segment that begins at `offset` in the place of all. Raises OSError."""
+        """Replace all segments by an empty one that begins at `offset`. Raises OSError."""
         # Renamed before the new segment is made, which may have the name of an old one.
         self.segments.mark_deleted(reversed(self.segments.segments), due_ms)
         segment = self._make_segment(offset, self.segments.active.created_ms)
@@ -184,7 +186,7 @@ class LocalLog:
         self.segments.replace_all(segment)
 
     def mark_deleted(self, removed: Iterable[LogSegment], due_ms: int) -> None:
-        """Have delete_old_files unlink the files of segments that were taken out of the list.
+        """Schedule the deletion of the files of removed segments by delete_old_files.
 
         They are renamed at once. Raises StorageFailure.
         """
@@ -195,8 +197,8 @@ class LocalLog:
         self.is_directory_dirty = True
 
     def delete_old_files(self, now_ms: int, *, keeps_marks: bool = False) -> int:
-        """Unlink the deleted files that are due; returns how many. It waits for the disk, unless
-        ClosedSegments.begin_deletion was called and its work done. Raises StorageFailure.
+        """Unlink the deleted files that are due; returns their number. Waits for the disk, unless
+        ClosedSegments.begin_deletion was called and its work is done. Raises StorageFailure.
 
         keeps_marks: the checkpoints do not say yet that they were deleted; see unlink_deleted.
         """
@@ -211,7 +213,7 @@ class LocalLog:
     # Producers
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that have been idle too long; returns how many."""
+        """Forget producers that were idle too long; returns their number."""
         return self.producers.expire(now_ms, self._producer_id_expiration_ms)
 
     def end_transaction(
@@ -231,7 +233,7 @@ class LocalLog:
             self.segments.active.transaction_index.add(aborted)
 
     def reload_producers(self, healed: HealedSegment | None = None) -> None:
-        """What the records that are left say of the producers. Raises OSError.
+        """Rebuild the producer state from the remaining records. Raises OSError.
 
         With `healed`: what was damaged in that segment is there again. Where what is remembered
         does not agree with it (headers were read, damaged as they were), or a snapshot was lost
@@ -281,17 +283,17 @@ class LocalLog:
     # The directory
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Act on `config` from now on. Index settings take effect with the next segment."""
+        """Use `config` from now on. Index settings take effect with the next segment."""
         self.config = config
 
     def relocate(self, directory: str) -> None:
-        """The directory has been renamed to `directory`. Open files stay what they are."""
+        """Note that the directory was renamed to `directory`. Open files stay valid."""
         self.directory = directory
         self.epochs.directory = directory
         self.segments.relocate(directory)
 
     def write_closing_files(self) -> None:
-        """After a clean stop nothing is scanned, so what a scan would rebuild must be safe too.
+        """Write the files that a scan would rebuild, as nothing is scanned after a clean stop.
 
         Raises KafkaStorageError: the disk is full; StorageFailure.
         """
@@ -316,7 +318,7 @@ class LocalLog:
             raise refused_or_failed(self.health, f"closing {self.directory}", error) from error
 
     def close(self) -> None:
-        """Let go of all files. Slices that are being sent stay readable."""
+        """Close all files. Slices that are being sent stay readable."""
         for segment in self.segments:
             segment.files.release()
         self.health = ClosedLog(self.directory)

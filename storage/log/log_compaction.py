@@ -1,8 +1,8 @@
-"""A log's side of its compaction: what a cleaning is given, and how its result becomes the log.
+"""Compaction as seen by a log: the input of a cleaning, and the switch to its result.
 
     <base offset>.log.cleaned  written and fsynced by the cleaning; a start throws it away
     <base offset>.log.swap     it is whole, and takes the place of the segments it was made of; a
-                               start goes on from here
+                               start continues from here
     <base offset>.log          done
 
 What always holds: whatever moment a crash comes at, the log has the old segments or the new one,
@@ -26,35 +26,37 @@ from .local_log import LocalLog
 
 
 class UnnotedGap(Exception):
-    """What the leader sent has a gap, and a start would take that for a loss: see note_gaps."""
+    """The leader sent records with a gap, which a start would take for a loss: see note_gaps."""
 
 
 class LogCompaction:
-    """How far a log was compacted, and its next compaction. See cleaner_manager for when."""
+    """Compaction state of a log: its cleaner offset and its next cleaning. See cleaner_manager for
+    when.
+    """
 
     __slots__ = ("_local", "cleaner_offset")
 
     def __init__(self, local: LocalLog, cleaner_offset: int | None) -> None:
         self._local = local
         self.cleaner_offset = cleaner_offset
-        """Below it the log was compacted. May be outside the log. None: it never was, and has no
-        gaps; another value only where the checkpoint on the disk has one.
+        """Offset below which the log was compacted; may be outside the log. None: never compacted,
+        and without gaps; another value only once the checkpoint on the disk has one.
         """
 
     def note_gaps(self, log_start_offset: int) -> None:
-        """Offsets may be missing, in a copy of a log that was compacted, too: a start that scans
+        """Note that offsets may be missing, also in a copy of a compacted log: a start that scans
         this log must not take a gap for a loss.
         """
         if self.cleaner_offset is None:
             self.cleaner_offset = log_start_offset
 
     def check_gap(self) -> None:
-        """A gap is about to be appended. Raises UnnotedGap."""
+        """Check that a gap may be appended. Raises UnnotedGap."""
         if self.cleaner_offset is None:
             raise UnnotedGap
 
     def on_truncation(self, offset: int) -> None:
-        """Nothing at `offset` and above is in the log any more."""
+        """Note that the log was truncated to `offset`."""
         if self.cleaner_offset is not None:
             self.cleaner_offset = min(self.cleaner_offset, offset)
 
@@ -67,7 +69,7 @@ class LogCompaction:
         now_ms: int,
         seed: bytes,
     ) -> Cleaning:
-        """What a compaction of the segments below `end_offset` needs to know of this moment.
+        """Begin a compaction of the segments below `end_offset`, with the current state it needs.
 
         Its blocking steps may run in any thread; each group they have cleaned comes back to
         replace_segments, and when all have, complete_cleaning. Before this the caller has written
@@ -98,7 +100,9 @@ class LogCompaction:
         )
 
     def _aborted_later(self, end_offset: int) -> list[AbortedTransaction]:
-        """Those that began below `end_offset` and have their markers in segments from there on."""
+        """Aborted transactions that began below `end_offset`, with markers in segments from there
+        on.
+        """
         local, found = self._local, list[AbortedTransaction]()
         try:
             for segment in local.segments:
@@ -109,7 +113,7 @@ class LogCompaction:
         return found
 
     def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
-        """Put a cleaned segment, whose files are on the disk, in the place of its sources.
+        """Replace source segments by a cleaned one, whose files are durable.
 
         Nothing waits, and readers of the old segments go on. A crash at any moment leaves the old
         segments or the new one: until the new log is called .log.swap it is thrown away by a start,
@@ -140,12 +144,12 @@ class LogCompaction:
         sync_directory(self._local.file_system, self._local.directory)
 
     def complete_cleaning(self, cleaning: Cleaning) -> None:
-        """All groups are replaced: the dirty part begins where the cleaning ended."""
+        """Complete a cleaning, with all groups replaced: the dirty part begins at its end."""
         if cleaning.truncations == self._local.truncations:
             self.cleaner_offset = cleaning.end_offset
 
     def explain_cleaning_failure(self, cleaning: Cleaning, error: Exception) -> Exception:
-        """What a step of `cleaning` that raised OSError or KafkaError comes to: CleaningAborted,
+        """Exception for an OSError or KafkaError in a step of `cleaning`: CleaningAborted,
         UncleanableLog or StorageFailure.
         """
         local = self._local
@@ -154,13 +158,13 @@ class LogCompaction:
         if not isinstance(error, OSError):
             reading = cleaning.reading
             if reading is not None and not local.segments.holds((reading,)):
-                return CleaningAborted(f"{reading.files.path} was healed meanwhile")
+                return CleaningAborted(f"{reading.files.path} was repaired meanwhile")
             return UncleanableLog(f"{local.directory} cannot be compacted: {error}")
         failure = refused_or_failed(local.health, f"compacting {local.directory}", error)
         return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
 
     def _has_changed_since(self, cleaning: Cleaning) -> bool:
-        """Whether records are gone that were cleaned, or the files have moved elsewhere."""
+        """Whether cleaned records are gone, or the files have moved elsewhere."""
         local = self._local
         return cleaning.truncations != local.truncations or cleaning.directory != local.directory
 

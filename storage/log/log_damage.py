@@ -1,4 +1,4 @@
-"""What of a log cannot be read any more, and what a reader who comes there is told.
+"""Damage of a log: records that cannot be read, and the errors that readers get there.
 
 A segment that was there when the process began is not read whole at the start. So the first batch
 of whatever is read from it is looked at (one header and one CRC), and one that is not sound, or
@@ -15,7 +15,7 @@ What always holds: nothing that is sound is taken away because of something that
 are or were compacted have gaps by right: there only what does not parse, a file that ends too early
 or one that is gone counts as damage.
 
-Unlike Kafka: it goes on with the next segment and says nothing, or its consumers stand still.
+Unlike Kafka: it continues with the next segment and says nothing, or its consumers stand still.
 
 Not here: who examines, and when (replication/logs/segment_healer, log_scrub), what is made of the
 answer of another replica (segment_patch).
@@ -41,17 +41,17 @@ from .local_log import LocalLog
 
 SKIP = "skip"
 MOST_LOOKED_AT = 8 * 1024 * 1024
-"""Bytes of a batch that are read on the log's loop to see whether it is sound; a larger one is
-examined in a thread.
-"""
+"""Most bytes of a batch that is checked on the log's loop; a larger one is examined in a thread."""
 SENT_IN_VAIN, SENT_EVERY = 3, 100
-"""A follower that is given the same records so often has its leader look at them; later again."""
+"""Deliveries of the same records to a follower before the leader checks them, and before it checks
+them again.
+"""
 MOST_REMEMBERED = 1000
-"""Places in damaged segments where readers go on."""
+"""Most remembered positions in damaged segments where readers continue."""
 
 
 class DamagedSegment(CorruptMessage):
-    """The records from an offset on are not on this disk any more. `next_offset`: what follows."""
+    """The records from an offset on are lost on this disk. `next_offset`: offset behind them."""
 
     def __init__(self, message: str, next_offset: int = -1) -> None:
         super().__init__(message, next_offset)
@@ -62,27 +62,29 @@ class DamagedSegment(CorruptMessage):
 
 
 class DamagedRange(NamedTuple):
-    """Offsets [start, end) that a log has given to records, and that are not readable."""
+    """Damaged offsets [start, end) of a log: assigned to records that cannot be read."""
 
     start: int
     end: int
     path: str
     position: int
-    """Where in the file the damage begins."""
+    """Byte in the file where the damage begins."""
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.end - 1} ({self.path} from byte {self.position} on)"
 
 
 class CompactedLog(Protocol):
-    """How far a log was compacted. See log_compaction."""
+    """Compaction state of a log. See log_compaction."""
 
     @property
     def cleaner_offset(self) -> int | None: ...
 
 
 class SegmentExamination:
-    """One segment of this moment, read whole; `run` in a thread. `runs`: what is sound of it."""
+    """Examination of one segment of this moment, read whole; `run` in a thread. `runs`: its
+    undamaged parts.
+    """
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class SegmentExamination:
         self._base_offset = segment.base_offset
 
     def run(self, progress: Callable[[int], None] = lambda size: None) -> None:
-        """A file that is gone, or that the disk refuses, has nothing that is sound.
+        """Read the file. One that is gone, or that the disk refuses, has no undamaged part.
 
         Raises:
             OSError: the machine is short of descriptors or memory: nothing is known of the file.
@@ -133,13 +135,13 @@ class SegmentExamination:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is one run from its beginning to its end."""
+        """Whether the file is one undamaged run from its beginning to its end."""
         if not self.runs:
             return not self._size
         return self.runs[0].position == 0 and self.runs[0].size == self._size
 
     def damage(self) -> list[DamagedRange]:
-        """What is missing between the runs, before and behind them."""
+        """Damaged ranges between the runs, before and behind them."""
         found: list[DamagedRange] = []
         offset, position = max(self._base_offset, self._start_offset), 0
         for run in self.runs:
@@ -154,7 +156,7 @@ class SegmentExamination:
 
 
 class SegmentEnd(NamedTuple):
-    """Where a closed segment should end; its index as it is now, for a thread."""
+    """Expected end of a closed segment, with a frozen index, for a thread."""
 
     segment: LogSegment
     offset_index: OffsetIndex
@@ -182,7 +184,7 @@ class SegmentEnd(NamedTuple):
 
 
 def doubtful_ends(ends: Iterable[SegmentEnd]) -> list[LogSegment]:
-    """In a thread: the segments to be examined."""
+    """Segments to be examined. Run in a thread."""
     return [end.segment for end in ends if end.is_doubtful()]
 
 
@@ -195,43 +197,47 @@ def _cannot_be_read(damage: DamagedRange) -> DamagedSegment:
 
 
 def doubt(segment: LogSegment) -> None:
-    """What is in its file now was not written by this process."""
+    """Mark the content of its file as not written by this process."""
     segment.is_proven = False
     segment.unproven = segment.size
 
 
 def _prove(segment: LogSegment) -> None:
-    """It was read whole, and is sound."""
+    """Mark the segment as read whole and undamaged."""
     segment.is_proven = True
     segment.unproven = 0
 
 
 class LogDamage:
-    """The damage of one log, as far as it is known. On the loop of the log's owner."""
+    """Known damage of one log. Used on the loop of the log's owner."""
 
     def __init__(self, local: LocalLog, compaction: CompactedLog) -> None:
         self._local = local
         self._compaction = compaction
         self.ranges: tuple[DamagedRange, ...] = ()
-        """Ascending."""
+        """Damaged ranges, ascending."""
         self.suspects: dict[LogSegment, str] = {}
         """Segments to be examined, with the reason."""
         self.runs: dict[str, list[SegmentRun]] = {}
-        """What is sound of damaged segments, by path; of those, too, of which nothing is missed."""
+        """Undamaged runs of damaged segments, by path; also of those without missing records."""
         self._resume: dict[tuple[str, int], int] = {}
-        """Where in a damaged segment's file those go on who have read up to an offset."""
+        """Position in a damaged segment's file at which a reader at an offset continues, by path
+        and offset.
+        """
         self._sent: dict[int, tuple[int, int]] = {}
-        """By follower: the offset that it was given last, and how often."""
+        """(offset sent last, number of times it was sent), by follower."""
         self.may_heal = False
-        """Whether another replica is being asked for what is missing."""
+        """Whether other replicas are being asked for the missing records."""
         self.has_other_replicas = False
-        """Whether the partition has any, running or not: one that is back may have it."""
+        """Whether the partition has other replicas, running or not: one that restarts may have the
+        records.
+        """
         self.start_offset = 0
-        """Where the log begins: what cannot be read below does not matter."""
+        """Log start offset: damage below it does not matter."""
         self.ended = 0
-        """Times that some damage came to its end: healed, deleted or truncated."""
+        """Number of damages that have ended: repaired, deleted or truncated."""
         self.skipped_offsets = 0
-        """Given to readers as if they had never been, with bradbury.damaged.segment=skip."""
+        """Number of offsets skipped by readers, with bradbury.damaged.segment=skip."""
 
     @property
     def is_closed(self) -> bool:
@@ -239,16 +245,16 @@ class LogDamage:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether an offset may be missing by right."""
+        """Whether offsets may be missing without damage."""
         return self._local.config.is_compacted or self._compaction.cleaner_offset is not None
 
     # --- readers ---------------------------------------------------------------------------------
 
     def look(self, segments: Iterable[LogSegment], position: int, offset: int) -> int | None:
-        """Whether a reader at `offset` may have the batch at `position` of the last of `segments`,
-        before which it has found nothing in the others.
+        """Check whether a reader at `offset` may have the batch at `position` of the last of
+        `segments`, the others having nothing for it.
 
-        Returns None, or the offset to go on at.
+        Returns None, or the offset to continue at.
 
         Raises:
             KafkaStorageError: not yet.
@@ -278,7 +284,9 @@ class LogDamage:
         raise KafkaStorageError(f"{segment.files.path} is being examined: it may be damaged")
 
     def look_at_end(self, segments: Sequence[LogSegment], offset: int) -> int | None:
-        """As look, where no segment has anything for a reader that should have found something."""
+        """Version of look for when no segment has anything for a reader that should have found
+        something.
+        """
         if (known := self._at(offset)) is not None:
             return self._beyond(known)
         if self.has_gaps or any(segment.locate(offset) < segment.size for segment in segments):
@@ -292,12 +300,12 @@ class LogDamage:
     def read_damaged(
         self, offset: int, max_bytes: int, up_to: int, min_one_batch: bool
     ) -> tuple[File | None, SegmentSlice] | None:
-        """As LogSegment.read, with the file, from a segment of which only runs are sound.
+        """Read from a segment of which only runs are undamaged: (file, slice), as LogSegment.read.
 
         None: it is none such.
 
-        An empty slice: go on at its next_offset. Raises as look, and OSError.
-        Cost: for who goes on where a slice ended, its headers; else all from the run's beginning.
+        An empty slice: continue at its next_offset. Raises as look, and OSError.
+        Cost: for who continues where a slice ended, its headers; else all from the run's beginning.
         """
         segment = self._local.segments.from_offset(offset)[0]
         runs = self.runs.get(segment.files.path)
@@ -334,8 +342,8 @@ class LogDamage:
     def on_read_error(
         self, segments: Iterable[LogSegment], offset: int, error: OSError
     ) -> KafkaError:
-        """What to raise when the disk refused to read one of them: whether it is the file or the
-        disk is seen when it is examined, and made again.
+        """Exception for a disk that refused to read one of the segments: an examination shows
+        whether the file or the disk is damaged, and repairs the file.
         """
         if (known := self._at(offset)) is not None:
             return _cannot_be_read(known)
@@ -345,8 +353,8 @@ class LogDamage:
         return KafkaStorageError(f"reading {self._local.directory}: {error.strerror or error}")
 
     def refuse_gap(self, offset: int) -> None:
-        """For whoever keeps what is read from `offset` on, as another replica: it would take what
-        is passed over for nothing at all, and give that to the next one.
+        """Refuse a read across a gap to a reader that stores the records, such as another replica:
+        it would take the skipped records for absent, and pass that on.
 
         Raises as look, whatever bradbury.damaged.segment says.
         """
@@ -356,16 +364,16 @@ class LogDamage:
             raise _cannot_be_read(known)
 
     def on_sent(self, node_id: int, offset: int, next_offset: int) -> None:
-        """A follower was given the records [offset, next_offset). One that comes back for the same
-        ones again and again cannot take them: it checks every CRC, and a leader that has written
-        them itself does not.
+        """Note that a follower was sent the records [offset, next_offset). A follower that
+        repeatedly fetches the same ones cannot append them: it checks every CRC, and a leader that
+        has written them does not.
         """
         sent, times = self._sent.get(node_id, (-1, 0))
         times = times + 1 if sent == offset else 1
         self._sent[node_id] = (offset, times)
         if times % SENT_EVERY == SENT_IN_VAIN:
             segment = self._local.segments.from_offset(next_offset - 1)[0]
-            self.suspect(segment, f"node {node_id} has asked for offset {offset} {times} times")
+            self.suspect(segment, f"node {node_id} fetched offset {offset} {times} times")
 
     def _at(self, offset: int) -> DamagedRange | None:
         return next((each for each in self.ranges if each.start <= offset < each.end), None)
@@ -381,7 +389,7 @@ class LogDamage:
     # --- the ends of files -----------------------------------------------------------------------
 
     def ends(self) -> list[SegmentEnd]:
-        """Where the closed segments that are doubted should end."""
+        """Expected ends of the closed segments that are not proven."""
         segments = self._local.segments.segments
         return [
             SegmentEnd(segment, segment.offset_index.frozen(), following.base_offset, self.has_gaps)
@@ -394,15 +402,17 @@ class LogDamage:
     def _suspect(self, segments: Iterable[LogSegment]) -> None:
         for segment in segments:
             if not segment.is_proven or segment.unproven:
-                self.suspect(segment, "a reader has found no sound batch where one should be")
+                self.suspect(segment, "a reader found no valid batch where one was expected")
 
     def suspect(self, segment: LogSegment, reason: str) -> None:
-        """Have it examined soon."""
+        """Schedule the examination of a segment."""
         self.suspects.setdefault(segment, reason)
         self._local.health.damaged[self] = None
 
     def begin_examination(self, segment: LogSegment) -> SegmentExamination | None:
-        """None: it is not in the log any more. Raises OSError: its index cannot be read."""
+        """Begin an examination; None: the segment is no longer in the log. Raises OSError: its
+        index cannot be read.
+        """
         segments = self._local.segments.segments
         if segment not in segments:
             self.suspects.pop(segment, None)
@@ -421,7 +431,7 @@ class LogDamage:
         )
 
     def complete_examination(self, examination: SegmentExamination) -> list[DamagedRange]:
-        """What is damaged in it, which is known from now on; empty: it is sound."""
+        """Record an examination. Returns the damaged ranges; empty: the segment is undamaged."""
         segment = examination.segment
         self.suspects.pop(segment, None)
         if (
@@ -450,13 +460,13 @@ class LogDamage:
     # --- the log changes -------------------------------------------------------------------------
 
     def forget_below(self, offset: int) -> None:
-        """The log begins at `offset` now."""
+        """Forget damage below `offset`, the new log start."""
         self.start_offset = offset
         if self.ranges:
             self._keep(lambda each: each.end > offset)
 
     def on_truncation(self, offset: int) -> None:
-        """Nothing at `offset` and above is in the log any more."""
+        """Forget damage at `offset` and above, as the log was truncated."""
         self.start_offset = min(self.start_offset, offset)
         if self.ranges:
             self._keep(lambda each: each.start < offset)
@@ -477,7 +487,7 @@ class LogDamage:
             self._resume.clear()
 
     def on_healed(self, path: str) -> None:
-        """The segment of this name is whole again."""
+        """Note that the segment of this name is repaired."""
         self._keep(lambda each: each.path != path)
         self.runs.pop(path, None)
         self._resume.clear()

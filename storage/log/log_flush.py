@@ -1,4 +1,4 @@
-"""How far a log is on the disk, and the flush that brings it further.
+"""Flushing of a log: its recovery point, and the work that advances it.
 
 What always holds: recovery_point <= log_end_offset. It moves only behind an fsync that has
 returned, and never on loading.
@@ -43,9 +43,9 @@ class FlushWork:
         self._files = files
         self._health = health
         self.up_to = up_to
-        """Records below this offset are on the disk after run()."""
+        """Offset below which records are durable after run()."""
         self.truncations = truncations
-        """How often the log had been truncated when this was begun."""
+        """Number of the log's truncations when this was begun."""
 
     def run(self) -> None:
         """Return when everything is on the disk. Safe in any thread; touches only its own files.
@@ -70,19 +70,19 @@ class LogFlushing:
     def __init__(self, local: LocalLog, *, recovery_point: int, is_dirty: bool) -> None:
         self._local = local
         self.recovery_point = recovery_point
-        """Records below are on the disk."""
+        """Recovery point: records below it are durable."""
         self.is_dirty = is_dirty
-        """The files that a clean stop leaves behind have to be written."""
+        """Whether the files of a clean stop have to be written."""
         self.unflushed_since_ms: int | None = None
 
     def on_append(self, now_ms: int) -> None:
-        """Records were written. Only the first ones after the begin of a flush change anything."""
+        """Note an append. Only the first one after the begin of a flush changes anything."""
         self.is_dirty = True
         if self.unflushed_since_ms is None:
             self.unflushed_since_ms = now_ms
 
     def on_truncation(self, offset: int) -> None:
-        """Nothing at `offset` and above is in the log any more."""
+        """Note that the log was truncated to `offset`."""
         self.recovery_point = min(self.recovery_point, offset)
         self.is_dirty = True
 
@@ -98,7 +98,7 @@ class LogFlushing:
         )
 
     def begin_flush(self) -> FlushWork | None:
-        """What must be fsynced so that all records of this moment are safe; None if all are.
+        """Work that makes all current records durable; None if they are.
 
         Call run() on it, in any thread, then complete_flush() here.
 
@@ -137,9 +137,9 @@ class LogFlushing:
         return work
 
     def _closing_files(self, segment: LogSegment) -> list[File]:
-        """What is written once when a segment is closed. After a crash nothing below the recovery
-        point is scanned, so its indexes must be as safe as its records. The active segment's need
-        not: it is always scanned.
+        """Files that are written once when a segment is closed. After a crash nothing below the
+        recovery point is scanned, so its indexes must be as durable as its records. The active
+        segment's need not: it is always scanned.
         """
         file_system = self._local.file_system
         snapshot = snapshot_path(self._local.directory, segment.next_offset)
@@ -147,8 +147,8 @@ class LogFlushing:
         return [file_system.open(path) for path in paths if file_system.exists(path)]
 
     def _unsynced_transactions(self, segment: LogSegment) -> list[File]:
-        """The index of aborted transactions, also of the active segment: when that is closed, and
-        the recovery point is where it ends, no later flush and no start looks at it again.
+        """The transaction index if it is not synced, even of the active segment: when that is
+        closed and ends at the recovery point, neither a later flush nor a start reads it again.
         """
         index = segment.transaction_index
         if not index.is_unsynced:
@@ -160,22 +160,24 @@ class LogFlushing:
         return [self._local.file_system.open(index.path)]
 
     def _unsynced_list(self) -> list[File]:
-        """Before the recovery point moves past a segment, its line is as safe as its records."""
+        """The list of segments if it is not synced: before the recovery point passes a segment, its
+        line must be as durable as its records.
+        """
         local = self._local
         path = f"{local.directory}/{CLOSED_SEGMENTS}"
         if not local.closed.is_unsynced or not local.file_system.exists(path):
             return []
-        local.closed.is_unsynced = False  # its name: whoever wrote it marks the directory
+        local.closed.is_unsynced = False  # its name: the writer marks the directory dirty
         return [local.file_system.open(path)]
 
     def complete_flush(self, work: FlushWork) -> None:
-        """Move the recovery point, after work.run() has returned without an error."""
+        """Advance the recovery point, after work.run() has returned without an error."""
         # Records that were truncated meanwhile may have been replaced by others, not synced.
         if work.truncations == self._local.truncations:
             self.recovery_point = max(self.recovery_point, work.up_to)
 
     def flush(self) -> None:
-        """All three steps, waiting for the disk. Raises StorageFailure."""
+        """Do all three steps of a flush, waiting for the disk. Raises StorageFailure."""
         work = self.begin_flush()
         if work is not None:
             work.run()

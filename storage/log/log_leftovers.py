@@ -1,4 +1,4 @@
-"""What interrupted work has left in a log's directory, finished before the log is opened.
+"""Leftovers of interrupted work in a log's directory, cleaned up before the log is opened.
 
     .deleted, .cleaned, .tmp    go
     .swap                       takes the place of what it was made of, if it is whole
@@ -27,13 +27,13 @@ from ..segments.lost_segments import (
 from ..segments.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 
 MOST_RECORDS = 2**24
-"""Of a batch, and more. Where the log begins in the midst of one, that is healed as a whole: the
-mark stands for offsets from before it.
+"""Most records of a batch. Where the log begins within a batch, the batch is repaired as a whole:
+the mark covers offsets from before the log start.
 """
 
 
 class LogLeftovers:
-    """Of one directory. One use: call remove(). It raises OSError."""
+    """Leftovers in one directory. One use: call remove(). It raises OSError."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LogLeftovers:
         log_start_offset: int | None,
         keeps_places: bool,
     ) -> None:
-        """`safe_end`: what is below was on the disk for certain. `log_start_offset`,
+        """`safe_end`: offset below which everything was durable. `log_start_offset`,
         `keeps_places`: see LogLoader.
         """
         self._file_system = file_system
@@ -55,11 +55,13 @@ class LogLeftovers:
         self._log_start_offset = log_start_offset
         self._keeps_places = keeps_places
         self.reasons: list[str] = []
-        """One sentence per thing that was not as it should be."""
+        """Messages about unexpected findings."""
         self.is_damaged = False
-        """See RecoveryReport."""
+        """Whether damage was found; see RecoveryReport."""
         self.waiting: list[str] = []
-        """Deleted files that say why the log begins where it does: see lost_segments."""
+        """Deleted files that are kept because they show why the log begins where it does: see
+        lost_segments.
+        """
 
     def remove(self) -> None:
         """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
@@ -94,8 +96,8 @@ class LogLeftovers:
                 self._unlink(name)
 
     def _set_unreadable_aside(self) -> None:
-        """A directory where a file should be, and what the disk does not even tell the size of:
-        what it hides is missing.
+        """Set aside a directory where a file should be, and a file whose size cannot be read: its
+        records are missing.
         """
         for name in self._names():
             if name.endswith(SET_ASIDE_SUFFIX) or self._is_file(self._path(name)):
@@ -104,7 +106,7 @@ class LogLeftovers:
             while self._file_system.exists(self._path(target)):
                 target += SET_ASIDE_SUFFIX
             self._file_system.rename(self._path(name), self._path(target))
-            self._note(f"{self._path(name)} is no readable file, and is called {target} now")
+            self._note(f"{self._path(name)} is not a readable file; renamed it to {target}")
             self.is_damaged = self.is_damaged or name.endswith(LOG_SUFFIX)
 
     def _is_file(self, path: str) -> bool:
@@ -114,14 +116,14 @@ class LogLeftovers:
             return False
 
     def _unlink_indexes_of_deleted(self, names: list[str]) -> None:
-        """Before the deleted log goes: alone they would say that it was lost."""
+        """Unlink indexes before the deleted log file: alone they would mean that it was lost."""
         for name in names:
             log = name.partition(".")[0] + LOG_SUFFIX
             if name.endswith(INDEX_SUFFIXES) and log not in names and log + DELETED_SUFFIX in names:
                 self._unlink(name)
 
     def _keep_places(self, names: list[str]) -> None:
-        """Marks in the place of log files that are gone: see lost_segments."""
+        """Put marks in place of missing log files: see lost_segments."""
         for base_offset in missing_segments(self._file_system, self._directory, names):
             if base_offset < self._safe_end:
                 self._mark_lost(base_offset)
@@ -152,7 +154,7 @@ class LogLeftovers:
         mark_lost_durably(self._file_system, path)
 
     def _finish_swap(self, name: str) -> None:
-        """Delete the segments whose records are in the swap file `name`."""
+        """Finish a swap: delete the segments whose records are in the swap file `name`."""
         file = self._file_system.open(self._path(name))
         base_offset = next_offset = offset_of(name)
         for _, header in walk_headers(file, 0, file.size()):

@@ -1,4 +1,4 @@
-"""Opening a log: what is on the disk becomes segments, epochs and producers again.
+"""Opening of a log: loads segments, leader epochs and producers from the disk.
 
 After a clean stop nothing is read but the ends of files. After a crash everything from the segment
 that holds the recovery point on is scanned, byte by byte, up to the first batch that is not sound;
@@ -50,7 +50,7 @@ LAST_OFFSET = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What opening a log took, for the broker's log. All zero after a clean stop."""
+    """Report of opening a log, for the broker's log. All zero after a clean stop."""
 
     segments_scanned: int = 0
     bytes_scanned: int = 0
@@ -58,11 +58,11 @@ class RecoveryReport:
     segments_deleted: int = 0
     indexes_rebuilt: int = 0
     batches_replayed: int = 0
-    """Headers read to bring the producer state up to date."""
+    """Batches whose headers were read to update the producer state."""
     is_damaged: bool = False
-    """Something else than one cut batch at the end was not as it was written."""
+    """Whether something other than one torn batch at the end was damaged."""
     reasons: tuple[str, ...] = ()
-    """One sentence per thing that was not as a clean stop leaves it."""
+    """Messages about everything that differs from a clean stop."""
 
 
 @dataclass(slots=True)
@@ -92,9 +92,8 @@ class LogLoader:
         may_have_gaps: bool,
         keeps_places: bool = False,
     ) -> None:
-        """`log_start_offset`: as the checkpoint has it, or None. `keeps_places`: what was on the
-        disk for certain and is gone leaves a gap, which readers and other replicas see; else the
-        log goes on without it.
+        """`log_start_offset`: from the checkpoint, or None. `keeps_places`: lost durable records
+        leave a gap, which readers and other replicas see; otherwise the log continues without it.
         """
         self._file_system = file_system
         self._directory = directory
@@ -105,14 +104,16 @@ class LogLoader:
         self._known_start = log_start_offset
         self._log_start_offset = log_start_offset or 0
         self._safe_end = LAST_OFFSET if clean else recovery_point
-        """What is below was on the disk for certain."""
+        """Offset below which everything was durable."""
         self._kept_end = max(recovery_point, self._log_start_offset) if keeps_places else 0
-        """A crash cuts nothing off for a flaw below: it is damage, and has not to do with it."""
+        """Offset below which a flaw is damage, not the effect of a crash, and nothing behind it is
+        truncated.
+        """
         self._may_have_gaps = may_have_gaps
         self._keeps_places = keeps_places
         self._reasons: list[str] = []
         self._scanned_from: int | None = None
-        """Where the first scanned segment begins; None: none was."""
+        """Base offset of the first scanned segment; None: none was scanned."""
         self._segments_scanned = 0
         self._bytes_scanned = 0
         self._bytes_truncated = 0
@@ -120,12 +121,12 @@ class LogLoader:
         self._is_damaged = False
         self._indexes_rebuilt = 0
         self._without_index: list[LogSegment] = []
-        """Their transaction indexes are made again."""
+        """Segments whose transaction indexes are rebuilt."""
         self._transaction_index_sizes: dict[int, int] = {}
-        """In bytes, of those that there are, by base offset."""
+        """Sizes in bytes of the existing transaction indexes, by base offset."""
         self._lost: set[LogSegment] = set()
         self._holed: set[LogSegment] = set()
-        """They have sound batches behind damaged ones."""
+        """Segments with undamaged batches behind damaged ones."""
 
     def load(self) -> LoadedLog:
         self._listed = ListedSegments(
@@ -214,8 +215,8 @@ class LogLoader:
         return f"{self._directory}/{name}"
 
     def _first_offset(self) -> int:
-        """Of a log that has no file any more. What a clean stop has left behind is lost, and may
-        begin in the midst of a batch.
+        """First offset of a log without files. What a clean stop left behind is lost, and may begin
+        within a batch.
         """
         start = self._log_start_offset
         if self._keeps_places and self._clean and start < self._recovery_point:
@@ -223,8 +224,8 @@ class LogLoader:
         return start
 
     def _keep_end(self, segments: list[LogSegment]) -> None:
-        """After a clean stop the log ends at its recovery point: a segment begins there, if what
-        came before it is gone, so that no offset is given twice.
+        """Keep the end of the log at its recovery point after a clean stop: if what came before is
+        gone, a segment begins there, so that no offset is assigned twice.
         """
         end = segments[-1].next_offset
         if end >= self._recovery_point:
@@ -242,7 +243,7 @@ class LogLoader:
         segments.append(self._create_segment(self._recovery_point))
 
     def _open_segments(self) -> tuple[list[LogSegment], list[LogSegment]]:
-        """(all segments ascending, those of them whose indexes are absent or ill-sized)."""
+        """(all segments ascending, those whose indexes are absent or have a wrong size)."""
         names = set(self._file_system.list_directory(self._directory))
         bases = sorted(offset_of(name) for name in names if name.endswith(LOG_SUFFIX))
         segments: list[LogSegment] = []
@@ -285,7 +286,9 @@ class LogLoader:
         return segments, unsound
 
     def _check_transactions(self, segment: LogSegment) -> None:
-        """The transaction index of a segment that is not scanned is whole, if there is one."""
+        """Check that the transaction index of a segment that is not scanned, if there is one, is
+        valid.
+        """
         size = self._transaction_index_sizes.get(segment.base_offset, 0)
         index = segment.transaction_index
         if (
@@ -293,7 +296,7 @@ class LogLoader:
             or not index.is_plausible(segment.base_offset, segment.next_offset)
             or self._listed.has_other_transactions(segment)
         ):
-            self._note(f"{index.path} was absent or damaged and is made again from the log")
+            self._note(f"{index.path} was absent or damaged; rebuilt from the log")
             self._forget_transactions(segment)
 
     def _forget_transactions(self, segment: LogSegment) -> None:
@@ -307,7 +310,7 @@ class LogLoader:
         epochs: LeaderEpochCache,
         found_epochs: list[tuple[int, int]],
     ) -> list[LogSegment]:
-        """After a clean stop: indexes are there, and the log ends with a whole batch."""
+        """Check segments after a clean stop: indexes exist, and the log ends with a whole batch."""
         for segment in unsound:
             if segment is not segments[-1]:
                 self._rebuild_indexes(segment)
@@ -337,7 +340,7 @@ class LogLoader:
         return segments
 
     def _is_broken(self, active: LogSegment) -> bool:
-        """Whether more than the indexes of a segment is wrong that ended at the recovery point."""
+        """Whether more than the indexes of a segment that ended at the recovery point is bad."""
         end = self._recovery_point
         if end <= active.base_offset or not active.size:
             return False
@@ -353,8 +356,8 @@ class LogLoader:
         epochs: LeaderEpochCache,
         found_epochs: list[tuple[int, int]],
     ) -> list[LogSegment]:
-        """After a crash: scan from the segment with the recovery point, cut at the first flaw that
-        is not below what was safe.
+        """Recover after a crash: scan from the segment with the recovery point, truncate at the
+        first flaw that is not below what was durable.
         """
         first = max(
             (
@@ -407,8 +410,8 @@ class LogLoader:
         found_epochs: list[tuple[int, int]],
         following: int | None = None,
     ) -> tuple[int, bool]:
-        """Recover one segment; `following`: where the next one begins. Returns the last leader
-        epoch, and whether nothing was cut off.
+        """Recover one segment; `following`: base offset of the next one. Returns the last leader
+        epoch, and whether nothing was truncated.
         """
         if self._scanned_from is None:
             self._scanned_from = segment.base_offset
@@ -427,7 +430,7 @@ class LogLoader:
             allow_gaps=self._may_have_gaps,
         )
         for header in segment.recover(scan):
-            # An epoch that goes on from before the scan did not begin here.
+            # An epoch that continues from before the scan did not begin here.
             if header.leader_epoch != epoch:
                 epoch = header.leader_epoch
                 found_epochs.append((epoch, header.base_offset))
@@ -461,9 +464,8 @@ class LogLoader:
     def _keep_behind(
         self, segment: LogSegment, size: int, epoch: int, following: int | None
     ) -> list[RecordBatchHeader]:
-        """Below what was safe, and in records that are deleted, a flaw takes nothing with it: what
-        is sound behind it stays in `segment`, and so does a segment that begins below. Returns the
-        headers of what stays.
+        """Keep undamaged batches behind a flaw in durable or deleted records: they stay in
+        `segment`, and so does a segment that begins below. Returns their headers.
 
         Not so above: what was not flushed is whole up to some batch, and what a disk shows behind
         that may be of any time.
@@ -541,12 +543,12 @@ class LogLoader:
         log_start_offset: int,
     ) -> None:
         if epochs.is_damaged or (not epochs.entries and log.size_in_bytes):
-            self._note(f"{epochs.path} was absent or damaged and is made again from the log")
+            self._note(f"{epochs.path} was absent or damaged; rebuilt from the log")
             epochs.replace_all(epochs_in(log.segments))
         elif epochs.entries and begins_before(log.segments, log_start_offset, epochs.entries[0][1]):
             # Deleted records are back, as the log start was not on the disk when the process died;
             # the epochs that go with them may be missing, or begin too late.
-            self._note(f"{epochs.path} begins after the log and is made again from it")
+            self._note(f"{epochs.path} begins after the log; rebuilt from the log")
             epochs.replace_all(epochs_in(log.segments))
         elif self._scanned_from is None or self._holed:
             epochs.assign_all(found_epochs)
@@ -556,7 +558,7 @@ class LogLoader:
             known = [each for each in epochs.entries if each[1] < self._scanned_from]
             epochs.replace_all([*known, *found_epochs])
         if self._keeps_places and contradicts(log, epochs.entries, log_start_offset):
-            self._note(f"{epochs.path} contradicts the log and is made again from it")
+            self._note(f"{epochs.path} is inconsistent with the log; rebuilt from it")
             epochs.replace_all(epochs_in(log.segments))
         epochs.truncate_from_end(log.active.next_offset)
         epochs.truncate_from_start(log_start_offset)

@@ -1,4 +1,4 @@
-"""One partition's log on one disk: append, read, truncation, and where it begins and ends.
+"""Log of one partition on one disk: append, read, truncation, and its start and end.
 
     <topic>-<partition>/
         00000000000000000000.log .index .timeindex .txnindex    a segment, see log_segment
@@ -55,12 +55,12 @@ DUE_AT_ONCE = 0
 
 
 class AppendResult(NamedTuple):
-    """Where a batch is in the log; for a duplicate, where it has been all along."""
+    """Position of a batch in the log; for a duplicate, that of the first copy."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 unless the topic has message.timestamp.type=LogAppendTime."""
+    """Time of the append; -1 unless the topic has message.timestamp.type=LogAppendTime."""
     log_start_offset: int
     duplicate: bool
     """Nothing was written. An acks=all answer still waits for last_offset to be committed."""
@@ -78,9 +78,9 @@ class LogSlice(NamedTuple):
     position: int
     size: int
     next_offset: int
-    """Where a reader of the whole slice goes on; -1 when it is empty."""
+    """Offset at which a reader of the whole slice continues; -1 when it is empty."""
     is_limited: bool
-    """More could be read now; only max_bytes kept it out."""
+    """Whether more could be read now, beyond max_bytes."""
 
 
 EMPTY = LogSlice(None, 0, 0, -1, False)
@@ -105,11 +105,11 @@ class PartitionLog:
         self.compaction = compaction
         self.damage = LogDamage(local, compaction)
         self.segments = local.segments
-        """Those of this moment, oldest first; the last is the active one."""
+        """Current segments, oldest first; the last is the active one."""
         self.epochs = local.epochs
         self.topic_id = topic_id
         self.recovery = recovery
-        """What opening it took, for the broker's log."""
+        """Report of opening the log, for the broker's log."""
         self.log_start_offset = log_start_offset
         self.damage.forget_below(log_start_offset)
         # A checkpoint may be older or newer than the log it is about.
@@ -133,7 +133,7 @@ class PartitionLog:
         cleaner_offset: int | None = None,
         keeps_places: bool = False,
     ) -> PartitionLog:
-        """Open the log in `directory`, which is made if it is absent.
+        """Open the log in `directory`, which is created if it is absent.
 
         Args:
             file_system: the disk.
@@ -213,17 +213,17 @@ class PartitionLog:
 
     @property
     def health(self) -> DirectoryHealth:
-        """That of the data directory; a closed log has one that refuses everything."""
+        """Health of the data directory; for a closed log one that refuses everything."""
         return self.local.health
 
     @property
     def log_end_offset(self) -> int:
-        """Where the next record goes: one past the last."""
+        """Log end offset: offset of the next record, one past the last."""
         return self.segments.active.next_offset
 
     @property
     def high_watermark(self) -> int:
-        """Records below are committed. Setting a lower one has no effect: it never goes back."""
+        """High watermark: records below are committed. Setting a lower one has no effect."""
         return self._high_watermark
 
     @high_watermark.setter
@@ -233,8 +233,8 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Records below are committed, and belong to no transaction that is undecided, or whose
-        marker is not committed. It moves with the high watermark.
+        """Last stable offset: records below are committed, and belong to no transaction that is
+        undecided, or whose marker is not committed. It moves with the high watermark.
         """
         producers, end = self.local.producers, self._high_watermark
         if producers.open_transactions or producers.unstable:
@@ -471,7 +471,7 @@ class PartitionLog:
         up_to: int,
         min_one_batch: bool,
     ) -> LogSlice | int:
-        """As read; or the offset behind damage, to go on at."""
+        """Position for a read; or the offset behind damage, at which to continue."""
         if self.damage.runs:
             known = self.damage.read_damaged(offset, max_bytes, up_to, min_one_batch)
             if known is not None:
@@ -499,7 +499,7 @@ class PartitionLog:
     # Truncating, closing
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """No longer serve the records below `offset`; whole segments of them go with retention.
+        """Delete the records below `offset` logically; retention removes whole segments of them.
 
         Raises:
             OffsetOutOfRange: above the high watermark.
@@ -514,7 +514,7 @@ class PartitionLog:
             self.damage.forget_below(offset)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop all records from `offset` on, as a follower whose leader never had them.
+        """Truncate to `offset`, as a follower whose leader never had the records behind it.
 
         A batch that holds `offset` goes as a whole. The recovery point in its file is the caller's:
         see LogDirectory.truncate_log. Returns the bytes dropped. Raises StorageFailure.
@@ -546,7 +546,7 @@ class PartitionLog:
         return dropped
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the next record gets `offset`. Raises StorageFailure."""
+        """Drop all records; the next record gets `offset`. Raises StorageFailure."""
         local = self.local
         local.health.check()
         local.truncations += 1
@@ -560,8 +560,9 @@ class PartitionLog:
         self._sync_truncation()
 
     def _sync_truncation(self) -> None:
-        """A power loss must not bring back what was dropped: by then other records may be committed
-        in its place, and the high watermark's checkpoint would call the old ones committed.
+        """Make a truncation durable: a power loss must not restore the dropped records, as others
+        may then be committed in their place, and the high watermark's checkpoint would count the
+        old ones as committed.
 
         Unlike Kafka: it does not wait for the disk here. Raises StorageFailure.
         """
@@ -573,7 +574,7 @@ class PartitionLog:
             raise local.health.fail(f"truncating {local.directory}", error) from error
 
     def _forget_from(self, offset: int) -> None:
-        """Everything derived from records at `offset` and above. Raises OSError."""
+        """Forget everything derived from records at `offset` and above. Raises OSError."""
         self.flushing.on_truncation(offset)
         self.compaction.on_truncation(offset)
         self.damage.on_truncation(offset)
@@ -584,7 +585,7 @@ class PartitionLog:
         self.local.is_directory_dirty = True
 
     def close(self, *, clean: bool) -> None:
-        """Let go of all files. Slices that are being sent stay readable.
+        """Close all files. Slices that are being sent stay readable.
 
         With `clean`, make everything safe first, so that the next open needs no scan. Raises
         KafkaStorageError: the disk is full; StorageFailure.

@@ -1,4 +1,4 @@
-"""Which old segments may go: by age, by size, or because nobody can read them any more.
+"""Retention: old segments that may be deleted, by age, by size, or below the log start.
 
 What always holds, whatever the policy says: whole segments from the old end, the first one that is
 kept ends it; never a record at or above the high watermark.
@@ -19,7 +19,7 @@ from .partition_log import PartitionLog
 
 
 class SegmentDeletion(NamedTuple):
-    """A segment that was deleted, and why, for the broker's log."""
+    """A deleted segment, and the reason, for the broker's log."""
 
     base_offset: int
     next_offset: int
@@ -28,12 +28,14 @@ class SegmentDeletion(NamedTuple):
 
 
 class DeletionPolicy(Protocol):
-    """Says which segments of logs with cleanup.policy=delete are old enough to go."""
+    """Policy that decides which segments of logs with cleanup.policy=delete are old enough to
+    delete.
+    """
 
     def reason(
         self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
     ) -> str | None:
-        """Why `segment` may go, for the broker's log; None keeps it and all that follow it.
+        """Reason to delete `segment`, for the broker's log; None keeps it and all that follow it.
 
         Args:
             segment: the oldest one that was not given up yet. `newest_ms` is its last record's
@@ -48,12 +50,12 @@ class DeletionPolicy(Protocol):
 
 
 class RetentionPolicy:
-    """Kafka's: retention.bytes and retention.ms, by the records' own timestamps."""
+    """Kafka's policy: retention.bytes and retention.ms, by the records' own timestamps."""
 
     def reason(
         self, segment: LogSegment, config: LogConfig, *, excess_bytes: int, now_ms: int
     ) -> str | None:
-        """See DeletionPolicy."""
+        """Reason to delete `segment`; see DeletionPolicy."""
         if config.retention_bytes >= 0 and segment.size <= excess_bytes:
             return f"retention.bytes={config.retention_bytes}"
         if 0 <= config.retention_ms < now_ms - segment.newest_ms:

@@ -1,13 +1,13 @@
-"""A damaged segment made again: what is sound of it, and from another replica what is not.
+"""Repair of a damaged segment: from its undamaged parts, and from another replica.
 
     <base offset>.log.cleaned  being made; a start throws it away
-    <base offset>.log.swap     whole, and takes the place of the damaged one; a start goes on
+    <base offset>.log.swap     whole, and takes the place of the damaged one; a start continues
     <base offset>.log          done
 
 What always holds: nothing is taken out of the log before what takes its place is whole and on the
 disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
 offsets that are missing, without a gap where the log may have none, and the leader epochs that this
-log knows of, or at least none out of order, where what it knows was made again from a log with this
+log knows of, or at least none out of order, where what it knows was rebuilt from a log with this
 hole: then it is, byte for byte, what was here, as only committed records are sent.
 
 Not here: who is asked (replication/logs/segment_healer).
@@ -30,11 +30,11 @@ from .partition_log import PartitionLog
 
 
 class SegmentChanged(Exception):
-    """The log is not what was examined any more: it is examined again."""
+    """The log has changed since the examination, which must be repeated."""
 
 
 class SegmentPatch:
-    """One use: prepare(), then add() while `wanted` is not None, finish(), and apply().
+    """One repair: prepare(), then add() while `wanted` is not None, finish(), and apply().
 
     All but apply() wait for the disk, and run in a thread; one at a time.
     """
@@ -51,7 +51,7 @@ class SegmentPatch:
         self._missing = [(each.start, each.end) for each in examination.damage()]
         self._producers = HealedProducers(self._missing)
         self._epochs: list[tuple[int, int]] = []
-        """(leader epoch, first offset) in what was sent, where this log did not know of it."""
+        """(leader epoch, first offset) in the fetched records that this log did not know."""
         self.fetched_bytes = 0
         base_offset = examination.segment.base_offset
         self._earlier = [each for each in local.segments if each.base_offset < base_offset]
@@ -68,7 +68,7 @@ class SegmentPatch:
 
     @property
     def wanted(self) -> tuple[int, int] | None:
-        """Offsets [from, to) that another replica is to be asked for next."""
+        """Offsets [from, to) to fetch from another replica next; None: nothing is missing."""
         if not self._missing:
             return None
         start, end = self._missing[0]
@@ -77,7 +77,7 @@ class SegmentPatch:
         return min(max(start, self._log.log_start_offset), end - 1), end
 
     def prepare(self) -> None:
-        """Make the file, and copy what comes before the first gap.
+        """Create the file, and copy what comes before the first gap.
 
         Raises:
             OSError: the damaged file, or too few descriptors.
@@ -94,7 +94,7 @@ class SegmentPatch:
         self._copy_runs()
 
     def add(self, records: Buffer) -> None:
-        """Take what another replica has sent from `wanted` on.
+        """Add records that another replica sent from `wanted` on.
 
         Raises:
             CorruptMessage: it is not what is missing.
@@ -121,7 +121,7 @@ class SegmentPatch:
             self._producers.add(taken)
             self.fetched_bytes += last - first
         elif expected != end:
-            raise CorruptMessage(f"it has nothing at offset {expected}")
+            raise CorruptMessage(f"no records at offset {expected}")
         if expected >= end:
             self._missing.pop(0)
             self._copy_runs()
@@ -138,7 +138,7 @@ class SegmentPatch:
                 f"where {expected} to {end - 1} are missing"
             )
         if header.base_offset > expected and not self._has_gaps:
-            raise CorruptMessage(f"it has nothing at offset {expected}")
+            raise CorruptMessage(f"no records at offset {expected}")
 
     def _check_epoch(self, header: RecordBatchHeader) -> None:
         epochs, offset, sent = self._log.epochs, header.base_offset, header.leader_epoch
@@ -156,7 +156,7 @@ class SegmentPatch:
             self._epochs.append((sent, offset))
 
     def _copy_runs(self) -> None:
-        """Those before the next gap."""
+        """Copy the undamaged runs before the next gap."""
         limit = self._missing[0][0] if self._missing else self._end_offset
         while self._runs and self._runs[0].next_offset <= limit:
             self._copy(self._runs.pop(0))
@@ -182,8 +182,9 @@ class SegmentPatch:
             self.segment.transaction_index.add(each)
 
     def _add_aborted(self) -> None:
-        """The index may have been made without what was fetched: a transaction whose marker was
-        lost seemed to be ended by the next one. Of what began earlier it may know more.
+        """Rebuild the index of aborted transactions with the fetched records: without them a
+        transaction whose marker was lost seemed to be ended by the next one. Entries of earlier
+        transactions are kept.
         """
         segment, index = self.segment, self.segment.transaction_index
         made = aborted_in(self._log.local.file_system, self._directory, segment, self._earlier)
@@ -193,7 +194,7 @@ class SegmentPatch:
             index.add(each)
 
     def finish(self) -> None:
-        """Bring the new files to the disk. Raises OSError."""
+        """Make the new files durable. Raises OSError."""
         files, segment = self._log.local.file_system, self.segment
         self._add_aborted()
         segment.close_indexes()
@@ -208,7 +209,7 @@ class SegmentPatch:
         sync_directory(files, self._directory)
 
     def apply(self, now_ms: int) -> None:
-        """Put the new segment in the place of the damaged one, in the thread of the log's owner.
+        """Replace the damaged segment by the new one, in the thread of the log's owner.
 
         Raises SegmentChanged, StorageFailure.
         """
@@ -235,5 +236,5 @@ class SegmentPatch:
         log.damage.on_healed(path)
 
     def abandon(self) -> None:
-        """Remove what was begun. Raises OSError."""
+        """Remove the unfinished files. Raises OSError."""
         self.segment.files.unlink()

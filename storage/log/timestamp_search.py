@@ -1,4 +1,4 @@
-"""From a timestamp to a record offset (ListOffsets).
+"""Search for the record offset of a timestamp (ListOffsets).
 
 The time indexes and the headers narrow it down to one batch; only that batch is opened. Works on
 frozen segments, so a search may run in a thread while records are appended.
@@ -25,7 +25,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimestampSearch:
-    """A log at one moment. Methods run in any thread, one at a time.
+    """Search in a log as it is at one moment. Methods run in any thread, one at a time.
 
     They raise OSError, and CorruptMessage or InvalidRecord if the records of the batch that is
     opened are damaged. Cost: a few reads, and up to some ms for a large compressed batch.
@@ -34,7 +34,7 @@ class TimestampSearch:
     def __init__(
         self, segments: Sequence[FrozenSegment], *, start: int, up_to: int, limit: int
     ) -> None:
-        """For records in [start, up_to); `limit` bounds the decompressed bytes of a batch."""
+        """Search records in [start, up_to); `limit` bounds the decompressed bytes of a batch."""
         self._segments = segments
         self._start = start
         self._up_to = up_to
@@ -54,7 +54,7 @@ class TimestampSearch:
         return None
 
     def first_with_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of all (KIP-734).
+        """The first record with the largest timestamp of all (KIP-734).
 
         Unlike Kafka: deleted records in a segment that is still there do not count.
         """
@@ -70,7 +70,7 @@ class TimestampSearch:
         return None
 
     def _largest(self, segment: FrozenSegment) -> tuple[int, int]:
-        """As FrozenSegment.largest, of the records from the log start on.
+        """Version of FrozenSegment.largest for the records from the log start on.
 
         Cost: as that; where a deleted record is the newest, all headers behind it.
         """
@@ -92,7 +92,7 @@ class TimestampSearch:
     def _times(
         self, segment: FrozenSegment, position: int, header: RecordBatchHeader
     ) -> Iterator[int]:
-        """Of the records of a batch that are not deleted."""
+        """Timestamps of the records of a batch that are not deleted."""
         batch = segment.file.read_at(header.size, position)
         for offset, timestamp in walk_records(batch, limit=self._limit):
             if offset >= self._start:
@@ -116,7 +116,7 @@ class TimestampSearch:
 
 
 def begin_search(log: PartitionLog, *, up_to: int) -> TimestampSearch:
-    """The records of now below `up_to`, for look-ups by time: in a thread, if need be.
+    """Search in the current records below `up_to`; may run in a thread.
 
     Cost: about 3 us a segment. Raises StorageFailure.
     """

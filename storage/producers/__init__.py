@@ -1,4 +1,4 @@
-"""What the idempotent producers of a partition have written last.
+"""Last writes of the idempotent producers of a partition.
 
 producer_state       recognises their retries; their open transactions
 verification_guard   the question to a transaction's coordinator that is under way

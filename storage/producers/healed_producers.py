@@ -1,4 +1,4 @@
-"""What fetched records say of their producers, beside what is remembered of them.
+"""Producers of fetched records, compared with the producer state.
 
 Producers are read from headers when a log is opened or truncated, and a damaged header may name a
 producer that there never was, open a transaction that nobody ends, or hide a batch; a snapshot
@@ -17,7 +17,7 @@ from .producer_state import REMEMBERED_BATCHES, ProducerEntry, ProducerState
 
 
 class HealedSegment(NamedTuple):
-    """A segment that is whole again, what was fetched for it, and the time."""
+    """A repaired segment, the producers of its fetched records, and the time."""
 
     segment: LogSegment
     producers: HealedProducers
@@ -25,17 +25,17 @@ class HealedSegment(NamedTuple):
 
 
 class HealedProducers:
-    """Those of the batches that a segment had lost. Memory: a header for each producer."""
+    """Producers of the batches that a segment had lost. Memory: a header for each producer."""
 
     def __init__(self, missing: Sequence[tuple[int, int]]) -> None:
-        """`missing`: the offsets [from, to) that are fetched, ascending."""
+        """`missing`: fetched offsets [from, to), ascending."""
         self._starts = [start for start, _ in missing]
         self._ends = [end for _, end in missing]
         self._last: dict[int, RecordBatchHeader] = {}
         self._transactional: set[int] = set()
 
     def add(self, headers: Iterable[RecordBatchHeader]) -> None:
-        """They come in the order of their offsets."""
+        """Add batches, in the order of their offsets."""
         for header in headers:
             if header.producer_id < 0:
                 continue
@@ -46,12 +46,12 @@ class HealedProducers:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether records or markers of transactions are among them."""
+        """Whether the batches include records or markers of transactions."""
         return bool(self._transactional)
 
     def agree(self, state: ProducerState, oldest_ms: int) -> bool:
-        """Whether `state` can have been made of them as they are. Who has written nothing since
-        `oldest_ms` may be forgotten. Where transactions are open that these are of: no.
+        """Whether `state` is consistent with the fetched batches. Producers without a write since
+        `oldest_ms` may be absent. False if transactions are open that the batches belong to.
         """
         return (
             all(
@@ -76,7 +76,7 @@ class HealedProducers:
     def _is_remembered(
         self, header: RecordBatchHeader, entry: ProducerEntry | None, oldest_ms: int
     ) -> bool:
-        """Whether its producer's last batch is remembered as it is, or later ones are."""
+        """Whether the producer's last batch, or later ones, are in the state."""
         if entry is None:
             return header.max_timestamp < oldest_ms
         if entry.epoch != header.producer_epoch:

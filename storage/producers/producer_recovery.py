@@ -1,4 +1,4 @@
-"""The producer state of a log as it is on disk: newest good snapshot, then the batches after it.
+"""Recovery of a log's producer state: newest valid snapshot, then the batches after it.
 
 Used when a log is opened and when it is truncated. Snapshots above the end of the log belong to a
 history that is gone, so they are removed before anything can be appended in its place.
@@ -30,7 +30,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
-    """The offsets of all snapshot files, ascending."""
+    """Offsets of all snapshot files, ascending."""
     return sorted(
         int(name.removesuffix(SNAPSHOT_SUFFIX))
         for name in file_system.list_directory(directory)
@@ -39,20 +39,20 @@ def snapshot_offsets(file_system: FileSystem, directory: str) -> list[int]:
 
 
 def remove_snapshots(file_system: FileSystem, directory: str, offsets: Iterable[int]) -> None:
-    """Raises OSError."""
+    """Remove snapshot files. Raises OSError."""
     for offset in offsets:
         file_system.unlink(snapshot_path(directory, offset))
 
 
 class LoadedProducers(NamedTuple):
     state: ProducerState
-    """At the end of the log."""
+    """Producer state at the end of the log."""
     replayed: int
-    """Batches."""
+    """Number of batches replayed."""
     since: int
-    """The records from this offset on were read for it, by their headers."""
+    """Offset from which headers were read to replay."""
     lacks_some: bool
-    """Damaged batches are not in it, and no snapshot behind them is there."""
+    """Whether damaged batches are missing in the state, with no snapshot behind them."""
 
 
 def load_producer_state(
@@ -64,12 +64,12 @@ def load_producer_state(
     without_index: Collection[LogSegment] = (),
     damaged: Collection[LogSegment] = (),
 ) -> LoadedProducers:
-    """What the log says of its producers.
+    """Load the producer state of a log.
 
     Args:
         file_system, directory, segments: the log's.
         offsets: those of the snapshots.
-        without_index: segments whose transaction indexes are forgotten, and are made again in
+        without_index: segments whose transaction indexes are forgotten, and are rebuilt in
             memory. The caller replaces their files.
         damaged: segments in which headers are not to be believed without their checksums.
 
@@ -118,7 +118,7 @@ def load_producer_state(
 def _first_good(
     file_system: FileSystem, directory: str, offsets: Iterable[int]
 ) -> ProducerState | None:
-    """The first of these snapshots that can be read."""
+    """The first of these snapshots that can be read; None: none can."""
     for offset in offsets:
         snapshot = read_snapshot(file_system, snapshot_path(directory, offset), offset)
         if snapshot is not None:
@@ -162,7 +162,7 @@ def _make_index_apart(
 
 
 class _Replay:
-    """The sound batches of a file, applied to a state that ends before or in it."""
+    """Applies the undamaged batches of a file to a state that ends before or in it."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _Replay:
         self.is_whole = True
 
     def run(self, state: ProducerState) -> Iterator[AbortedTransaction]:
-        """The transactions that were aborted here."""
+        """Replay: yields the transactions that were aborted in the file."""
         position, start = self._position, state.end_offset
         for at, header in walk_sound(
             self._file,
@@ -220,7 +220,7 @@ def merged(
     base_offset: int,
     end_offset: int,
 ) -> list[AbortedTransaction]:
-    """What a transaction index of these offsets says of both; `best` is right in doubt."""
+    """Merge entries of a transaction index of these offsets; `best` takes precedence."""
     by_marker = {
         each.last_offset: each
         for each in (*others, *best)
@@ -235,8 +235,9 @@ def aborted_in(
     segment: LogSegment,
     earlier: Sequence[LogSegment],
 ) -> list[AbortedTransaction]:
-    """Those whose markers are in `segment`, from its records and those of `earlier`, which come
-    before it. In any thread: the files are opened apart. Raises OSError, CorruptMessage.
+    """Aborted transactions whose markers are in `segment`, from its records and those of `earlier`,
+    the segments before it. In any thread: the files are opened apart. Raises OSError,
+    CorruptMessage.
     """
     base_offset = segment.base_offset
     offsets = [each for each in snapshot_offsets(file_system, directory) if each <= base_offset]

@@ -1,4 +1,4 @@
-"""The producer state at an offset, in a file, so that a restart need not read the whole log.
+"""Snapshot of the producer state at an offset, so that a restart need not read the whole log.
 
     00000000000000368769.snapshot   the state of the log below offset 368769
 
@@ -77,7 +77,7 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(content: bytes, end_offset: int) -> ProducerState | None:
-    """The state, or None if these bytes are not a whole snapshot."""
+    """Decode a snapshot; None if these bytes are not a valid one."""
     try:
         version, crc = _HEADER.unpack_from(content)
         if version != VERSION or crc != crc32c(content[_HEADER.size :]):
@@ -125,7 +125,7 @@ def _decode_body(content: bytes, end_offset: int) -> ProducerState:
 
 
 def _decode_earlier(content: bytes, position: int, state: ProducerState) -> int:
-    """Our second part, if it is there; returns the position after it."""
+    """Decode our second part, if it is there; returns the position after it."""
     if position == len(content):
         return position
     (count,) = _COUNT.unpack_from(content, position)
@@ -139,7 +139,7 @@ def _decode_earlier(content: bytes, position: int, state: ProducerState) -> int:
 
 
 def write_snapshot(file_system: FileSystem, path: str, state: ProducerState) -> None:
-    """Raises OSError. Not durable until fsynced."""
+    """Write a snapshot. Not durable until fsynced. Raises OSError."""
     content = encode_snapshot(state)
     file = file_system.open(path, create=True)
     try:
@@ -150,7 +150,7 @@ def write_snapshot(file_system: FileSystem, path: str, state: ProducerState) -> 
 
 
 def read_snapshot(file_system: FileSystem, path: str, end_offset: int) -> ProducerState | None:
-    """The state of the log below `end_offset`, or None if the file is absent or damaged."""
+    """Read the state of the log below `end_offset`; None if the file is absent or damaged."""
     try:
         return decode_snapshot(read_file(file_system, path), end_offset)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the producers of one partition have written last: their retries, and their transactions.
+"""State of a partition's producers: last batches, for retries, and transactions.
 
 Per producer id: its epoch, its last five batches (a client has at most five in flight), the epoch
 of the coordinator that ended its last transaction, and where its open transaction begins.
@@ -33,17 +33,19 @@ from .verification_guard import UNVERIFIED, VerificationGuard
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequences wrap from 2**31 - 1 to 0."""
+"""Mask of sequences, which wrap from 2**31 - 1 to 0."""
 NO_COORDINATOR = -1
 NO_TIMESTAMP = -1
 LATE_BUFFER_MS = 300_000
-"""Kafka's ProducerStateManager.LATE_TRANSACTION_BUFFER_MS: coordinators look from time to time."""
+"""Grace period before a transaction is late; Kafka's
+ProducerStateManager.LATE_TRANSACTION_BUFFER_MS, as coordinators check periodically.
+"""
 BUMPS_EPOCHS = 2
-"""The first transaction.version in which each transaction has its own epoch."""
+"""First transaction.version in which each transaction has its own epoch."""
 
 
 class WrittenBatch(NamedTuple):
-    """A batch in the log, as its producer's retry must be answered."""
+    """A batch in the log, with what a retry of it is answered."""
 
     last_sequence: int
     last_offset: int
@@ -60,7 +62,7 @@ class WrittenBatch(NamedTuple):
 
 
 class UnstableTransaction(NamedTuple):
-    """A decided transaction whose marker need not be committed yet."""
+    """A decided transaction whose marker may not be committed yet."""
 
     marker_offset: int
     first_offset: int
@@ -80,9 +82,9 @@ class ProducerEntry:
         self.epoch = epoch
         self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self.coordinator_epoch = coordinator_epoch
-        """Of the coordinator that wrote its last marker."""
+        """Epoch of the coordinator that wrote its last marker."""
         self.timestamp = timestamp
-        """Of its last batch or marker."""
+        """Timestamp of its last batch or marker."""
 
     @property
     def last_sequence(self) -> int:
@@ -90,7 +92,7 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one partition. `entries` is read by the snapshot writer."""
+    """State of all producers of one partition. `entries` is read by the snapshot writer."""
 
     __slots__ = (
         "_answered",
@@ -104,14 +106,14 @@ class ProducerState:
     def __init__(self, end_offset: int = 0) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         self.open_transactions: dict[int, int] = {}
-        """By producer id, the first offset of its transaction that no marker has ended yet.
+        """First offset of each open transaction, by producer id.
 
         In the order of these offsets, as each is added when it is the end of the log.
         """
         self.end_offset = end_offset
-        """The batches below are in this state."""
+        """Offset up to which the batches of the log are in this state."""
         self.unstable: deque[UnstableTransaction] = deque()
-        """Decided transactions, of which only those that can be the first: both fields ascend."""
+        """Decided transactions that may determine the last stable offset; both fields ascend."""
         self._verifications: dict[int, VerificationGuard] = {}
         # Of open transactions, as long as batches wait that came before they were opened.
         self._answered: dict[int, VerificationGuard] = {}
@@ -121,7 +123,7 @@ class ProducerState:
     def check(
         self, header: RecordBatchHeader, guard: VerificationGuard | None = None
     ) -> WrittenBatch | None:
-        """Whether a leader may append this batch of a client's producer (producer_id >= 0).
+        """Check whether a leader may append this batch of a client's producer (producer_id >= 0).
 
         Args:
             header: of a batch without markers.
@@ -176,7 +178,7 @@ class ProducerState:
         return None
 
     def check_own(self, header: RecordBatchHeader, guard: VerificationGuard | None = None) -> None:
-        """As check, for a batch that a coordinator writes in a producer's name, without sequence.
+        """Check a batch that a coordinator writes in a producer's name, without sequence.
 
         Raises:
             InvalidProducerEpoch, InvalidTxnState: as check.
@@ -197,7 +199,7 @@ class ProducerState:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> None:
-        """Whether a leader may append a marker. It may for a producer without a transaction.
+        """Check whether a leader may append a marker. It may for a producer without a transaction.
 
         From transaction.version 2 on a marker has a higher epoch than the records: one of the same
         epoch is late, and would end the transaction after its own (KIP-1228). Without a transaction
@@ -226,7 +228,7 @@ class ProducerState:
             )
 
     def _check_verified(self, header: RecordBatchHeader, guard: VerificationGuard | None) -> None:
-        """The records of a transaction begin only after its coordinator was asked.
+        """Check that the coordinator was asked before the first records of a transaction.
 
         The guard is gone when a marker was written since: what the coordinator said was of the
         transaction before.
@@ -251,7 +253,9 @@ class ProducerState:
     def _check_lowest_sequence(
         self, header: RecordBatchHeader, entry: ProducerEntry | None
     ) -> None:
-        """A lower batch whose verification failed comes again: the ones after it have to wait."""
+        """Check that no batch with a lower sequence waits for a retry, after its verification
+        failed.
+        """
         guard = self._verifications.get(header.producer_id)
         if guard is None:
             return
@@ -286,7 +290,7 @@ class ProducerState:
         supports_epoch_bump: bool,
         now_ms: int,
     ) -> VerificationGuard | None:
-        """Before the first batch of a transaction: the coordinator is to be asked of it now.
+        """Begin the verification of a transaction, before its first batch; None: not needed.
 
         Args:
             producer_id, producer_epoch: the batch's.
@@ -313,14 +317,14 @@ class ProducerState:
         return guard
 
     def take_questions(self, other: ProducerState) -> None:
-        """Go on in the place of `other`, which is of the same records."""
+        """Take over the verifications of `other`, which has the same records."""
         self._verifications.update(other._verifications)
         self._answered.update(other._answered)
 
     # --- what is in the log ----------------------------------------------------------------------
 
     def update(self, header: RecordBatchHeader, last_offset: int, timestamp: int) -> None:
-        """Apply a batch without marker that is in the log now; it may have no producer id.
+        """Apply a batch without marker that was appended; it may have no producer id.
 
         Sequences are taken as they are: the leader has checked them, and a follower must hold what
         the leader holds. Batches come in the order of their offsets.
@@ -347,7 +351,7 @@ class ProducerState:
         offset: int,
         timestamp: int,
     ) -> AbortedTransaction | None:
-        """Apply a control batch that is in the log now, at `offset`.
+        """Apply a control batch that was appended at `offset`.
 
         `marker`: what is in it; None leaves the transaction as it is. Returns what the transaction
         index has to say of this.
@@ -375,7 +379,7 @@ class ProducerState:
         return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
     def _entry(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
-        """The producer's, in this epoch."""
+        """Entry of the producer, in this epoch; created if there is none."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_epoch)
@@ -393,7 +397,7 @@ class ProducerState:
     # --- what is stable --------------------------------------------------------------------------
 
     def stable_end(self, high_watermark: int) -> int:
-        """One past the last record that is committed with all before it decided for good."""
+        """End of the records that are committed and belong to no undecided transaction."""
         unstable = self.unstable
         while unstable and unstable[0].marker_offset < high_watermark:
             unstable.popleft()
@@ -405,7 +409,8 @@ class ProducerState:
         return end
 
     def has_late_transaction(self, now_ms: int, max_transaction_ms: int) -> bool:
-        """Whether the oldest open transaction should have been ended long ago: nobody will.
+        """Whether the oldest open transaction should have ended long ago, and will not end by
+        itself.
 
         Its producer wrote nothing for LATE_BUFFER_MS longer than any transaction may be open.
         """
@@ -418,7 +423,7 @@ class ProducerState:
     # --- forgetting ------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers whose last batch is `expiration_ms` old; returns how many.
+        """Forget producers whose last batch is `expiration_ms` old; returns their number.
 
         Age is by the batch's timestamp, as in Kafka, so that replicas agree. Who has a transaction
         open is kept: its marker must find it.

@@ -1,4 +1,4 @@
-"""The question to a transaction's coordinator that is under way for one producer in a partition.
+"""Verification of a transaction by its coordinator, under way for one producer in a partition.
 
 Before the first batch of a transaction the leader asks the coordinator whether it knows of it
 (KIP-890). Meanwhile a marker may be written, and what the coordinator then says is of the
@@ -6,7 +6,7 @@ transaction before: so a marker ends the question, and a batch is appended only 
 the one that is open. The guard is that question, compared by identity.
 
 But for transaction.version 2: there each end raises the epoch, so a marker of the epoch that was
-asked about ends the transaction before, whose producer may go on before that marker is here. Its
+asked about ends the transaction before, whose producer may continue before that marker is here. Its
 question stays. Kafka ends it, and begins another one.
 Source: apache/kafka storage/.../internals/log/VerificationGuard.java, VerificationStateEntry.java.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class VerificationGuard:
-    """Soft state of one leader."""
+    """State of one verification. Soft state of one leader."""
 
     __slots__ = ("begun_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump", "waiting")
 
@@ -24,20 +24,20 @@ class VerificationGuard:
     ) -> None:
         self.begun_ms = begun_ms
         self.lowest_sequence = sequence
-        """No batch after this one is appended before it."""
+        """Lowest waiting sequence: no later batch is appended before it."""
         self.producer_epoch = producer_epoch
         self.supports_epoch_bump = supports_epoch_bump
         self.waiting = 0
-        """Batches that wait for an answer. The caller counts: those that come while others wait
-        ask, too, even if the transaction is open by then, and so keep their order.
+        """Number of batches that wait for an answer, maintained by the caller: later batches then
+        verify, too, even if the transaction is open by then, and so keep their order.
         """
 
     def is_of_later_than(self, marker_epoch: int) -> bool:
-        """Whether the question is about a transaction after the one that this marker ends."""
+        """Whether the verification is about a transaction after the one that this marker ends."""
         return self.supports_epoch_bump and self.producer_epoch >= marker_epoch
 
     def lower(self, sequence: int, producer_epoch: int) -> None:
-        """Another batch waits for the same answer."""
+        """Note another batch that waits for the same answer."""
         if producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
         elif producer_epoch > self.producer_epoch:
@@ -45,4 +45,4 @@ class VerificationGuard:
 
 
 UNVERIFIED = VerificationGuard(0, 0, 0, supports_epoch_bump=False)
-"""In the place of a guard when transaction.partition.verification.enable is off."""
+"""Stands for a guard when transaction.partition.verification.enable is off."""

@@ -23,7 +23,7 @@ HEADER_CHUNK_BYTES = 8192
 SMALL_BATCH_BYTES = 2048
 VERIFY_CHUNK_BYTES = 1024 * 1024
 MAX_RELATIVE_OFFSET = 2**31 - 1
-"""The largest offset of a segment is its base offset and this."""
+"""Largest offset of a segment, relative to its base offset."""
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 CUT_HEADER = "cut header"
 CUT_BATCH = "cut batch"
@@ -102,7 +102,7 @@ class BatchScan:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the valid part ended at a batch that was not written to its end."""
+        """Whether the valid part ended at an incomplete batch."""
         return self.reason in (CUT_HEADER, CUT_BATCH)
 
     def _read(self) -> memoryview:

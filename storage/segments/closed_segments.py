@@ -1,4 +1,4 @@
-"""Which segments a log has closed, in a file next to them: what is gone is missed, whatever it was.
+"""List of a log's closed segments, in a file next to them, so that lost ones are detected.
 
     closed-segments-checkpoint     0 / count / one line per closed segment, oldest first:
         base_offset next_offset size transaction_index_size transaction_index_crc time_index_entries
@@ -15,7 +15,7 @@ on the disk (ListSync), or there is none.
 A line counts only below the recovery point, and only where nothing on the disk speaks against it: a
 file that waits for its unlinking, another segment in the midst of its offsets.
 
-Unlike Kafka: it has no such file, and goes on without what is missing.
+Unlike Kafka: it has no such file, and continues without what is missing.
 
 Not here: what is made of a missing file (lost_segments, storage/log/log_loader).
 """
@@ -38,7 +38,7 @@ CLOSED_SEGMENTS = "closed-segments-checkpoint"
 
 
 class ClosedSegment(NamedTuple):
-    """A segment as it was when it was closed. `next_offset`: what follows it begins there."""
+    """A segment as it was when it was closed. `next_offset`: offset of the next segment."""
 
     base_offset: int
     next_offset: int
@@ -46,11 +46,13 @@ class ClosedSegment(NamedTuple):
     transactions_size: int
     transactions_crc: int
     times: int
-    """Entries of the time index: without its last ones retention would take it for older."""
+    """Number of time index entries: without the last ones retention would consider the segment
+    older.
+    """
 
 
 def read_closed_segments(file_system: FileSystem, directory: str) -> dict[int, ClosedSegment]:
-    """By base offset; none if the file is absent, damaged or not readable."""
+    """Read the list, by base offset; empty if the file is absent, damaged or unreadable."""
     try:
         entries = read_checked_checkpoint(file_system, f"{directory}/{CLOSED_SEGMENTS}")
         lines = [ClosedSegment(*map(int, entry)) for entry in entries or ()]
@@ -60,7 +62,7 @@ def read_closed_segments(file_system: FileSystem, directory: str) -> dict[int, C
 
 
 def remove_list(file_system: FileSystem, directory: str) -> None:
-    """Nothing is known of what was closed, durably. Raises OSError."""
+    """Remove the list, durably. Raises OSError."""
     path = f"{directory}/{CLOSED_SEGMENTS}"
     if file_system.exists(path) and not file_system.is_directory(path):
         file_system.unlink(path)
@@ -75,7 +77,7 @@ def missing_of(
     start: int,
     safe_end: int,
 ) -> list[int]:
-    """The base offsets of those that should be there.
+    """Base offsets of segments that should exist and do not.
 
     Args:
         listed: from the file.
@@ -95,7 +97,7 @@ def missing_of(
 
 
 class ListSync:
-    """Makes the list as it is now safe; `run` in any thread."""
+    """Makes the current list durable; `run` in any thread."""
 
     __slots__ = ("_directory", "_file_system", "_owner", "_removals")
 
@@ -108,13 +110,13 @@ class ListSync:
         self._removals = removals
 
     def run(self) -> None:
-        """Two fsyncs. If it fails the files stay, and it is done again before they go."""
+        """Sync with two fsyncs. If it fails the deleted files stay until it succeeds."""
         path = f"{self._directory}/{CLOSED_SEGMENTS}"
         with contextlib.suppress(OSError):
             self.sync(path)
 
     def sync(self, path: str) -> None:
-        """Raises OSError."""
+        """Sync the list. Raises OSError."""
         if self._file_system.exists(path) and not self._file_system.is_directory(path):
             file = self._file_system.open(path)
             try:
@@ -126,7 +128,7 @@ class ListSync:
 
 
 class ClosedSegments:
-    """The list of one log, on the loop of its owner."""
+    """List of one log, on the loop of its owner."""
 
     __slots__ = ("_file_system", "_lines", "is_listed", "is_unsynced", "synced_removals")
 
@@ -137,14 +139,14 @@ class ClosedSegments:
         *,
         is_listed: bool,
     ) -> None:
-        """`known`: what was listed of segments of this log. `is_listed`: a file may be there."""
+        """`known`: lines of segments of this log. `is_listed`: a file may exist."""
         self._file_system = file_system
         self._lines = {segment: (line.next_offset, _text(line)) for segment, line in known.items()}
         self.is_listed = is_listed
         self.is_unsynced = False
-        """It was written since it was synced; the one that syncs it clears this."""
+        """Whether it was written since the last sync, which clears this."""
         self.synced_removals = 0
-        """The list on the disk is without what was taken out of the log so often."""
+        """Number of the log's removals that the durable list reflects."""
 
     def write(
         self, directory: str, segments: Sequence[LogSegment], *, with_active: bool = False
@@ -181,13 +183,15 @@ class ClosedSegments:
         return next_offset, _text(line)
 
     def maybe_write(self, directory: str, segments: Sequence[LogSegment]) -> None:
-        """As write. Where the disk refuses, the list lacks the newest until it is written again."""
+        """Version of write that tolerates errors: then the list lacks the newest segments until the
+        next write.
+        """
         with contextlib.suppress(OSError):
             self.write(directory, segments)
 
     def begin_deletion(self, directory: str, segments: SegmentList, now_ms: int) -> ListSync | None:
-        """Bring the list up to date, so that deleted files that are due may be unlinked after
-        ListSync.run; None: they may at once. Raises OSError.
+        """Update the list, so that deleted files that are due may be unlinked after ListSync.run;
+        None: they may at once. Raises OSError.
         """
         removals = segments.removals
         if not segments.has_due(now_ms):
@@ -206,7 +210,7 @@ def _text(line: ClosedSegment) -> str:
 
 
 def read_transactions(file_system: FileSystem, segment: LogSegment) -> bytes:
-    """What the file of its transaction index says. Raises OSError."""
+    """Content of the transaction index file. Raises OSError."""
     path = segment.transaction_index.path
     is_there = len(segment.transaction_index) and file_system.exists(path)
     return read_file(file_system, path) if is_there else b""

@@ -1,4 +1,4 @@
-"""A segment as it was at one moment, to be searched in another thread while the log goes on.
+"""A segment frozen at one moment, to be searched in another thread while the log continues.
 
 A LogSegment belongs to the thread that appends: its index blocks, its remembered positions and the
 rebuilding of an index that lies change under a second reader's hands, and a rebuild that met an
@@ -33,7 +33,7 @@ class FrozenSegment:
         offset_index: OffsetIndex,
         time_index: TimeIndex,
     ) -> None:
-        """`largest`: (timestamp, last offset of its batch) where that is known already."""
+        """`largest`: (timestamp, last offset of its batch) if known already."""
         self._open = open_file
         self.base_offset = base_offset
         self.size = size
@@ -46,7 +46,7 @@ class FrozenSegment:
         return self._open()
 
     def largest(self) -> tuple[int, int]:
-        """(the largest timestamp, the last offset of the first batch that has it).
+        """(largest timestamp, last offset of the first batch that has it).
 
         NO_TIMESTAMP if there is none. Cost: an index entry and a header; where the index is wrong,
         all headers.
@@ -64,7 +64,9 @@ class FrozenSegment:
     def headers_since(
         self, timestamp: int, start_offset: int
     ) -> Iterator[tuple[int, RecordBatchHeader]]:
-        """Those from `start_offset` on, beginning near the first one that reaches `timestamp`."""
+        """(position, header) of batches from `start_offset` on, starting near the first one that
+        reaches `timestamp`.
+        """
         try:
             hint = self._time_index.lookup_before(timestamp)
         except FileNotFoundError:

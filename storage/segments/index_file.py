@@ -1,4 +1,4 @@
-"""Sorted fixed-size entries in a file: what the offset index and the time index have in common.
+"""Sorted fixed-size entries in a file: common part of the offset index and the time index.
 
 Where the entries are: those written, in the file; the newest few (at most SPILL_ENTRIES, more only
 while the disk refuses them), in memory; and the block of the file that was searched last, in
@@ -24,7 +24,7 @@ from typing import Self
 from ..disk.file_system import FileSystem
 
 SPILL_ENTRIES = 512
-"""Entries buffered before a write; also the entries of one block, which is what a search reads."""
+"""Entries buffered before a write; also the entries of one block, the unit of a search."""
 
 
 class IndexFile:
@@ -59,7 +59,7 @@ class IndexFile:
         return self._stored + len(self._pending) // self._entry.size
 
     def frozen(self) -> Self:
-        """A copy that stays as this is now, for lookups in another thread."""
+        """A frozen copy, for lookups in another thread."""
         other = copy(self)
         other._pending = bytearray(self._pending)
         return other
@@ -75,7 +75,7 @@ class IndexFile:
         return bool(self._pending)
 
     def append(self, packed: bytes) -> None:
-        """Add an entry that sorts after all others. Never fails: a hint can wait for the disk."""
+        """Add an entry that sorts after all others. Never fails: an index can wait for the disk."""
         self._pending += packed
         if len(self._pending) >= self._spill_at:
             try:
@@ -85,7 +85,7 @@ class IndexFile:
                 self._spill_at = len(self._pending) + SPILL_ENTRIES * self._entry.size
 
     def write_out(self) -> None:
-        """Write the buffered entries; makes the file even if there are none. Raises OSError."""
+        """Write the buffered entries; creates the file even if there are none. Raises OSError."""
         file = self._file_system.open(self.path, create=True)
         try:
             position = self._stored * self._entry.size
@@ -107,7 +107,7 @@ class IndexFile:
         return self._entry.unpack_from(self._block, (number - self._block_first) * size)
 
     def floor(self, target: int, *, column: int, below: bool = False) -> int:
-        """The number of the last entry whose `column` is <= target (< target if `below`), or -1.
+        """Number of the last entry whose `column` is <= target (< target if `below`), or -1.
 
         Cost: a bisection in memory near the end or in the block read last; else about
         log2(entries / SPILL_ENTRIES) reads of one entry, and one of a block.

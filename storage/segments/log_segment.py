@@ -43,9 +43,9 @@ class SegmentSlice(NamedTuple):
     position: int
     size: int
     next_offset: int
-    """Where the reader goes on; -1 if not known."""
+    """Offset at which the reader continues; -1 if unknown."""
     is_limited: bool
-    """There was more, but it did not fit into max_bytes."""
+    """Whether there was more that did not fit into max_bytes."""
 
 
 EMPTY_SLICE = SegmentSlice(0, 0, -1, False)
@@ -105,19 +105,21 @@ class LogSegment:
         self.next_offset = next_offset
         self.created_ms = now_ms
         self.noted_size = 0
-        """That of its file when it was closed, if it is listed so, and the file was longer then."""
+        """Size of its file when it was closed, by the list, if the file was longer then."""
         self.is_proven = True
-        """False: it was there when the process began, and was not read whole since."""
+        """Whether its content is proven: written by this process, or read whole since."""
         self.unproven = 0
-        """Batches that begin below are looked at before they are given to a reader."""
+        """Size of the unproven part: batches that begin below are checked before they are given to
+        a reader.
+        """
         self._index_interval_bytes = config.index_interval_bytes
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
         self._rolls_by: LogConfig | None = None
         self._max_age_ms = 0
         self.largest: tuple[int, int] | None = None if size else (NO_TIMESTAMP, base_offset)
-        """(timestamp, last offset) of the batch with the largest timestamp; None: to be looked up.
-        Where the segment is damaged, of what is sound: any other may say that it never gets old.
+        """(timestamp, last offset) of the batch with the largest timestamp; None: unknown yet. For
+        a damaged segment, of the undamaged batches: the others could keep it from ever expiring.
         """
         self._boundaries: dict[int, int] = {}
         self._old_boundaries: dict[int, int] = {}
@@ -149,7 +151,7 @@ class LogSegment:
         self._note(size, length, last_offset, max_timestamp)
 
     def append_run(self, batches: Buffer, headers: Iterable[RecordBatchHeader]) -> None:
-        """Write several adjacent batches at once. Raises OSError as append."""
+        """Write several adjacent batches at once. Raises OSError, see append."""
         self.file.write_at(batches, self.size)
         for header in headers:
             position = self.size
@@ -193,7 +195,8 @@ class LogSegment:
         )
 
     def _is_too_old(self, timestamp: int, now_ms: int, config: LogConfig) -> bool:
-        """By segment.ms, less this segment's jitter; or by max.compaction.lag.ms if that is less.
+        """Whether the segment must be closed by segment.ms, less its jitter; or by
+        max.compaction.lag.ms if that is less.
 
         The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
         """
@@ -229,7 +232,7 @@ class LogSegment:
     def locate(self, offset: int) -> int:
         """Position of the first batch whose last offset is >= `offset`; `size` if there is none.
 
-        Cost: a dictionary lookup for a reader that goes on where a slice ended, or that waits at
+        Cost: a dictionary lookup for a reader that continues where a slice ended, or that waits at
         the end; else an index lookup and a walk over about index.interval.bytes of headers.
         """
         if offset >= self.next_offset:
@@ -283,7 +286,7 @@ class LogSegment:
         return SegmentSlice(start, cut - start, next_offset, cut < end)
 
     def _cut(self, start: int, limit: int, *, whole_first: bool) -> tuple[int, int]:
-        """The last batch boundary in (start, limit], and its offset; `start` if there is none."""
+        """Last batch boundary in (start, limit], and its offset; `start` if there is none."""
         hint = self.offset_index.lookup_position(limit)
         if hint is not None and start < hint[1]:
             last_offset, position = hint
@@ -296,7 +299,9 @@ class LogSegment:
     def _cut_from(
         self, start: int, limit: int, *, whole_first: bool = False, last_offset: int | None = None
     ) -> tuple[int, int]:
-        """As _cut, walking from `start`; (-1, -1) if no batch begins there that ends as given."""
+        """Version of _cut that walks from `start`; (-1, -1) if no batch begins there that ends as
+        given.
+        """
         cut, next_offset = -1, -1
         for position, header in walk_headers(self.file, start, self.size):
             if cut < 0 and last_offset is not None and header.last_offset != last_offset:
@@ -317,11 +322,11 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of all batches; NO_TIMESTAMP if there is none."""
+        """Largest timestamp of all batches; NO_TIMESTAMP if there is none."""
         return (self.largest or self._load_largest())[0]
 
     def frozen(self) -> FrozenSegment:
-        """What is in the segment now, for searches in another thread."""
+        """Frozen copy of the segment, for searches in another thread."""
         return FrozenSegment(
             lambda: self.files.file,
             base_offset=self.base_offset,
@@ -333,12 +338,12 @@ class LogSegment:
 
     @property
     def newest_ms(self) -> int:
-        """The age that counts for retention: by timestamp, else when the file last changed."""
+        """Time in ms that retention uses: the largest timestamp, else the file's last change."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self.files.modified_ms()
 
     def _load_largest(self) -> tuple[int, int]:
-        """Read the closing entry of the time index; rebuild the indexes if it is not true."""
+        """Read the last entry of the time index; rebuild the indexes if it is wrong."""
         self.largest = self._indexed_largest()
         if self.largest is None:
             self.rebuild_indexes()
@@ -356,7 +361,7 @@ class LogSegment:
         return last if self.size == 0 else None
 
     def load_tail(self) -> bool:
-        """Find the end of the last batch of the active segment, whose indexes seem sound.
+        """Find the end of the last batch of the active segment, whose indexes seem valid.
 
         Returns False if the last index entries are not true, or the bytes behind them are not
         exactly whole batches: the segment must then be recovered.
@@ -387,8 +392,8 @@ class LogSegment:
         return True
 
     def recover(self, scan: BatchScan) -> Iterator[RecordBatchHeader]:
-        """Run `scan` over this segment's file. It ends where the scan does, with its indexes made
-        again.
+        """Run `scan` over this segment's file. The segment ends where the scan does, with its
+        indexes rebuilt.
 
         Yields the valid headers; has happened when the iterator is exhausted. The file is as long
         as before: the caller cuts it. Raises OSError.
@@ -401,7 +406,7 @@ class LogSegment:
             yield header
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes again from the headers of the log. Raises OSError."""
+        """Rebuild both indexes from the headers of the log. Raises OSError."""
         size, next_offset = self.size, self.next_offset
         self._forget_indexes()
         for position, header in walk_headers(self.file, 0, size):
@@ -449,7 +454,7 @@ class LogSegment:
         return dropped
 
     def _cut_for(self, offset: int) -> tuple[int, int]:
-        """(where the file is cut for truncate_to, where the segment ends then)."""
+        """(file size, next offset) after truncate_to."""
         position = self.locate(offset)
         for _, header in walk_headers(self.file, position, self.size):
             return position, min(offset, header.base_offset)

@@ -1,4 +1,4 @@
-"""Segments whose log file is gone: a mark takes its place, so that the gap is seen for ever.
+"""Segments whose log file is lost: a mark takes its place, so that the gap stays visible.
 
     00000000000000368769.log    LOST: no batch, and too short to be one
 
@@ -57,7 +57,7 @@ WAITING_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 def mark_lost(file_system: FileSystem, path: str) -> None:
-    """Leave the mark in the place of the log file `path`. Raises OSError."""
+    """Put a mark in place of the log file `path`. Raises OSError."""
     file = file_system.open(path, create=True)
     file.truncate(0)
     file.write_at(LOST, 0)
@@ -66,13 +66,13 @@ def mark_lost(file_system: FileSystem, path: str) -> None:
 
 
 def mark_lost_durably(file_system: FileSystem, path: str) -> None:
-    """As mark_lost, with its name. Raises OSError."""
+    """Version of mark_lost that makes the mark's name durable. Raises OSError."""
     mark_lost(file_system, path)
     sync_directory(file_system, dirname(path))
 
 
 def is_lost(file_system: FileSystem, path: str) -> bool:
-    """Whether there is nothing but the mark. Raises OSError."""
+    """Whether the file is only a mark. Raises OSError."""
     if file_system.size(path) != len(LOST):
         return False
     file = file_system.open(path)
@@ -83,8 +83,8 @@ def is_lost(file_system: FileSystem, path: str) -> bool:
 
 
 def missing_segments(file_system: FileSystem, directory: str, names: Collection[str]) -> list[int]:
-    """The base offsets of those whose indexes say something, while their log file is gone; or
-    empty, though it is not the last one. Raises OSError.
+    """Base offsets of segments with index entries whose log file is lost, or empty though it is not
+    the last one. Raises OSError.
     """
     bases = {offset_of(name) for name in names if name.endswith(LOG_SUFFIX)}
     waiting = {
@@ -109,13 +109,13 @@ def missing_segments(file_system: FileSystem, directory: str, names: Collection[
 
 
 class ListedSegments:
-    """What the list of closed segments says, while a log is loaded. Methods raise OSError."""
+    """Content of the list of closed segments while a log is loaded. Methods raise OSError."""
 
     def __init__(
         self, file_system: FileSystem, directory: str, *, counts: bool, safe_end: int
     ) -> None:
-        """`counts`: else the list is removed, and says nothing. `safe_end`: where what was on the
-        disk for certain ends.
+        """`counts`: whether the list is used; otherwise it is removed. `safe_end`: offset below
+        which everything was durable.
         """
         self._file_system = file_system
         self._directory = directory
@@ -126,7 +126,7 @@ class ListedSegments:
             remove_list(file_system, directory)
 
     def missing(self, names: Collection[str], start: int) -> list[int]:
-        """The base offsets of those that are listed and gone."""
+        """Base offsets of listed segments that are lost."""
         return missing_of(
             self._lines.values(),
             present=_bases(names, LOG_SUFFIX),
@@ -136,7 +136,7 @@ class ListedSegments:
         )
 
     def forget_leftovers(self, names: Collection[str]) -> None:
-        """A start is about to finish deletions and swaps: what these replace is listed no more."""
+        """Remove lines of segments that deletions and swaps, about to be finished, replace."""
         replaced = _bases(names, *(LOG_SUFFIX + suffix for suffix in WAITING_SUFFIXES))
         swapped = min(_bases(names, LOG_SUFFIX + SWAP_SUFFIX), default=None)
         present = _bases(names, LOG_SUFFIX) - replaced
@@ -147,11 +147,11 @@ class ListedSegments:
         )
 
     def forget_from(self, offset: int) -> None:
-        """Segments from `offset` on are about to be removed."""
+        """Remove lines of segments from `offset` on, which are about to be removed."""
         self._withdraw(base for base in self._lines if base >= offset)
 
     def _withdraw(self, bases: Iterable[int]) -> None:
-        """Before their files are unlinked. A list that speaks of others only is written later."""
+        """Remove lines before the files are unlinked. A list of the others is written later."""
         withdrawn = list(bases)
         if withdrawn:
             remove_list(self._file_system, self._directory)
@@ -159,14 +159,14 @@ class ListedSegments:
             del self._lines[base]
 
     def line(self, base_offset: int, next_offset: int | None) -> ClosedSegment | None:
-        """What is known of one that ends at `next_offset`."""
+        """Line of a segment that ends at `next_offset`; None: unknown."""
         line = self._lines.get(base_offset)
         if line is None or line.next_offset != next_offset or line.next_offset > self._safe_end:
             return None
         return line
 
     def has_other_transactions(self, segment: LogSegment) -> bool:
-        """Whether its transaction index is not the one that it was closed with."""
+        """Whether its transaction index differs from the one that it was closed with."""
         line = self.line(segment.base_offset, segment.next_offset)
         if line is None:
             return False
@@ -176,8 +176,8 @@ class ListedSegments:
     def closed(
         self, segments: Sequence[LogSegment], made_again: Collection[LogSegment]
     ) -> ClosedSegments:
-        """The list of the log that was loaded; `made_again`: their transaction indexes. A segment
-        that is shorter than it was knows that from now on.
+        """List of the loaded log; `made_again`: segments with rebuilt transaction indexes. Notes
+        the former size of a segment that is shorter now.
         """
         known: dict[LogSegment, ClosedSegment] = {}
         for segment, following in pairwise(segments):
@@ -198,7 +198,7 @@ def _bases(names: Iterable[str], *suffixes: str) -> set[int]:
 
 
 def first_segment(names: Iterable[str]) -> int | None:
-    """Where the log's files begin, after what a start finishes."""
+    """Base offset of the first segment, after what a start finishes; None: there is none."""
     ends = (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)
     return min((offset_of(name) for name in names if name.endswith(ends)), default=None)
 
@@ -206,8 +206,8 @@ def first_segment(names: Iterable[str]) -> int | None:
 def deleted_between(
     file_system: FileSystem, directory: str, names: Collection[str], start: int, end: int
 ) -> list[str]:
-    """Files of segments with offsets in [start, end) that are deleted, and not yet unlinked. The
-    log may have begun in the midst of one. Raises OSError.
+    """Deleted, not yet unlinked files of segments with offsets in [start, end). The log may have
+    begun within one. Raises OSError.
     """
     deleted = {offset_of(name) for name in names if name.endswith(DELETED_SUFFIX)}
     first = max((base for base in deleted if 0 <= base < start), default=start)
@@ -224,6 +224,6 @@ def deleted_between(
 
 
 def offset_of(name: str) -> int:
-    """The offset in a file name; -1 if it is not one of ours."""
+    """Offset in a file name; -1 if it is not one of ours."""
     stem = name.partition(".")[0]
     return int(stem) if stem.isdigit() else -1

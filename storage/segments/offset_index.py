@@ -1,4 +1,4 @@
-"""The offset index of one segment: where in the file is an offset?
+"""Offset index of one segment: file positions of offsets.
 
     00000000000000368769.index    8-byte entries  >II  (offset - base_offset, position)
 
@@ -35,7 +35,7 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def add(self, last_offset: int, position: int) -> None:
-        """Note the batch that begins at `position` and ends with `last_offset`."""
+        """Add the batch that begins at `position` and ends with `last_offset`."""
         self.append(ENTRY.pack(last_offset - self.base_offset, position))
 
     def last(self) -> tuple[int, int] | None:

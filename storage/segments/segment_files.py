@@ -30,7 +30,7 @@ SWAP_SUFFIX = ".swap"
 
 
 class SegmentFiles:
-    """The names of a segment's files, and the open log file. Methods raise OSError."""
+    """Names of a segment's files, and the open log file. Methods raise OSError."""
 
     __slots__ = (
         "_base_offset",
@@ -57,9 +57,9 @@ class SegmentFiles:
         self._base_offset = base_offset
         self._suffix = suffix
         self.opened: File | None = None
-        """The log file, if it is open."""
+        """The open log file; None: not open."""
         self.path_prefix = f"{directory}/{base_offset:020d}"
-        """Of the paths of all files."""
+        """Common prefix of the paths of all files."""
         self.offset_index = OffsetIndex(
             file_system,
             self.path_prefix + INDEX_SUFFIX + suffix,
@@ -82,7 +82,7 @@ class SegmentFiles:
 
     @property
     def path(self) -> str:
-        """That of the log file."""
+        """Path of the log file."""
         return self.path_prefix + LOG_SUFFIX + self._suffix
 
     @property
@@ -99,22 +99,22 @@ class SegmentFiles:
         return file
 
     def open_apart(self) -> File:
-        """The log file by a descriptor of its own, which the caller closes. From any thread."""
+        """Open the log file with a descriptor of its own, closed by the caller. From any thread."""
         try:
             return self._file_system.open(self.path)
         except FileNotFoundError:
             return self._file_system.open(self.path)  # renamed meanwhile, as in `file`
 
     def release(self) -> None:
-        """Let go of the descriptor; slices that still refer to it keep it open."""
+        """Release the descriptor; slices that still refer to it keep it open."""
         self.opened = None
 
     def modified_ms(self) -> int:
-        """When the log file last changed."""
+        """Modification time of the log file, in ms."""
         return self._file_system.modified_ms(self.path)
 
     def create(self) -> None:
-        """Make the empty log file, throwing away whatever stale files have its name."""
+        """Create the empty log file, removing stale files of its name."""
         self.opened = self._file_system.open(self.path, create=True)
         if self.opened.size():
             self.opened.truncate(0)
@@ -123,12 +123,12 @@ class SegmentFiles:
                 self._file_system.unlink(path)
 
     def relocate(self, directory: str) -> None:
-        """The files are in `directory` now."""
+        """Note that the files are in `directory` now."""
         self.path_prefix = f"{directory}/{self._base_offset:020d}"
         self._name_indexes()
 
     def rename(self, suffix: str) -> list[str]:
-        """Give all files that there are `suffix` in the place of the one they have.
+        """Replace the suffix of all existing files by `suffix`.
 
         The log is renamed last when the new suffix says that it takes part in a swap, else first:
         while there is a .log.swap, all of it can be done again. Returns the new paths.
@@ -152,7 +152,7 @@ class SegmentFiles:
         self.transaction_index.path = self.path_prefix + TRANSACTION_INDEX_SUFFIX + self._suffix
 
     def unlink(self) -> None:
-        """Remove all files of a segment that never was a part of the log."""
+        """Remove all files of a segment that was never part of the log."""
         self.opened = None
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             path = self.path_prefix + kind + self._suffix

@@ -1,4 +1,4 @@
-"""The segments of one log in order, and the files of those that were taken out of it.
+"""Segments of one log in order, and the files of removed segments.
 
 What always holds: at least one segment; base offsets strictly increase; the last is the active
 one. The list is replaced, never changed, so an iteration over it sees one moment.
@@ -21,7 +21,7 @@ DELETED_LOG_SUFFIX = LOG_SUFFIX + DELETED_SUFFIX
 
 
 class SegmentList:
-    """A log's segments, oldest first, and those of its deleted files that are still there."""
+    """A log's segments, oldest first, and its deleted files that still exist."""
 
     __slots__ = ("_base_offsets", "_deleted", "_file_system", "active", "removals", "segments")
 
@@ -29,7 +29,7 @@ class SegmentList:
         self._file_system = file_system
         self._deleted: list[tuple[int, str]] = []
         self.removals = 0
-        """How often segments were taken out of the log."""
+        """Number of removals of segments from the log."""
         self._replace(tuple(segments))
 
     def _replace(self, segments: tuple[LogSegment, ...]) -> None:
@@ -62,13 +62,13 @@ class SegmentList:
         self._replace((*self.segments, segment))
 
     def replace_last(self, segment: LogSegment) -> tuple[LogSegment, ...]:
-        """Put `segment` in the place of the active one; returns that."""
+        """Replace the active segment by `segment`; returns the former one."""
         removed = (self.active,)
         self._replace((*self.segments[:-1], segment))
         return removed
 
     def replace_all(self, segment: LogSegment) -> tuple[LogSegment, ...]:
-        """Make `segment` the only one; returns those that were there."""
+        """Make `segment` the only one; returns the former ones."""
         removed = self.segments
         self._replace((segment,))
         return removed
@@ -79,14 +79,14 @@ class SegmentList:
         return removed
 
     def remove_after(self, offset: int) -> tuple[LogSegment, ...]:
-        """Take out the segments whose base offset is above `offset`, but never the first."""
+        """Remove the segments whose base offset is above `offset`, but never the first."""
         count = max(bisect_right(self._base_offsets, offset), 1)
         removed = self.segments[count:]
         self._replace(self.segments[:count])
         return removed
 
     def relocate(self, directory: str) -> None:
-        """All files are in `directory` now."""
+        """Note that all files are in `directory` now."""
         for segment in self.segments:
             segment.files.relocate(directory)
         self._deleted = [
@@ -94,7 +94,7 @@ class SegmentList:
         ]
 
     def replace(self, replaced: tuple[LogSegment, ...], segment: LogSegment) -> None:
-        """Put `segment`, which begins where they do, in the place of the adjacent `replaced`."""
+        """Replace adjacent segments by `segment`, which begins where they do."""
         first = self.segments.index(replaced[0])
         last = first + len(replaced)
         assert self.segments[first:last] == replaced
@@ -110,7 +110,7 @@ class SegmentList:
         return closed[first : first + len(segments)] == segments
 
     def swap_in(self, replaced: tuple[LogSegment, ...], segment: LogSegment, due_ms: int) -> None:
-        """Put a segment, whose files are on the disk, in the place of adjacent closed ones.
+        """Replace adjacent closed segments by one whose files are durable.
 
         Nothing waits, and readers of the old segments go on. Until the new log is called .log.swap
         it is thrown away by a start, from then on a start finishes what follows. Raises OSError.
@@ -142,15 +142,15 @@ class SegmentList:
             self._deleted += [(due_ms, path) for path in paths]
 
     def unlink_later(self, paths: Iterable[str]) -> None:
-        """Have files of segments that were deleted in an earlier run unlinked, soon."""
+        """Schedule the unlinking of files that were deleted in an earlier run, soon."""
         self._deleted += [(0, path) for path in paths]
 
     def has_due(self, now_ms: int) -> bool:
-        """Whether unlink_deleted would find something."""
+        """Whether unlink_deleted would find a due file."""
         return any(due_ms <= now_ms for due_ms, _ in self._deleted)
 
     def unlink_deleted(self, now_ms: int, *, keeps_marks: bool = False) -> int:
-        """Unlink what is due; returns the number of files. Raises OSError.
+        """Unlink the files that are due; returns their number. Raises OSError.
 
         keeps_marks: only the records. Where a start may not know yet that a segment was deleted,
         the small files beside them tell it.

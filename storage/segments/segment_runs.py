@@ -1,4 +1,4 @@
-"""What of a segment's file is sound, when something in it is not: its runs of whole batches.
+"""Undamaged parts of a damaged segment's file: its runs of whole batches.
 
 A batch is sound when its length fits, its magic is 2, its CRC matches and its offsets are between
 those before it and those that the next segment begins with. Behind one that is not, the next sound
@@ -49,7 +49,7 @@ class SegmentRun(NamedTuple):
 
 
 class SegmentReader:
-    """Batches of one segment's file, each checked. `size`: what of the file counts."""
+    """Reads checked batches of one segment's file. `size`: bytes of the file that belong to it."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class SegmentReader:
         most_bytes: int | None = None,
         progress: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """`end_offset`: what follows begins there. `chunk_bytes`: what is read at once, if not more
-        is needed. `most_bytes`: of a batch; a larger one is not looked at, and counts as none.
-        `progress`: called with the bytes read.
+        """`end_offset`: offset behind the segment. `chunk_bytes`: bytes read at once, if no more
+        are needed. `most_bytes`: largest batch; a larger one counts as damaged. `progress`: called
+        with the bytes read.
         """
         self._file = file
         self._size = min(size, file.size())
@@ -77,7 +77,7 @@ class SegmentReader:
         self._chunk_start = 0
 
     def batches(self, position: int, expected: int) -> Iterator[tuple[RecordBatchHeader, bytes]]:
-        """(header, bytes) of sound batches from `position` on; it ends at the first other one."""
+        """(header, bytes) of undamaged batches from `position` on, up to the first damaged one."""
         while (found := self.batch_at(position, expected, has_gap=False)) is not None:
             yield found
             position += found[0].size
@@ -86,7 +86,7 @@ class SegmentReader:
     def batch_at(
         self, position: int, expected: int, *, has_gap: bool
     ) -> tuple[RecordBatchHeader, bytes] | None:
-        """The batch at `position` if it is sound, and begins at `expected` (or, with `has_gap`,
+        """The batch at `position` if it is undamaged, and begins at `expected` (or, with `has_gap`,
         behind it).
         """
         header = self._header_at(position)
@@ -98,7 +98,7 @@ class SegmentReader:
         return (header, data) if compute_crc(data) == header.crc else None
 
     def run_at(self, position: int, expected: int, *, has_gap: bool) -> SegmentRun | None:
-        """The sound batches from `position` on, if there is one there as batch_at wants it."""
+        """Undamaged batches from `position` on; None if batch_at finds none there."""
         found = self.batch_at(position, expected, has_gap=has_gap)
         if found is None:
             return None
@@ -112,9 +112,7 @@ class SegmentReader:
         return SegmentRun(position, end - position, first.base_offset, next_offset, largest)
 
     def run_behind(self, position: int, expected: int) -> SegmentRun | None:
-        """The next run of this log behind what is not sound at `position`, where `expected` was
-        to come.
-        """
+        """Next run of this log behind the damage at `position`, where offset `expected` was due."""
         least = expected + 1
         here = self.run_at(position, least, has_gap=True)
         if here is not None and self._goes_on(here):
@@ -143,14 +141,14 @@ class SegmentReader:
         return None
 
     def _goes_on(self, run: SegmentRun) -> bool:
-        """Whether the file ends behind `run`, or the batch there begins where it has ended."""
+        """Whether the file ends behind `run`, or the next batch begins at its end offset."""
         end = run.position + run.size
         following = self._read(end, min(OFFSET_BYTES, self._size - end))
         return not following or int.from_bytes(following, "big") == run.next_offset
 
     def _is_before_damage(self, run: SegmentRun) -> bool:
-        """Whether what is behind `run` was a batch of this log, as its length and what follows
-        say; or nothing at all, as a page that is lost.
+        """Whether there is damage behind `run`: a batch of this log, by its length and what
+        follows, or zeros, as of a lost page.
         """
         end = run.position + run.size
         header = self._header_at(end)
@@ -166,7 +164,7 @@ class SegmentReader:
         return self.batch_at(behind, run.next_offset + 1, has_gap=True) is not None
 
     def find_next(self, position: int, expected: int) -> int | None:
-        """The first position from `position` on where a sound batch begins."""
+        """First position from `position` on where an undamaged batch begins; None: none."""
         while position + HEADER_SIZE <= self._size:
             chunk = self._read(position, min(CHUNK_BYTES, self._size - position))
             hit = chunk.find(_MAGIC, MAGIC_POSITION)
@@ -214,7 +212,7 @@ class SegmentReader:
         return self._chunk[start : start + size]
 
     def _read_at(self, size: int, position: int) -> bytes:
-        """Where the disk refuses, zeros, which are no batch: what is around it counts."""
+        """Read bytes; zeros, which are not a batch, where the disk refuses."""
         try:
             return self._file.read_at(size, position)
         except OSError:
@@ -228,7 +226,7 @@ class SegmentReader:
 def find_runs(
     reader: SegmentReader, base_offset: int, log_start_offset: int = 0
 ) -> list[SegmentRun]:
-    """All that is sound, ascending. One run over the whole file: nothing is damaged in it.
+    """All undamaged runs, ascending. One run over the whole file: nothing is damaged.
 
     Deleted records, before `log_start_offset`, may be missing in a segment that was healed.
     """
@@ -251,8 +249,8 @@ def find_runs(
 def walk_sound(
     file: File, size: int, *, position: int, base_offset: int, end_offset: int, checks: bool
 ) -> Iterator[tuple[int, RecordBatchHeader]]:
-    """As walk_headers from `position` on; where that stops at what is no batch, it goes on with
-    what is sound behind it. With `checks` no header of a batch with a wrong CRC comes either.
+    """Version of walk_headers from `position` on that continues behind damage with the next
+    undamaged batch. With `checks`, batches with a wrong CRC are skipped, too.
 
     Cost: as walk_headers; with damage, or `checks`, the file is read whole.
     """

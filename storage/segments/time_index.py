@@ -1,4 +1,4 @@
-"""The time index of one segment: from which offset on can a timestamp be found?
+"""Time index of one segment: offsets from which timestamps can be found.
 
     00000000000000368769.timeindex    12-byte entries  >qI  (timestamp, offset - base_offset)
 
@@ -38,7 +38,7 @@ class TimeIndex(IndexFile):
         self._last_timestamp: int | None = NO_TIMESTAMP if stored == 0 else None
 
     def maybe_add(self, timestamp: int, last_offset: int) -> None:
-        """Note the largest timestamp so far, unless the last entry says it already."""
+        """Add the largest timestamp so far, unless the last entry has it already."""
         if self._last_timestamp is None:
             last = self.last()
             self._last_timestamp = NO_TIMESTAMP if last is None else last[0]

@@ -27,14 +27,14 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 VERSION = 0
 ENTRY = Struct(">hqqqq")
 TEMPORARY_SUFFIX = ".tmp"
-"""Of files that a start throws away."""
+"""Suffix of files that a start removes."""
 MOST_ENTRIES = 1 << 62
-"""There is no bound: a segment holds a marker for each."""
+"""Most entries; unbounded, as a segment has one for each marker."""
 _LAST_OFFSET = 3
 
 
 class AbortedTransaction(NamedTuple):
-    """Its records are those of `producer_id` in [first_offset, last_offset)."""
+    """An aborted transaction: the records of `producer_id` in [first_offset, last_offset)."""
 
     producer_id: int
     first_offset: int
@@ -43,17 +43,17 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(IndexFile):
-    """Methods raise OSError."""
+    """Transaction index of one segment. Methods raise OSError."""
 
     __slots__ = ("is_unsynced",)
 
     def __init__(self, file_system: FileSystem, path: str, *, stored: int) -> None:
         super().__init__(file_system, path, ENTRY, capacity=MOST_ENTRIES, stored=stored)
         self.is_unsynced = False
-        """It has changed since it was synced; the one that syncs it clears this."""
+        """Whether it was changed since the last sync, which clears this."""
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Its marker is the last one so far."""
+        """Add an entry; its marker must be the last one so far."""
         self.is_unsynced = True
         self.append(ENTRY.pack(VERSION, *transaction))
 
@@ -64,7 +64,7 @@ class TransactionIndex(IndexFile):
         return [self.transaction(number) for number in range(len(self))]
 
     def find(self, fetch_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those with records in [fetch_offset, end_offset), and whether later ones have none."""
+        """(entries with records in [fetch_offset, end_offset), whether later ones have none)."""
         found: list[AbortedTransaction] = []
         if not len(self):
             return found, False
@@ -78,7 +78,7 @@ class TransactionIndex(IndexFile):
         return found, False
 
     def is_plausible(self, base_offset: int, end_offset: int) -> bool:
-        """Whether what a clean stop has left behind can be of the segment of these offsets."""
+        """Whether the file of a clean stop can belong to the segment of these offsets."""
         if not len(self):
             return True
         first, last = self.entry(0), self.entry(len(self) - 1)
@@ -88,18 +88,20 @@ class TransactionIndex(IndexFile):
         )
 
     def forget(self) -> None:
-        """The file is not true: all entries are added again, and then replace_file is called."""
+        """Forget the wrong content of the file: all entries are added again, then replace_file is
+        called.
+        """
         self._stored = 0
         self._block = b""
         self._pending = bytearray()
         self._spill_at = MOST_ENTRIES
 
     def in_file(self) -> list[AbortedTransaction]:
-        """What the file says that was forgotten, and not yet replaced."""
+        """Forgotten entries of the file, as long as it is not replaced."""
         return read_transaction_index(self._file_system, self.path)
 
     def replace_file(self) -> None:
-        """Put what was added since forget in the place of the file, which was there until now.
+        """Replace the file by the entries added since forget.
 
         The new one is on the disk; its name is when the directory is.
         """

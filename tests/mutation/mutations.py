@@ -9,14 +9,16 @@
 
 The last two are about order: append before answer, fsync before promise. What only speaks (log
 lines, messages of errors), checks itself (assert) or says what a thing is (annotations, defaults,
-constants of the module, an object's first state) is left alone. A mutation's id depends on the function it is in and not on
-the line number, so it stays the same while other parts of a file change.
+constants of the module, an object's first state) is left alone. A mutation's id depends on the function it is in, without
+its texts, and not on the line number, so it stays the same while other parts of a file, or words, change.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -75,6 +77,8 @@ class _Finder(ast.NodeVisitor):
         self._names: list[str] = []
         self._function: ast.AST | None = None
         self._ids: set[str] = set()
+        self._counts: Counter[tuple[str, str, str, str]] = Counter()
+        """How many of each kind, in the same words, each function has so far."""
 
     # --- where things are ------------------------------------------------------------------------
 
@@ -99,10 +103,10 @@ class _Finder(ast.NodeVisitor):
         before = self._source[start:end]
         if text == before:
             return
-        within = start - self._span(self._function)[0]  # type: ignore[arg-type]  # a def
-        body = self._text(self._function)  # type: ignore[arg-type]
+        place = (".".join(self._names), before, text, kind)
+        self._counts[place] += 1
         known = "\0".join(
-            (self._path, ".".join(self._names), body, str(within), before, text, kind)
+            (self._path, *place, _without_texts(self._function), str(self._counts[place]))
         )
         mutation_id = hashlib.sha256(known.encode()).hexdigest()[:12]
         if mutation_id not in self._ids:
@@ -310,3 +314,16 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
         yield from _parts(node.right)
     else:
         yield node
+
+
+class _Texts(ast.NodeTransformer):
+    """Empties strings that have a space in them: docstrings, messages."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str) and " " in node.value:
+            return ast.copy_location(ast.Constant(""), node)
+        return node
+
+
+def _without_texts(function: ast.AST) -> str:
+    return ast.unparse(_Texts().visit(copy.deepcopy(function)))

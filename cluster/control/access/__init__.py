@@ -1,4 +1,4 @@
-"""Requests about who may do what.
+"""Requests about access: ACLs, SCRAM credentials and delegation tokens.
 
 access_request   what all of them have in common
 acl_control      rules of access

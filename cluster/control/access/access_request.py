@@ -1,4 +1,4 @@
-"""A request about who may get in: who has its answer counts on it, whoever is asked next.
+"""Base of requests that change access: once one is answered, every node applies the change.
 
 So the answer is the present controller's alone, and waits for every node in service to go by it,
 also where nothing had to be changed. An earlier try, whose answer was lost, may have changed it a
@@ -17,7 +17,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRequest(ControllerRequest[A]):
-    """See the module."""
+    """Base class of requests about access; see the module."""
 
     needs_confirmation: ClassVar[bool] = True
     is_for_all: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""How rules of access come and go.
+"""Requests that create and delete ACLs (CreateAcls, DeleteAcls).
 
 A rule that is there already is made by saying so once more, and stays one rule. Each rule of a
 request is decided for itself; what is decided is changed together.
@@ -31,12 +31,12 @@ from ..controller_request import DONE, ConfigRules, RequestOutcome
 from .access_request import AccessRequest
 
 MAX_RECORDS: Final = 10_000
-"""Limit of rules that one request makes, or removes, as in Kafka."""
+"""Most ACLs that one request may create or delete, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclToCreate:
-    """acl_id: chosen by who asks; nothing is made of it if the rule is there already."""
+    """An ACL to create. acl_id: chosen by the caller; unused if an equal ACL exists already."""
 
     acl_id: str
     binding: AclBinding
@@ -44,7 +44,7 @@ class AclToCreate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAcls(AccessRequest[tuple[RequestOutcome, ...]]):
-    """Answered with an outcome per rule, in order. Raises PolicyViolation: too many."""
+    """Creates ACLs; answered with an outcome per ACL in order. Raises PolicyViolation: too many."""
 
     acls: tuple[AclToCreate, ...]
 
@@ -75,7 +75,9 @@ DeletedAcls = tuple[RequestOutcome, tuple[AclBinding, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAcls(AccessRequest[tuple[DeletedAcls, ...]]):
-    """Answered, for each filter in order, with what it removes; a rule may be under several."""
+    """Deletes ACLs; answered, for each filter in order, with the ACLs it deletes; an ACL may match
+    several filters.
+    """
 
     filters: tuple[AclFilter, ...]
 
@@ -109,7 +111,7 @@ class DeleteAcls(AccessRequest[tuple[DeletedAcls, ...]]):
 
 
 def check_new_acl(binding: AclBinding) -> None:
-    """Raises InvalidRequest: there can be no such rule."""
+    """Check an ACL to create. Raises InvalidRequest: it is invalid."""
     if binding.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise InvalidRequest(f"Invalid resourceType {binding.resource_type.name}")
     if binding.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -130,7 +132,9 @@ def check_new_acl(binding: AclBinding) -> None:
 
 
 def check_filter(each: AclFilter) -> None:
-    """Raises InvalidRequest: it names something that is not known here."""
+    """Check a filter. Raises InvalidRequest: it names an unknown type, pattern, operation or
+    permission.
+    """
     if each.resource_type == ResourceType.UNKNOWN or each.pattern == PatternType.UNKNOWN:
         raise InvalidRequest("Unknown patternFilter.")
     if each.operation == AclOperation.UNKNOWN or each.permission == AclPermission.UNKNOWN:

@@ -1,4 +1,4 @@
-"""How users' SCRAM credentials are changed (KIP-554).
+"""Requests that change users' SCRAM credentials (KIP-554).
 
 A user is changed once in a request, or not at all. What becomes of one does not depend on the
 others. Source: apache/kafka metadata/.../controller/ScramControlManager.java.
@@ -30,12 +30,12 @@ from .access_request import AccessRequest
 
 MOST_SALT_BYTES: Final = 1024
 MOST_NAME_BYTES: Final = 4096
-"""No longer one could log in."""
+"""Most bytes of a user name; a client with a longer one could not log in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramDeletion:
-    """mechanism: KIP-554's number, as everywhere here."""
+    """A SCRAM credential to delete. mechanism: KIP-554's number."""
 
     name: str
     mechanism: int
@@ -43,7 +43,7 @@ class ScramDeletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramUpsertion:
-    """Adds the credential, or replaces it. None: no keys could be made of what was given."""
+    """A SCRAM credential to add or replace. credential None: the given values were invalid."""
 
     name: str
     mechanism: int
@@ -52,7 +52,7 @@ class ScramUpsertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentials(AccessRequest[dict[str, RequestOutcome]]):
-    """Answered with an outcome per user."""
+    """Changes SCRAM credentials; answered with an outcome per user."""
 
     deletions: tuple[ScramDeletion, ...]
     upsertions: tuple[ScramUpsertion, ...]

@@ -1,7 +1,7 @@
-"""How delegation tokens come, are renewed and go (KIP-48).
+"""Requests that create, renew and expire delegation tokens (KIP-48).
 
-Whoever asks has been found out before, and so has the token, by its HMAC: requests name it by its
-id. Those that have expired are taken out by every change, and by the controller from time to time.
+The client and the token, by its HMAC, were identified before: requests name the token by its id.
+Expired tokens are removed by every change, and periodically by the controller.
 Source: apache/kafka metadata/.../controller/DelegationTokenControlManager.java.
 """
 
@@ -23,7 +23,7 @@ from .access_request import AccessRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDelegationToken(AccessRequest[None]):
-    """now_ms: of the node that was asked."""
+    """Creates a delegation token. now_ms: time of the node that received the request."""
 
     token: DelegationTokenRecord
     now_ms: int
@@ -35,7 +35,7 @@ class CreateDelegationToken(AccessRequest[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendDelegationToken(AccessRequest[int]):
-    """Answered with when it expires. For renewals, and for expirations at a time.
+    """Renews a delegation token or sets its expiry; answered with the new expiry time.
 
     principal: who asks. period_ms: from now on, not beyond the token's end; negative: at once.
 
@@ -73,7 +73,9 @@ class ExtendDelegationToken(AccessRequest[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveExpiredTokens(ControllerRequest[int]):
-    """Answered with how many have gone. now_ms: by the wall clock, as their times are."""
+    """Removes expired delegation tokens; answered with their number. now_ms: wall-clock time, as
+    the expiry times are.
+    """
 
     now_ms: int
 

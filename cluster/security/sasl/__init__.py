@@ -1,4 +1,4 @@
-"""The broker's side of SASL: a server for each exchange, by its mechanism.
+"""Server side of SASL: an exchange for each mechanism.
 
 sasl_server                         what every mechanism is: token in, reply out
 mechanisms, credentials             which there are; what they know of users

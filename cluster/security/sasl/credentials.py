@@ -1,4 +1,4 @@
-"""What mechanisms know of users."""
+"""Credentials of users, as the SASL mechanisms look them up."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ class TokenCredential:
 
 
 class Credentials(Protocol):
-    """Asked anew in every exchange: what was removed meanwhile is not accepted."""
+    """Source of credentials, asked in every exchange, so that a removed credential is no longer
+    accepted.
+    """
 
     def plain_password(self, user: str) -> str | None:
-        """None: PLAIN does not know the user."""
+        """Password of a user for PLAIN; None: unknown user."""
         ...
 
     def scram(self, user: str, mechanism: str) -> ScramCredential | None: ...

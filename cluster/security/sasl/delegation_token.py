@@ -1,4 +1,4 @@
-"""What a delegation token is (KIP-48): an id, and the HMAC of it that only brokers can make.
+"""Delegation tokens (KIP-48): an id, and its HMAC that only brokers can compute.
 
 A client logs in by SCRAM, with the id as its name, the HMAC in base64 as its password, and the
 extension tokenauth=true. Brokers keep neither: they make the HMAC again of the id and the secret
@@ -36,7 +36,7 @@ def find_token(image: MetadataImage, secret: bytes, shown: bytes) -> DelegationT
 def token_credential(
     image: MetadataImage, secret: bytes, token_id: str, mechanism: str
 ) -> TokenCredential | None:
-    """None: there is no such token. Whether it has expired is for the caller to see."""
+    """Credential of a delegation token; None: no such token. The caller checks its expiry."""
     token = image.delegation_tokens.get(token_id)
     if token is None:
         return None
@@ -54,7 +54,7 @@ def principal_of(text: str) -> Principal:
 
 @lru_cache(maxsize=KEPT)
 def _credential(secret: bytes, token_id: str, mechanism: str) -> ScramCredential:
-    """Kept: who asks for the same token again and again must not cost milliseconds each time."""
+    """SCRAM credential of a token; cached, as computing it takes milliseconds."""
     password = base64.b64encode(token_hmac(secret, token_id)).decode()
     salt = hmac.digest(secret, b"salt " + token_id.encode(), "sha256")
     return ScramCredential.of_password(mechanism, password, salt=salt, iterations=LEAST_ITERATIONS)

@@ -1,8 +1,8 @@
-"""Access tokens of OAuth 2 as a broker reads them: a JWT, signed with one of the issuer's keys.
+"""OAuth 2 access tokens: JWTs signed with one of the issuer's keys.
 
 What is demanded is what BrokerJwtValidator in apache/kafka demands: a signature by a key of the key
 set that is no shared secret, `exp` and `iat`, a subject; the issuer and one of the audiences, where
-they are set; and no audience, where none is set, for the token is meant for somebody else.
+they are set; and no audience, where none is set, for the token is meant for another service.
 
 PyJWT checks the signature alone, and comes with the extra [oauth]. What depends on the time is
 checked here, with the time as an argument.
@@ -21,26 +21,26 @@ from ....protocol.errors import InvalidConfig
 MOST_KEYS: Final = 1_000
 MOST_TOKEN_BYTES: Final = 64 * 1024
 LAST_SECOND: Final = 2**42
-"""Of an `exp`: 140,000 years, and milliseconds are still exact."""
+"""Largest accepted `exp` in seconds: 140,000 years, and milliseconds are still exact."""
 ALGORITHMS: Final[Mapping[str, frozenset[str]]] = {
     "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
     "EC": frozenset({"ES256", "ES384", "ES512"}),
     "OKP": frozenset({"EdDSA"}),
 }
-"""By the kind of key, so that a token cannot choose how its key is meant. No shared secrets."""
+"""Algorithms by key type, so that a token cannot choose how its key is used. No shared secrets."""
 
 
 class TokenRefused(Exception):
-    """A token that is not accepted. The text is for the broker's log alone."""
+    """A token was refused. The text is for the broker's log only."""
 
 
 class KeyUnknown(TokenRefused):
-    """The token's key is not in the key set: a newer set may have it."""
+    """The token's key is not in the key set; a newer set may have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OauthRules:
-    """What is demanded of a token; the names are those of sasl.oauthbearer.*."""
+    """Requirements for a token; the names are those of sasl.oauthbearer.*."""
 
     sub_claim_name: str = "sub"
     scope_claim_name: str = "scope"
@@ -57,7 +57,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """algorithms: those that the key is for; key: as PyJWT takes it."""
+    """A public key. algorithms: those it may be used with; key: as PyJWT takes it."""
 
     key_id: object
     algorithms: frozenset[str]
@@ -66,13 +66,13 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """Public keys of an issuer (RFC 7517), those that can be used."""
+    """Usable public keys of an issuer (RFC 7517)."""
 
     keys: tuple[SigningKey, ...] = ()
 
     @classmethod
     def parse(cls, text: str | bytes) -> KeySet:
-        """Keys for something else, and shared secrets, are left out.
+        """Parse a JSON Web Key Set; keys for other uses, and shared secrets, are left out.
 
         Raises:
             InvalidConfig: it is no key set, or has no such key, or [oauth] is not installed.
@@ -82,7 +82,7 @@ class KeySet:
             given = json.loads(text)["keys"]
             described = [dict(each) for each in given[:MOST_KEYS]]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise InvalidConfig("that is no JSON Web Key Set") from None
+            raise InvalidConfig("not a JSON Web Key Set") from None
         keys = []
         for each in described:
             algorithms = ALGORITHMS.get(str(each.get("kty")), frozenset())
@@ -99,7 +99,7 @@ class KeySet:
         return cls(tuple(keys))
 
     def find(self, key_id: object, algorithm: object) -> SigningKey:
-        """Raises KeyUnknown: none fits, or several do."""
+        """Find the key of a token. Raises KeyUnknown: no key matches, or several do."""
         fitting = [
             key
             for key in self.keys
@@ -111,7 +111,9 @@ class KeySet:
 
 
 class TokenValidator:
-    """keys: the newest set. on_unknown_key: told that a token has another key than those."""
+    """Validator of tokens. keys: returns the newest set. on_unknown_key: called when a token's key
+    is not in it.
+    """
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class TokenValidator:
         self._on_unknown_key = on_unknown_key
 
     def validate(self, token: str, *, now_ms: int) -> AccessToken:
-        """Raises TokenRefused."""
+        """Validate a token. Raises TokenRefused."""
         if len(token) > MOST_TOKEN_BYTES:
             raise TokenRefused("the token is too long")
         claims = self._signed_claims(token)
@@ -137,7 +139,9 @@ class TokenValidator:
         if "nbf" in claims and now + rules.clock_skew_seconds < _moment(claims, "nbf"):
             raise TokenRefused("the token is not valid yet")
         if rules.expected_issuer and claims.get("iss") != rules.expected_issuer:
-            raise TokenRefused("the token is of another issuer")
+            raise TokenRefused(
+                f"issuer {claims.get('iss')!r:.200} does not match {rules.expected_issuer!r}"
+            )
         self._check_audience(claims.get("aud"))
         _check_scopes(claims.get(rules.scope_claim_name))
         subject = claims.get(rules.sub_claim_name)
@@ -168,7 +172,7 @@ class TokenValidator:
             self._on_unknown_key()
             raise
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise TokenRefused(f"the token cannot be believed: {error!s:.200}") from None
+            raise TokenRefused(f"the token cannot be verified: {error!s:.200}") from None
         return claims
 
     def _check_audience(self, given: object) -> None:
@@ -177,11 +181,11 @@ class TokenValidator:
         if audiences is None and not expected:
             return
         if not isinstance(audiences, list) or not any(each in expected for each in audiences):
-            raise TokenRefused("the token is meant for somebody else")
+            raise TokenRefused(f"audience {audiences!r:.200} does not match {sorted(expected)}")
 
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:
-    """In seconds since 1970."""
+    """Numeric date of a claim, in seconds since 1970."""
     value = claims.get(name)
     if (
         isinstance(value, bool)
@@ -189,7 +193,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> float:
         or not math.isfinite(value)
         or not 0 <= value <= LAST_SECOND
     ):
-        raise TokenRefused(f"the token has no {name}")
+        raise TokenRefused(f"the token has no valid {name}")
     return float(value)
 
 

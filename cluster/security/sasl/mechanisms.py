@@ -1,4 +1,4 @@
-"""Which SASL mechanisms a broker speaks, and a server for an exchange with one of them."""
+"""SASL mechanisms that a broker supports, and the server for an exchange with one of them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def make_server(
     is_repeated: bool = False,
     oauth: TokenValidator | None = None,
 ) -> SaslServer:
-    """For one exchange.
+    """Make the server for one exchange.
 
     Args:
-        nonce: random printable text without commas, at least 128 bits, anew for each exchange.
+        nonce: random printable text without commas, at least 128 bits, new for each exchange.
         is_repeated: the connection was authenticated before (KIP-368); only words differ.
         oauth: of a listener with OAUTHBEARER, which is not there without.
 

@@ -1,4 +1,4 @@
-"""SASL/OAUTHBEARER (RFC 7628), the broker's side.
+"""SASL/OAUTHBEARER (RFC 7628), the server's side.
 
     n,[a=NAME],^Aauth=Bearer TOKEN^A[name=value^A]...^A    -> nothing: authenticated
                                                            -> {"status":"invalid_token"}

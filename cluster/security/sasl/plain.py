@@ -1,4 +1,4 @@
-"""SASL/PLAIN (RFC 4616): a name and a password, as they are. Source: PlainSaslServer."""
+"""SASL/PLAIN (RFC 4616): a name and a password in plain text. Source: PlainSaslServer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sasl_server import SaslStep, invalid_credentials
 
 MOST_BYTES: Final = 16 * 1024
 _NOBODYS: Final = "\0"
-"""No password has this: a zero byte ends it."""
+"""Value that no password equals, as a zero byte ends one."""
 
 
 class PlainServer:
@@ -34,7 +34,7 @@ class PlainServer:
         if not name or not password or len(token) > MOST_BYTES:
             raise invalid_credentials(self.mechanism, is_repeated=self._is_repeated)
         expected = self._credentials.plain_password(name)
-        # Somebody who does not exist is compared, too, or the time would say so.
+        # An unknown user is compared, too, or the time would reveal it.
         known = _NOBODYS if expected is None else expected
         if not hmac.compare_digest(password.encode(), known.encode()):
             raise SaslAuthenticationFailed("Authentication failed: Invalid username or password")

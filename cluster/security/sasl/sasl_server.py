@@ -1,4 +1,4 @@
-"""One exchange of SASL, seen from the broker: bytes of the client in, bytes for it out.
+"""One SASL exchange on the server's side: bytes of the client in, bytes for it out.
 
 Source: javax.security.sasl.SaslServer as SaslServerAuthenticator in apache/kafka uses it.
 """
@@ -13,10 +13,10 @@ from ....protocol.errors import SaslAuthenticationFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslStep:
-    """What a token of the client has led to.
+    """Result of a token of the client.
 
     reply: what the client is told; may hold nothing.
-    principal_name: who it is, a KafkaPrincipal of type User; None: the exchange goes on.
+    principal_name: who it is, a KafkaPrincipal of type User; None: the exchange continues.
     expires_at_ms: when this authentication is over, with its credential; None: it is not.
     is_token: a delegation token was shown.
     """
@@ -28,13 +28,13 @@ class SaslStep:
 
 
 class SaslServer(Protocol):
-    """One exchange, of one connection. Of no use after a failure or its end."""
+    """Server of one exchange, on one connection. Not reusable after a failure or its end."""
 
     @property
     def mechanism(self) -> str: ...
 
     def respond(self, token: bytes, *, now_ms: int) -> SaslStep:
-        """The next step.
+        """Evaluate a token of the client.
 
         Raises:
             SaslAuthenticationFailed: its text is for the client: it does not say whether there is
@@ -45,7 +45,7 @@ class SaslServer(Protocol):
 
 
 def invalid_credentials(mechanism: str, *, is_repeated: bool = False) -> SaslAuthenticationFailed:
-    """Kafka's words for every failure that a client is told no more about.
+    """Error in Kafka's words, for failures that are not explained to a client.
 
     is_repeated: the client was authenticated before, on the same connection (KIP-368).
     """

@@ -1,4 +1,4 @@
-"""SCRAM, the broker's side: it knows no password, and shows that it knows who should have it.
+"""SCRAM, the server's side: it knows no password, and proves that it knows the credential.
 
     CLIENT_FIRST   the name and a nonce of the client -> salt, iterations, a nonce of both
     CLIENT_FINAL   the proof -> our signature
@@ -41,7 +41,7 @@ class _State(Enum):
 
 
 class ScramServer:
-    """nonce: random printable text without commas, anew for each exchange."""
+    """SCRAM exchange. nonce: random printable text without commas, new for each exchange."""
 
     def __init__(
         self, mechanism: str, credentials: Credentials, *, nonce: str, is_repeated: bool = False

@@ -17,7 +17,7 @@ from bradbury.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.clean_stop import clean_stop
+from bradbury.replication.logs.clean_stop import clean_stop
 from bradbury.replication.effects import (
     DirectoryFailed,
     EndMove,

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..storage.directories.log_directories import LogDirectories
-from .logs.alter_log_dirs_manager import AlterLogDirsManager
-from .logs.directory_lifecycle import DirectoryLifecycle
-from .procedure import Condition, Sequel
+from ...storage.directories.log_directories import LogDirectories
+from .alter_log_dirs_manager import AlterLogDirsManager
+from .directory_lifecycle import DirectoryLifecycle
+from ..procedure import Condition, Sequel
 
 
 def clean_stop(
