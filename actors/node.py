@@ -35,14 +35,14 @@ from ..cluster.metadata.listener_address import ListenerAddress
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
 from ..cluster.security.advertised_listeners import LARGEST_PORT, advertised_addresses
 from ..cluster.security.listener_config import ListenerConfig
-from ..controller.controller_calls import Leave, Suspect
+from ..controller.controller_calls import ControlledShutdown, ReportUnreachableBroker
 from ..controller.controller_effects import (
     ApplyMetadata,
     AskController,
     Fenced,
     StoreIdentity,
 )
-from ..controller.node_lifecycle import Life, NodeLifecycle
+from ..controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
 from ..handlers.ports.context import Controller
 from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirState
@@ -150,13 +150,13 @@ class NoPartitions:
     def follower_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> None:
         """There is none."""
 
-    def follower_asks(self, node_id: int, peer: str) -> None:
+    def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
         """It is answered that there is nothing here."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log.log_start_offset  # which raises
 
-    async def keep_log_starts(
+    async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
         """There are none."""
@@ -239,7 +239,7 @@ class Node:
         self.is_open = False
         """Whether it has its directories and its port."""
         self._driver = driver = TwoClockDriver(self.now_ms)
-        life = Life(self.incarnation, config.server.broker.broker_session_timeout_ms)
+        life = BrokerIncarnation(self.incarnation, config.server.broker.broker_session_timeout_ms)
         self._lifecycle = NodeLifecycle(life, driver.effects)
         driver.on_awaited(AskController, lambda effect: self.controller.ask(effect.call))
         driver.on_awaited(StoreIdentity, self._store_identity)
@@ -382,7 +382,7 @@ class Node:
 
     async def _suspect(self, node_id: int) -> None:
         """Tell the controller that this one cannot reach another node."""
-        await self.controller.ask(Suspect(node_id))
+        await self.controller.ask(ReportUnreachableBroker(node_id))
 
     def _registration(self) -> NodeRegistration:
         directory, config = self._directory, self._node_config
@@ -413,7 +413,10 @@ class Node:
             return True
         self._lifecycle.stop()  # or this node would register again
         try:
-            await within(LEAVE_SECONDS, self.controller.ask(Leave(self.node_id, self.incarnation)))
+            await within(
+                LEAVE_SECONDS,
+                self.controller.ask(ControlledShutdown(self.node_id, self.incarnation)),
+            )
         except (NotController, ConnectionFailed, TimeoutError):
             return False
         except KafkaError:

@@ -22,7 +22,7 @@ from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
-from bradbury.controller.controller_calls import Register
+from bradbury.controller.controller_calls import RegisterBroker
 from bradbury.controller.voter_requests import DescribeVoter
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -50,7 +50,7 @@ def controller(voters: list[VoterHost], config: dict[str, str]) -> Controller:
 
 async def register(first: Controller, number: int, incarnation: str) -> int:
     registered = await first.ask(
-        Register(
+        RegisterBroker(
             NodeRegistration(
                 directory_id=f"data-{number}",
                 incarnation=incarnation,

@@ -53,14 +53,14 @@ class ControllerCall(Generic[A]):
 
 
 @dataclass(frozen=True, slots=True)
-class Register(ControllerCall[Registered]):
+class RegisterBroker(ControllerCall[Registered]):
     """Take a node into service. Raises InconsistentClusterId, BrokerIdNotRegistered."""
 
     registration: NodeRegistration
 
 
 @dataclass(frozen=True, slots=True)
-class Poll(ControllerCall[MetadataUpdate]):
+class PollMetadata(ControllerCall[MetadataUpdate]):
     """Poll for metadata after offset `applied`; parked while there is none. Also the node's
     heartbeat.
 
@@ -73,7 +73,7 @@ class Poll(ControllerCall[MetadataUpdate]):
 
 
 @dataclass(frozen=True, slots=True)
-class Leave(ControllerCall[None]):
+class ControlledShutdown(ControllerCall[None]):
     """A node is about to stop: other nodes lead from now on where they can.
 
     Raises BrokerIdNotRegistered, StaleBrokerEpoch: it was not in service any more.
@@ -84,7 +84,7 @@ class Leave(ControllerCall[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect(ControllerCall[None]):
+class ReportUnreachableBroker(ControllerCall[None]):
     """Report that another node cannot reach this one. If nothing listens on its port its process is
     dead, and others lead at once, before broker.session.timeout.ms.
 

@@ -95,7 +95,7 @@ class Fenced(NamedTuple):
     reason: str
 
 
-class StandIn(NamedTuple):
+class StartStandby(NamedTuple):
     """Start a standby controller in this process; `then` gets its image, or the error if it is not
     active.
     """

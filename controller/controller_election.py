@@ -22,7 +22,7 @@ from .controller_effects import AskVoter, Instant, RunInThread
 from .metadata_leader import MetadataLeader, Superseded
 from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, FormatVoter, VoterState
-from .voter_survey import Answered, Formation, Survey, VoterSurvey, form
+from .voter_survey import Answered, FormedVoters, Survey, VoterSurvey, form
 
 
 class Elected(NamedTuple):
@@ -48,7 +48,7 @@ class ControllerElection:
         self._attempt = 0
         self._survey: VoterSurvey | None = None
         self._retry_at_ms: int | None = None
-        self._formation = Formation(None, (), {})
+        self._formation = FormedVoters(None, (), {})
         self._cluster_id = ""
         self._token = ""
         self._unformatted: list[Answered] = []

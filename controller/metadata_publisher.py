@@ -15,7 +15,7 @@ from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.metadata.metadata_records import encode_metadata_record
 from ..protocol.errors import KafkaError, NotController
 from ..steps.replies import Refuse, Reply
-from .controller_calls import MetadataUpdate, Poll
+from .controller_calls import MetadataUpdate, PollMetadata
 from .controller_effects import Instant
 
 KEPT_CHANGES = 10_000
@@ -23,7 +23,7 @@ KEPT_CHANGES = 10_000
 
 class _Parked(NamedTuple):
     ticket: Any
-    poll: Poll
+    poll: PollMetadata
     deadline_ms: int
 
 
@@ -61,7 +61,7 @@ class MetadataPublisher:
         for each in parked:
             self._answer(each, image)
 
-    def on_poll(self, ticket: Any, poll: Poll, image: MetadataImage, now: Instant) -> None:
+    def on_poll(self, ticket: Any, poll: PollMetadata, image: MetadataImage, now: Instant) -> None:
         """Handle the poll of a node that is in service."""
         parked = _Parked(ticket, poll, now.now_ms + self._poll_ms)
         if poll.applied < image.offset:
@@ -94,7 +94,7 @@ class MetadataPublisher:
 
     # --- what nodes have applied -----------------------------------------------------------------
 
-    def on_applied(self, poll: Poll, image: MetadataImage, now: Instant) -> None:
+    def on_applied(self, poll: PollMetadata, image: MetadataImage, now: Instant) -> None:
         """Note the offset that a polling node has applied."""
         node_id, offset = poll.node_id, poll.applied
         self.polls.on_poll(node_id, has_all=offset >= image.offset, now_ms=now.wall_ms)

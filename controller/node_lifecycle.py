@@ -27,7 +27,7 @@ from ..protocol.errors import (
     StaleBrokerEpoch,
 )
 from ..steps.replies import Refuse, Reply
-from .controller_calls import MetadataUpdate, Poll, Register, Registered
+from .controller_calls import MetadataUpdate, PollMetadata, RegisterBroker, Registered
 from .controller_effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ RETRY_MS = 100
 HEARTBEATS_PER_SESSION = 3
 
 
-class Life(NamedTuple):
+class BrokerIncarnation(NamedTuple):
     """One life of a node: its random incarnation id, and its session timeout."""
 
     incarnation: str
@@ -46,7 +46,9 @@ class Life(NamedTuple):
 class NodeLifecycle:
     """A step object: `register`, then `follow`; inputs are `on_done` and `on_tick`, then `stop`."""
 
-    def __init__(self, life: Life, effects: list[Any], *, retry_ms: int = RETRY_MS) -> None:
+    def __init__(
+        self, life: BrokerIncarnation, effects: list[Any], *, retry_ms: int = RETRY_MS
+    ) -> None:
         self._life = life
         self._effects = effects
         self._retry_ms = retry_ms
@@ -110,12 +112,14 @@ class NodeLifecycle:
 
     def _ask(self) -> None:
         if self._registration is not None:
-            self._effects.append(AskController(Register(self._registration), self._on_registered))
+            self._effects.append(
+                AskController(RegisterBroker(self._registration), self._on_registered)
+            )
         else:
             self._effects.append(AskController(self._question(), self._on_update))
 
-    def _question(self) -> Poll:
-        return Poll(self.node_id, self._life.incarnation, self.image.offset)
+    def _question(self) -> PollMetadata:
+        return PollMetadata(self.node_id, self._life.incarnation, self.image.offset)
 
     def _ask_later(self, now: Instant) -> None:
         self._asks_at_ms = now.now_ms + self._retry_ms
@@ -182,7 +186,7 @@ class NodeLifecycle:
             image = base.apply(records, offset=answer.offset)
             if self._is_new:
                 self._is_new = False
-                self._say_what_is_lost(image)
+                self._log_lost_partitions(image)
 
             def applied(failure: Exception | None, now: Instant) -> None:
                 self._on_applied(image, failure, now)
@@ -190,7 +194,7 @@ class NodeLifecycle:
             self._beat_later(now)
             self._effects.append(ApplyMetadata(image, applied))
 
-    def _say_what_is_lost(self, image: MetadataImage) -> None:
+    def _log_lost_partitions(self, image: MetadataImage) -> None:
         """Log an error if the directory is new though the node had partitions, as they were in
         another one.
         """

@@ -48,15 +48,15 @@ from .controller_calls import (
     AllocateProducerIds,
     Change,
     ChangeVoter,
+    ControlledShutdown,
     ControllerCall,
     DescribeQuorum,
-    Leave,
     MeteredChange,
-    Poll,
+    PollMetadata,
     QuorumState,
-    Register,
+    RegisterBroker,
     Registered,
-    Suspect,
+    ReportUnreachableBroker,
 )
 from .controller_effects import Ended, Instant, ProbePort
 from .controller_election import ControllerElection
@@ -295,16 +295,16 @@ class QuorumController:
 
     def _handle(self, ticket: Any, call: ControllerCall[Any], now: Instant) -> None:
         match call:
-            case Poll():
+            case PollMetadata():
                 self._poll(ticket, call, now)
-            case Register():
+            case RegisterBroker():
                 self._register(ticket, call, now)
             case Change() | MeteredChange():
                 self._change(ticket, call, now)
-            case Leave():
+            case ControlledShutdown():
                 controller_state.check_session(self._image, call.node_id, call.incarnation)
                 self._fence(call.node_id, self._answering(ticket), now)
-            case Suspect():
+            case ReportUnreachableBroker():
                 self._suspect(ticket, call.node_id, now)
             case AllocateProducerIds():
                 self._allocate_producer_ids(ticket, now)
@@ -402,7 +402,7 @@ class QuorumController:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def _register(self, ticket: Any, call: Register, now: Instant) -> None:
+    def _register(self, ticket: Any, call: RegisterBroker, now: Instant) -> None:
         request = call.registration
 
         def decide(image: MetadataImage) -> tuple[Sequence[MetadataRecord], Any]:
@@ -468,7 +468,7 @@ class QuorumController:
 
         self.submit(decide, self._answering(ticket), now)
 
-    def _poll(self, ticket: Any, call: Poll, now: Instant) -> None:
+    def _poll(self, ticket: Any, call: PollMetadata, now: Instant) -> None:
         node = controller_state.check_session(self._image, call.node_id, call.incarnation)
         self._sessions.on_contact(call.node_id, now_ms=now.now_ms)
         self._publisher.on_applied(call, self._image, now)

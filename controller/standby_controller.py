@@ -20,8 +20,15 @@ from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.candidacy import Candidacy
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, KafkaError
-from .controller_calls import Suspect
-from .controller_effects import AskStandby, EndStandby, Instant, ProbePort, StandIn, VoteGranted
+from .controller_calls import ReportUnreachableBroker
+from .controller_effects import (
+    AskStandby,
+    EndStandby,
+    Instant,
+    ProbePort,
+    StartStandby,
+    VoteGranted,
+)
 from .metadata_leader import Superseded
 
 logger = logging.getLogger(__name__)
@@ -41,7 +48,7 @@ class StandbyTimes:
     start_ms: int = 10_000
 
 
-class Seen(NamedTuple):
+class StandbyView(NamedTuple):
     """State of its node at a moment. me: name under which the standby controller asks voters."""
 
     vote: Candidate
@@ -66,7 +73,7 @@ class StandbyController:
         self._alive: list[bool] = []
         self.next_deadline_ms = 0
 
-    def on_tick(self, seen: Seen | None, now: Instant) -> None:
+    def on_tick(self, seen: StandbyView | None, now: Instant) -> None:
         """Check the controller. `seen`: None while there is no voter that could be asked."""
         if now.now_ms < self.next_deadline_ms:
             return
@@ -95,7 +102,7 @@ class StandbyController:
     def _is_due(self, voters_before: int, now: Instant) -> bool:
         return self._candidacy.is_due(now_ms=now.now_ms, voters_before=voters_before)
 
-    def _look_at_others(self, seen: Seen, now: Instant) -> None:
+    def _look_at_others(self, seen: StandbyView, now: Instant) -> None:
         """Probe the voters in front of this one whose process is not known to be dead."""
         image, me = seen.image, seen.directory_id
         nodes = {node.metadata_directory_id: node for node in image.nodes.values()}
@@ -109,17 +116,17 @@ class StandbyController:
         if not before:
             self._maybe_stand(seen, now)
 
-    def _on_probed(self, seen: Seen, count: int, is_dead: bool, now: Instant) -> None:
+    def _on_probed(self, seen: StandbyView, count: int, is_dead: bool, now: Instant) -> None:
         self._alive.append(is_dead is not True)
         if len(self._alive) == count:
             self._is_busy = False
             self._maybe_stand(seen, now)
 
-    def _maybe_stand(self, seen: Seen, now: Instant) -> None:
+    def _maybe_stand(self, seen: StandbyView, now: Instant) -> None:
         if self._is_due(sum(self._alive), now) and seen.directory_id in seen.image.voters:
             logger.warning("the controller does not answer: starting a standby here")
             self._is_busy = True
-            self._effects.append(StandIn(self._times.start_ms, self._on_started))
+            self._effects.append(StartStandby(self._times.start_ms, self._on_started))
 
     def _on_started(self, result: MetadataImage | Exception, now: Instant) -> None:
         """Called when the standby has started. `result`: image of the new controller, or the
@@ -150,4 +157,6 @@ class StandbyController:
                 self._suspect(rest)
 
         for node_id in some:
-            self._effects.append(AskStandby(Suspect(node_id), partial(suspected, node_id)))
+            self._effects.append(
+                AskStandby(ReportUnreachableBroker(node_id), partial(suspected, node_id))
+            )

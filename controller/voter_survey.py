@@ -39,7 +39,7 @@ class Survey(NamedTuple):
         return None
 
 
-class Formation(NamedTuple):
+class FormedVoters(NamedTuple):
     """Voters, and those of them, and of former ones, that have answered."""
 
     cluster_id: str | None
@@ -104,7 +104,7 @@ class VoterSurvey:
         self._then(Survey(self._brokers, answered, self._token), now)
 
 
-def form(survey: Survey) -> Formation | str:
+def form(survey: Survey) -> FormedVoters | str:
     """Voters to ask for votes; or a message about what is missing."""
     states = [state for _, state in survey.answered]
     clusters = sorted({state.cluster_id for state in states if state.cluster_id})
@@ -140,7 +140,7 @@ def form(survey: Survey) -> Formation | str:
         for each in survey.answered
         if each.state.directory_id in voters or each.state.is_voter
     }
-    return Formation(clusters[0] if clusters else None, voters, holders)
+    return FormedVoters(clusters[0] if clusters else None, voters, holders)
 
 
 def newest_of(states: Sequence[VoterState]) -> VoterState:

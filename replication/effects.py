@@ -104,7 +104,7 @@ class SuspectNode(NamedTuple):
 # --- the partitions of a node --------------------------------------------------------------------
 
 
-class GiveWay(NamedTuple):
+class YieldToRequests(NamedTuple):
     """Tell `step` that `condition` is met when others have had their turn."""
 
     step: WorkingStep

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from .effects import Effects, GiveWay, RunWork, WorkingStep
+from .effects import Effects, RunWork, WorkingStep, YieldToRequests
 
 Outcomes = list[Exception | None]
 
@@ -24,7 +24,7 @@ class Condition(Protocol):
         ...
 
 
-Sequel = Generator[Sequence[Any], Outcomes, None]
+ProcedureSteps = Generator[Sequence[Any], Outcomes, None]
 """Generator that yields Work and Condition to wait for."""
 
 
@@ -34,7 +34,7 @@ class Procedure:
     def __init__(
         self,
         effects: Effects,
-        sequel: Sequel,
+        sequel: ProcedureSteps,
         now_ms: int,
         on_end: Callable[[Exception | None], None],
     ) -> None:
@@ -127,4 +127,4 @@ class Turn:
         self._effects = effects
 
     def begin_waiting(self, step: WorkingStep) -> None:
-        self._effects.append(GiveWay(step, self))
+        self._effects.append(YieldToRequests(step, self))

@@ -14,12 +14,12 @@ from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.quorum.candidacy import Candidacy
 from ...cluster.quorum.voter import Candidate
 from ...controller.controller_calls import (
+    ControlledShutdown,
     ControllerCall,
-    Leave,
     MetadataUpdate,
-    Poll,
-    Register,
-    Suspect,
+    PollMetadata,
+    RegisterBroker,
+    ReportUnreachableBroker,
     as_repeated,
 )
 from ...handlers.ports.context import Controller
@@ -29,7 +29,7 @@ from ..loop.carry_through import within
 A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
-AT_ONCE = (Register, Leave, Suspect)
+AT_ONCE = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 """Calls that fail when there is no controller now: callers retry."""
 
 
@@ -190,7 +190,7 @@ class ControllerHandle(Controller):
         Whatever only asks for something to be done waits out a controller's restart.
         """
         answer: Any
-        if isinstance(call, Poll):
+        if isinstance(call, PollMetadata):
             answer = await self._poll(call)
         elif isinstance(call, AT_ONCE):
             answer = await self._ask_once(call)
@@ -199,7 +199,7 @@ class ControllerHandle(Controller):
         typed: A = answer
         return typed
 
-    async def _poll(self, call: Poll) -> MetadataUpdate:
+    async def _poll(self, call: PollMetadata) -> MetadataUpdate:
         """What the controller has not answered after `silence` it never will."""
         loop = asyncio.get_running_loop()
         try:

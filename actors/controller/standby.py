@@ -13,10 +13,10 @@ from ...controller.controller_effects import (
     EndStandby,
     Instant,
     ProbePort,
-    StandIn,
+    StartStandby,
     VoteGranted,
 )
-from ...controller.standby_controller import Seen, StandbyController, StandbyTimes
+from ...controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from ...protocol.errors import ConnectionFailed, NotController
 from ..loop.carry_through import within
 from ..network.peer_connection import is_port_closed
@@ -50,7 +50,7 @@ class Standby:
         self._controller: Controller | None = None
         driver.on(VoteGranted, lambda effect: on_vote_granted())
         driver.on_awaited(ProbePort, lambda effect: is_port_closed(effect.host, effect.port))
-        driver.on_awaited(StandIn, self._stand)
+        driver.on_awaited(StartStandby, self._stand)
         driver.on_awaited(AskStandby, lambda effect: self.controller().ask(effect.call))
         driver.on_awaited(EndStandby, self._end)
 
@@ -77,7 +77,7 @@ class Standby:
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
         self._step.on_done(effect, result, now)
 
-    def _seen(self) -> Seen | None:
+    def _seen(self) -> StandbyView | None:
         try:
             voter = self._voter()
         except ConnectionFailed:
@@ -87,11 +87,13 @@ class Standby:
         controller = self._controller
         me = None if controller is None else controller.me
         is_active = controller is not None and controller.is_active
-        return Seen(voter.vote, voter.directory.identity.directory_id, self._image(), me, is_active)
+        return StandbyView(
+            voter.vote, voter.directory.identity.directory_id, self._image(), me, is_active
+        )
 
     # --- effects ---------------------------------------------------------------------------------
 
-    async def _stand(self, effect: StandIn) -> MetadataImage:
+    async def _stand(self, effect: StartStandby) -> MetadataImage:
         controller = self._make(lambda: None)
         try:
             await within(effect.timeout_ms / 1000, controller.start())

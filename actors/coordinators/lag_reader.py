@@ -1,4 +1,4 @@
-"""Driver of groups/offsets/lag_look: the lag of the groups of this node, read on request.
+"""Driver of groups/offsets/lag_query: the lag of the groups of this node, read on request.
 
 Nothing is kept between two looks, so without a scrape there is no cost: connections
 are made for it, one to each leader, this node's own included. A leader that is slow or gone costs
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 from ...cluster.metadata.metadata_image import MetadataImage
-from ...groups.offsets.lag_look import GroupPartitionLag, GroupPosition, LagLook
+from ...groups.offsets.lag_query import GroupPartitionLag, GroupPosition, LagQuery
 from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.list_offsets import ListOffsetsResponse
@@ -61,7 +61,7 @@ async def read_lags(node: CoordinatingNode) -> tuple[list[GroupPartitionLag], in
     if not positions:
         return [], beyond
     image = node.image
-    look = LagLook(positions, lambda key: _leader(image, key))
+    look = LagQuery(positions, lambda key: _leader(image, key))
     leaders = _Leaders(node)
     try:
         ends = await asyncio.to_thread(lambda: list(look.ends()))

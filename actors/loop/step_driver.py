@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ...replication.effects import DeadlineMoved, Effects, GiveWay, TickingStep, WakeAt
-from ...replication.procedure import Procedure, Sequel
+from ...replication.effects import DeadlineMoved, Effects, TickingStep, WakeAt, YieldToRequests
+from ...replication.procedure import Procedure, ProcedureSteps
 from ...steps.replies import Refuse, Reply, ended
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class StepDriver:
         self.effects: Effects = []
         self._carriers: dict[type, Callable[[Any], None]] = {
             DeadlineMoved: self._on_deadline_moved,
-            GiveWay: self._give_way,
+            YieldToRequests: self._yield_to_requests,
             Refuse: _refuse,
             Reply: _reply,
             WakeAt: self._wake_at,
@@ -96,7 +96,7 @@ class StepDriver:
         for step in self._watched:
             self.tick_when_due(step)
 
-    async def run(self, sequel: Sequel) -> None:
+    async def run(self, sequel: ProcedureSteps) -> None:
         """Run a sequel of steps for a caller that is not a step. Raises what the sequel raises."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         Procedure(
@@ -108,7 +108,7 @@ class StepDriver:
         self.carry_out()
         await asyncio.shield(ticket)
 
-    def _give_way(self, effect: GiveWay) -> None:
+    def _yield_to_requests(self, effect: YieldToRequests) -> None:
         def go_on() -> None:
             effect.step.on_work_done(effect.condition, None, self.now_ms())
             self.carry_out()

@@ -29,7 +29,7 @@ from prometheus_client.core import (
 
 from ...groups.coordinator.group_coordinators import GroupNumbers
 from ...groups.group_counters import GroupCounters
-from ...groups.offsets.lag_look import GroupPartitionLag
+from ...groups.offsets.lag_query import GroupPartitionLag
 from ...handlers.ports.request_metrics import ApiMetrics, Histogram
 from ...protocol.error_code import ErrorCode
 from ...storage.cleaner.cleaner import CleaningReport

@@ -7,7 +7,8 @@ conversion_queue                    batches that are stored in another form: con
 leader_connections                  a connection to each leader that is followed
 controller_request_sender           what steps ask the controller
 unreachable_nodes                   nodes that cannot be reached: reported to the controller
-partition_upkeep, log_cleaner       flushes, retention, deletions; compaction: workers and throttle
+log_maintenance_driver              flushes, retention, deletions
+log_cleaner                         compaction: its threads and its rate
 log_scrubber                        damaged segments found and healed: rounds, threads, connections
 intact_token                        whether what was written is still there after a kill
 deletion_policy                     the class that bradbury.log.deletion.policy names

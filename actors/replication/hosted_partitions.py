@@ -17,7 +17,7 @@ from ...replication.partition.partition_effects import (
 from ...replication.partition.replica import LeadershipEnded, Replica
 from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...replication.partition.served_replicas import ServedReplicas
-from ...replication.procedure import Sequel
+from ...replication.procedure import ProcedureSteps
 from ...storage.log.partition_log import PartitionLog
 from ..loop.step_driver import StepDriver
 from .hosted_log_dirs import HostedLogDirs
@@ -59,14 +59,16 @@ class HostedPartitions:
         self._hosted: dict[Replica, HostedReplica] = {}
         self._log_dirs: HostedLogDirs | None = None
         self._driver = driver
-        self._checkpoint: Callable[[PartitionLog], Sequel] | None = None
+        self._checkpoint: Callable[[PartitionLog], ProcedureSteps] | None = None
         driver.on(ReplicaOpened, self._on_replica_opened)
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
         driver.on(LeadershipEnded, self._on_leadership_ended)
         driver.on(Resigned, self._on_resigned)
 
-    def start(self, log_dirs: HostedLogDirs, checkpoint: Callable[[PartitionLog], Sequel]) -> None:
+    def start(
+        self, log_dirs: HostedLogDirs, checkpoint: Callable[[PartitionLog], ProcedureSteps]
+    ) -> None:
         """`checkpoint`: LogMaintenance.checkpoint."""
         self._log_dirs, self._checkpoint = log_dirs, checkpoint
 
@@ -95,7 +97,7 @@ class HostedPartitions:
         )
         return None if step is None else self._hosted[step]
 
-    def follower_asks(self, node_id: int, peer: str) -> None:
+    def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
         """See handlers.ports.replica_port.Partitions."""
         self._unreachable.on_follower(node_id, peer)
 
@@ -103,13 +105,15 @@ class HostedPartitions:
         """See handlers.ports.replica_port.Partitions."""
         return self._serving.delete_records(topic, partition, before_offset)
 
-    async def keep_log_starts(
+    async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
         """See handlers.ports.replica_port.Partitions."""
         assert self._checkpoint is not None, "start() comes first"
         errors: dict[TopicPartition, KafkaError] = {}
-        await self._driver.run(self._serving.keep_log_starts(partitions, self._checkpoint, errors))
+        await self._driver.run(
+            self._serving.checkpoint_log_start_offsets(partitions, self._checkpoint, errors)
+        )
         return errors
 
     # --- effects ---------------------------------------------------------------------------------

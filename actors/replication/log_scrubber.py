@@ -28,7 +28,7 @@ from ...replication.logs.segment_healer import (
     ScrubbingStopped,
     SegmentHealer,
 )
-from ...replication.procedure import Sequel
+from ...replication.procedure import ProcedureSteps
 from ...storage.disk.throttler import Throttler
 from ..loop.carry_through import until_thread_ends, within
 from ..loop.step_driver import StepDriver
@@ -91,7 +91,7 @@ class LogScrubber:
 
     # --- rounds ----------------------------------------------------------------------------------
 
-    async def _repeat(self, sequel: Callable[[], Sequel], pause_seconds: float) -> None:
+    async def _repeat(self, sequel: Callable[[], ProcedureSteps], pause_seconds: float) -> None:
         while not self._stopped.is_set():
             try:
                 await self._driver.run(sequel())
@@ -102,7 +102,7 @@ class LogScrubber:
             with suppress(TimeoutError):
                 await within(pause_seconds, self._stopped.wait())
 
-    def _heal(self) -> Sequel:
+    def _heal(self) -> ProcedureSteps:
         try:
             yield from self.healer.heal_damaged()
         finally:

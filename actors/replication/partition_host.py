@@ -17,9 +17,9 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.context import Controller
 from ...handlers.ports.server_config import ServerConfig
-from ...replication.logs.clean_stop import clean_stop
 from ...replication.effects import DirectoryFailed, NoDirectoryLeft
 from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from ...replication.logs.clean_stop import clean_stop
 from ...replication.logs.directory_lifecycle import DirectoryLifecycle
 from ...replication.logs.log_compactor import LogCompactor
 from ...replication.logs.log_maintenance import LogMaintenance
@@ -45,8 +45,8 @@ from .hosted_replica import HostedReplica
 from .intact_token import IntactToken
 from .leader_connections import LeaderConnections
 from .log_cleaner import LogCleaner, cleaner_config
+from .log_maintenance_driver import LogMaintenanceDriver
 from .log_scrubber import LogScrubber
-from .partition_upkeep import PartitionUpkeep
 from .unreachable_nodes import UnreachableNodes
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class PartitionHost:
         )
         self.steps = ReplicaManager(self, self._driver.effects)
         self.node_id = -1
-        self._upkeep: PartitionUpkeep | None = None
+        self._upkeep: LogMaintenanceDriver | None = None
         self.cleaner: LogCleaner | None = None
         self.scrubber: LogScrubber | None = None
         self._moves: AlterLogDirsManager | None = None
@@ -155,7 +155,7 @@ class PartitionHost:
         self.steps.start(log_manager, maintenance.note_gaps)
         self._sender = ControllerRequestSender(controller, self._driver)
         self._driver.tick_when_due(self.steps.alter_partition)
-        self._upkeep = PartitionUpkeep(maintenance, self._driver, wall_ms=self._now_ms)
+        self._upkeep = LogMaintenanceDriver(maintenance, self._driver, wall_ms=self._now_ms)
         self._moves = AlterLogDirsManager(
             self.directories,
             self.steps.by_partition,

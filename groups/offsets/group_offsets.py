@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ...protocol.topic_partition import TopicPartition
 from ..group_records import NO_TIMESTAMP, OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from .lag_look import GroupPosition
+from .lag_query import GroupPosition
 from .pending_offsets import PendingOffsets
 
 

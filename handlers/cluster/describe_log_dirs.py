@@ -20,13 +20,13 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.log_dirs_port import LogDirState
 
-Wanted = set[TopicPartition]
+RequestedPartitions = set[TopicPartition]
 
 
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    wanted: Wanted | None = None
+    wanted: RequestedPartitions | None = None
     if request.topics is not None:
         wanted = {
             (topic.topic, partition) for topic in request.topics for partition in topic.partitions
@@ -35,7 +35,7 @@ async def handle(
     return DescribeLogDirsResponse(results=[_result(state, wanted) for state in states])
 
 
-def _result(state: LogDirState, wanted: Wanted | None) -> DescribeLogDirsResult:
+def _result(state: LogDirState, wanted: RequestedPartitions | None) -> DescribeLogDirsResult:
     topics: dict[str, DescribeLogDirsTopic] = {}
     for log in state.logs:
         if wanted is not None and (log.topic, log.partition) not in wanted:

@@ -225,7 +225,7 @@ class Partitions(Protocol):
         """
         ...
 
-    def follower_asks(self, node_id: int, peer: str) -> None:
+    def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
         """Note that a replica of the node fetches from here, over the connection from `peer`.
 
         When the connection closes, the node's process may be gone.
@@ -235,13 +235,14 @@ class Partitions(Protocol):
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Stop serving the records below `before_offset` (-1: below the high watermark).
 
-        Returns the log start offset, which a crash may take back until keep_log_starts returns.
+        Returns the log start offset, which a crash may take back until
+        checkpoint_log_start_offsets returns.
         Raises OffsetOutOfRange above the high watermark, PolicyViolation on a log that is only
         compacted, and the errors of leader_of.
         """
         ...
 
-    async def keep_log_starts(
+    async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
         """Make the log start offsets durable. A disk that fails takes its partitions offline.

@@ -37,7 +37,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         (topic.name, each) for topic in topics for each in topic.partitions if not each.error_code
     ]
     if deleted:
-        errors = await context.node.partitions.keep_log_starts(
+        errors = await context.node.partitions.checkpoint_log_start_offsets(
             [(topic, result.partition_index) for topic, result in deleted]
         )
         deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000

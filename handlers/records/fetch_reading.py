@@ -278,7 +278,7 @@ def _follower_fetch(
     state = request.replica_state
     node_id = max(request.replica_id, state.replica_id)
     _check_broker_epoch(node_id, state.replica_epoch, context)
-    context.node.partitions.follower_asks(node_id, context.peer)
+    context.node.partitions.on_follower_fetch_from(node_id, context.peer)
     return FollowerFetch(
         node_id,
         state.replica_epoch,

@@ -8,7 +8,7 @@ from ...cluster.broker_config import BrokerConfig
 from ...storage.log.partition_log import PartitionLog
 from ..effects import Effects
 from ..partition.replica import Replica
-from ..procedure import Sequel
+from ..procedure import ProcedureSteps
 
 
 class FollowerThrottle(Protocol):
@@ -42,6 +42,6 @@ class FollowingNode(Protocol):
         """Called when a disk may have failed."""
         ...
 
-    def note_gaps(self, log: PartitionLog) -> Sequel:
+    def note_gaps(self, log: PartitionLog) -> ProcedureSteps:
         """Store that `log` may have gaps from now on; see LogFlusher. Raises KafkaStorageError."""
         ...

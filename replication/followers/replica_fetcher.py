@@ -54,7 +54,7 @@ from ...protocol.topic_partition import TopicIdPartition
 from ...storage.log.log_compaction import UnnotedGap
 from ..effects import DeadlineMoved, SendFetch, SendListOffsets, SuspectNode, WorkingStep
 from ..partition.replica import Replica
-from ..procedure import Procedure, Sequel
+from ..procedure import Procedure, ProcedureSteps
 from ..storage_work import AssignEpochs, LogFlush, begin_flush
 from .following_node import FollowingNode
 
@@ -351,7 +351,7 @@ class ReplicaFetcher:
         else:
             self._work(self._process(answer, wall_ms), now_ms)
 
-    def _work(self, sequel: Sequel, now_ms: int) -> None:
+    def _work(self, sequel: ProcedureSteps, now_ms: int) -> None:
         self._working = Procedure(self._effects, sequel, now_ms, self._on_worked)
         self._working.begin()
 
@@ -370,7 +370,7 @@ class ReplicaFetcher:
         assert self._working is not None
         return self._working.now_ms
 
-    def _process(self, answer: FetchResponse, wall_ms: int) -> Sequel:
+    def _process(self, answer: FetchResponse, wall_ms: int) -> ProcedureSteps:
         to_flush: list[FollowedPartition] = []
         for topic in answer.responses:
             for data in topic.partitions:
@@ -405,7 +405,7 @@ class ReplicaFetcher:
             return
         self._session = (session_id, next_epoch(self._session[1]))
 
-    def _flush(self, all_followed: Iterable[FollowedPartition]) -> Sequel:
+    def _flush(self, all_followed: Iterable[FollowedPartition]) -> ProcedureSteps:
         """Flush before the next fetch, which acknowledges records, where the topic requires
         durability.
         """
@@ -431,7 +431,9 @@ class ReplicaFetcher:
             else:
                 raise failure
 
-    def _take(self, followed: FollowedPartition, data: PartitionData, wall_ms: int) -> Sequel:
+    def _take(
+        self, followed: FollowedPartition, data: PartitionData, wall_ms: int
+    ) -> ProcedureSteps:
         """Apply the leader's answer for a partition. Raises KafkaError: nothing was appended."""
         replica, log = followed.replica, followed.replica.log
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

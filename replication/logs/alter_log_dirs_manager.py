@@ -42,7 +42,7 @@ from ...storage.log.log_compaction import UnnotedGap
 from ...storage.log.partition_log import LogSlice, PartitionLog
 from ..effects import Effects, WakeAt, WorkingStep
 from ..partition.replica import Replica
-from ..procedure import Outcomes, Procedure, Sequel, Turn
+from ..procedure import Outcomes, Procedure, ProcedureSteps, Turn
 from ..storage_work import StorageCall, Work, begin_flush
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class AlterLogDirsManager:
         effects: Effects,
         *,
         throttle: MoveThrottle,
-        write_note: Callable[[], Sequel],
+        write_note: Callable[[], ProcedureSteps],
         new_id: Callable[[], UUID],
         on_storage_failure: Callable[[], None],
     ) -> None:
@@ -139,7 +139,9 @@ class AlterLogDirsManager:
 
     # --- beginning and ending --------------------------------------------------------------------
 
-    def move(self, topic: str, partition: int, path: str, *, now_ms: int, wall_ms: int) -> Sequel:
+    def move(
+        self, topic: str, partition: int, path: str, *, now_ms: int, wall_ms: int
+    ) -> ProcedureSteps:
         """Begin to move a partition to `path`; see handlers.ports.log_dirs_port.LogDirs."""
         key = (topic, partition)
         if len(future_directory_name(topic, partition, self._new_id())) > MAX_NAME_LENGTH:
@@ -186,14 +188,14 @@ class AlterLogDirsManager:
                     move.truncations = NEVER
                 self._begin(move, now_ms, wall_ms)
 
-    def end(self, key: TopicPartition) -> Sequel:
+    def end(self, key: TopicPartition) -> ProcedureSteps:
         """Cancel the move of a partition, if there is one, and remove the copy."""
         move = self._moves.pop(key, None)
         if move is not None:
             yield [CopyingStopped(move)]
             yield from self._remove_copy(move)
 
-    def close(self) -> Sequel:
+    def close(self) -> ProcedureSteps:
         """Stop copying; the copies stay, and the moves resume after the next start."""
         moves = list(self._moves.values())
         if moves:
@@ -214,7 +216,7 @@ class AlterLogDirsManager:
 
         move.begin(Procedure(self._effects, self._follow(move), now_ms, on_end), wall_ms)
 
-    def _follow(self, move: Move) -> Sequel:
+    def _follow(self, move: Move) -> ProcedureSteps:
         try:
             yield from self._catch_up(move)
             source = yield from self._prepare(move)
@@ -267,7 +269,7 @@ class AlterLogDirsManager:
         log.damage.refuse_gap(offset)
         return log.read(offset, max_bytes=max_bytes, up_to=log.log_end_offset, min_one_batch=True)
 
-    def _catch_up(self, move: Move) -> Sequel:
+    def _catch_up(self, move: Move) -> ProcedureSteps:
         """Copy until at most LAST_BYTES are missing."""
         while True:
             piece = self._missing(move, COPY_BYTES)
@@ -302,7 +304,7 @@ class AlterLogDirsManager:
         yield from self._write_note()
         return self._directories.of(self._log(move))
 
-    def _note_copy(self, move: Move) -> Sequel:
+    def _note_copy(self, move: Move) -> ProcedureSteps:
         """Store what a start must know of the copy before it becomes the log: that it may have
         gaps, and that it starts later than its first record, as DeleteRecords was answered.
         """
@@ -353,7 +355,7 @@ class AlterLogDirsManager:
         move.replica.replace_log(future)
         return True
 
-    def _finish(self, move: Move, source: LogDirectory) -> Sequel:
+    def _finish(self, move: Move, source: LogDirectory) -> ProcedureSteps:
         """Delete the old log when the new one, and its name, are durable."""
         old = f"{source.path}/{directory_name(*move.key)}"
         yield from _run(StorageCall(move.directory.sync_names))
@@ -370,7 +372,7 @@ class AlterLogDirsManager:
         source.deletions.schedule(retired.result, move.wall_ms + delay_ms)
         logger.info("%s: moved to %s", move, move.directory.path)
 
-    def _give_up(self, move: Move) -> Sequel:
+    def _give_up(self, move: Move) -> ProcedureSteps:
         """Give up a move. A completed switch stays; otherwise the log stays where it was, as the
         stored placements then say.
         """
@@ -382,7 +384,7 @@ class AlterLogDirsManager:
         except KafkaError:
             self._on_storage_failure()
 
-    def _remove_copy(self, move: Move) -> Sequel:
+    def _remove_copy(self, move: Move) -> ProcedureSteps:
         log, placements = move.replica.log, self._directories.placements
         # Or a later log of this name would be taken to begin where this one did.
         move.directory.checkpoints.expect_gaps(move.key, False)
@@ -418,7 +420,7 @@ def _begins_later(move: Move) -> bool:
     return move.replica.log.log_start_offset > move.future.segments[0].base_offset
 
 
-def _run(work: Work) -> Sequel:
+def _run(work: Work) -> ProcedureSteps:
     """Run work in a thread. Raises its error."""
     [failure] = yield [work]
     if failure is not None:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...storage.directories.log_directories import LogDirectories
+from ..procedure import Condition, ProcedureSteps
 from .alter_log_dirs_manager import AlterLogDirsManager
 from .directory_lifecycle import DirectoryLifecycle
-from ..procedure import Condition, Sequel
 
 
 def clean_stop(
@@ -28,8 +28,8 @@ def clean_stop(
     cleaner: Condition | None,
     maintenance: Condition | None,
     lifecycle: DirectoryLifecycle,
-    shut_down: Callable[[LogDirectories], Sequel],
-) -> Sequel:
+    shut_down: Callable[[LogDirectories], ProcedureSteps],
+) -> ProcedureSteps:
     """What is None was never started. A condition stops its part, and holds when that has ended.
 
     `shut_down`: ReplicaManager.shut_down. Raises what stopping a part has raised.

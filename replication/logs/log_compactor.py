@@ -41,7 +41,7 @@ from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.cleaner_manager import LogToClean, choose_filthiest, find_cleanable
 from ...storage.log.partition_log import PartitionLog
 from ..effects import Effects, RunCleanerWork, WorkingStep
-from ..procedure import Sequel
+from ..procedure import ProcedureSteps
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class LogCompactor:
         *,
         wall_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
-        note_gaps: Callable[[PartitionLog], Sequel],
-        checkpoint: Callable[[], Sequel],
+        note_gaps: Callable[[PartitionLog], ProcedureSteps],
+        checkpoint: Callable[[], ProcedureSteps],
         on_storage_failure: Callable[[], None],
     ) -> None:
         """Make an idle compactor.
@@ -95,7 +95,7 @@ class LogCompactor:
         self.max_dirty_ratio = 0.0
         """Largest cleanable ratio of the logs that were checked last."""
 
-    def clean_filthiest(self, cleaned: list[PartitionLog]) -> Sequel:
+    def clean_filthiest(self, cleaned: list[PartitionLog]) -> ProcedureSteps:
         """Clean the log that needs it most, if one does.
 
         It is added to `cleaned`, also if it turned out to be uncleanable: there may be another one.
@@ -163,7 +163,7 @@ class LogCompactor:
             logger.info("compaction of %s resumes", log.directory)
         return log in self.uncleanable
 
-    def _clean(self, found: LogToClean) -> Sequel:
+    def _clean(self, found: LogToClean) -> ProcedureSteps:
         log, started_ms = found.log, self._wall_ms()
         if log.compaction.cleaner_offset is None:
             yield from self._note_gaps(log)
@@ -192,7 +192,9 @@ class LogCompactor:
         yield from self._checkpoint()
         _log_result(log, cleaning, (self._wall_ms() - started_ms) / 1000)
 
-    def _in_thread(self, log: PartitionLog, cleaning: Cleaning, work: CleanerWork[T]) -> Sequel:
+    def _in_thread(
+        self, log: PartitionLog, cleaning: Cleaning, work: CleanerWork[T]
+    ) -> ProcedureSteps:
         """Run a blocking part of the cleaning in a thread. Raises its error."""
         [failure] = yield [work]
         if isinstance(failure, (OSError, KafkaError)):

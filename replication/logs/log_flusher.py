@@ -16,7 +16,7 @@ from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.log.partition_log import PartitionLog
 from ..partition.replica import Replica
-from ..procedure import OneAtATime, Sequel
+from ..procedure import OneAtATime, ProcedureSteps
 from ..storage_work import begin_flush
 
 FOREVER_MS = 2**63 - 1
@@ -40,7 +40,7 @@ class LogFlusher:
         self.refused: set[LogDirectory] = set()
         """Directories whose last checkpoint the disk refused."""
 
-    def flush_changed(self, wall_ms: int) -> Sequel:
+    def flush_changed(self, wall_ms: int) -> ProcedureSteps:
         """Flush the logs that are due. A disk that fails goes offline; the others continue."""
         due = []
         for replica in list(self._changed):
@@ -65,7 +65,7 @@ class LogFlusher:
                     self._changed[replica] = None
                 self._on_storage_failure()
 
-    def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
+    def checkpoint(self, log: PartitionLog | None = None) -> ProcedureSteps:
         """Write the checkpoints of a log's directory, or of all; ends when they are durable.
 
         Raises KafkaStorageError: it is not, for the directory of `log`.
@@ -94,7 +94,7 @@ class LogFlusher:
         if log is not None:
             log.health.check()  # its directory may have gone offline before it had its turn
 
-    def note_gaps(self, log: PartitionLog) -> Sequel:
+    def note_gaps(self, log: PartitionLog) -> ProcedureSteps:
         """Store that a log may have gaps, before it has one; ends when that is durable.
 
         All that are compacted in the same directory are noted at once: a node that copies many of
@@ -119,7 +119,7 @@ class LogFlusher:
             for key in noted:
                 directory.checkpoints.expect_gaps(key, False)
 
-    def settle(self) -> Sequel:
+    def settle(self) -> ProcedureSteps:
         """End when no checkpoint is being written."""
         yield [self._checkpoint_turn]
         self._checkpoint_turn.release()

@@ -33,7 +33,7 @@ from ...storage.log.retention import RETENTION_POLICY, DeletionPolicy, apply_ret
 from ...storage.segments.closed_segments import ListSync
 from ..effects import Effects
 from ..partition.replica import Replica
-from ..procedure import Sequel, Turn
+from ..procedure import ProcedureSteps, Turn
 from .log_flusher import FOREVER_MS, LogFlusher
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Round:
 
     __slots__ = ("due_ms", "every_ms", "run")
 
-    def __init__(self, every_ms: int, run: Callable[[], Sequel]) -> None:
+    def __init__(self, every_ms: int, run: Callable[[], ProcedureSteps]) -> None:
         self.every_ms = every_ms
         self.run = run
         self.due_ms: int | None = None
@@ -102,7 +102,7 @@ class LogMaintenance:
             with contextlib.suppress(StorageFailure):  # it is offline, and the first round says so
                 directory.health.headroom = self._guard.headroom(*directory.space())
 
-    def due_rounds(self, now_ms: int, wall_ms: int) -> Sequel:
+    def due_rounds(self, now_ms: int, wall_ms: int) -> ProcedureSteps:
         """Run the rounds that are due, one after the other; never called twice at a time."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         for each in self._rounds:
@@ -122,24 +122,24 @@ class LogMaintenance:
         """Halt: finish only the work under way."""
         self._is_halted = True
 
-    def settle(self) -> Sequel:
+    def settle(self) -> ProcedureSteps:
         """End when no checkpoint is being written."""
         return self._flusher.settle()
 
-    def checkpoint(self, log: PartitionLog | None = None) -> Sequel:
+    def checkpoint(self, log: PartitionLog | None = None) -> ProcedureSteps:
         """See LogFlusher."""
         return self._flusher.checkpoint(log)
 
-    def note_gaps(self, log: PartitionLog) -> Sequel:
+    def note_gaps(self, log: PartitionLog) -> ProcedureSteps:
         """See LogFlusher."""
         return self._flusher.note_gaps(log)
 
     # --- rounds ----------------------------------------------------------------------------------
 
-    def _flush_changed(self) -> Sequel:
+    def _flush_changed(self) -> ProcedureSteps:
         return self._flusher.flush_changed(self._wall_ms)
 
-    def _guard_space(self) -> Sequel:
+    def _guard_space(self) -> ProcedureSteps:
         """Check the free space of the disks; more often during appends, as a fast disk fills
         quickly.
         """
@@ -176,11 +176,11 @@ class LogMaintenance:
             if is_short and (not was_short or self._now_ms >= self._room_due_ms):
                 yield from self._make_room(directory)
 
-    def _make_room(self, directory: LogDirectory) -> Sequel:
+    def _make_room(self, directory: LogDirectory) -> ProcedureSteps:
         """Apply retention now, and delete files at once: file.delete.delay.ms can wait."""
         self._room_due_ms = self._now_ms + DELETION_MS
 
-        def on_this_disk(act: Callable[[Replica], object]) -> Sequel:
+        def on_this_disk(act: Callable[[Replica], object]) -> ProcedureSteps:
             yield from self._walk(
                 lambda replica: replica.log.health is directory.health and act(replica)
             )
@@ -191,7 +191,7 @@ class LogMaintenance:
         yield from on_this_disk(lambda replica: self._unlink(replica, FOREVER_MS))
         yield from self._delete(directory, FOREVER_MS)
 
-    def _retain_all(self) -> Sequel:
+    def _retain_all(self) -> ProcedureSteps:
         return self._walk(self._retain)
 
     def _retain(self, replica: Replica) -> None:
@@ -199,7 +199,7 @@ class LogMaintenance:
             logger.info("%s-%d: deleting %s", replica.topic, replica.partition, deletion)
         replica.log.local.expire_producers(self._wall_ms)
 
-    def _delete_old_files(self) -> Sequel:
+    def _delete_old_files(self) -> ProcedureSteps:
         """Delete files that are due. Log starts and the lists of segments must be durable first:
         otherwise a start would take deleted segments for lost. Where the disk has no room for that,
         the log files are deleted, to make room, and the small files beside them stay until it has.
@@ -213,7 +213,7 @@ class LogMaintenance:
         is_refused = self._directories.of(log) in self._flusher.refused
         log.local.delete_old_files(due_ms, keeps_marks=is_refused)
 
-    def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> Sequel:
+    def _sync_lists(self, due_ms: int, directory: LogDirectory | None = None) -> ProcedureSteps:
         """Sync the lists of segments in advance, so that delete_old_files does not wait for the
         disk. If that fails, delete_old_files repeats it and reports the error.
         """
@@ -232,12 +232,12 @@ class LogMaintenance:
             if not self._is_halted:
                 yield [listing]
 
-    def _delete_old_directories(self) -> Sequel:
+    def _delete_old_directories(self) -> ProcedureSteps:
         """Delete the due directories of deleted partitions. Few wait, so they are deleted soon."""
         for directory in self._directories.online:
             yield from self._delete(directory, self._wall_ms)
 
-    def _delete(self, directory: LogDirectory, due_ms: int) -> Sequel:
+    def _delete(self, directory: LogDirectory, due_ms: int) -> ProcedureSteps:
         paths = directory.deletions.take_due(due_ms)
         if not paths:
             return
@@ -247,7 +247,7 @@ class LogMaintenance:
         elif failure is not None:
             raise failure
 
-    def _walk(self, visit: Callable[[Replica], object]) -> Sequel:
+    def _walk(self, visit: Callable[[Replica], object]) -> ProcedureSteps:
         """Visit every replica of this moment that is still here when its turn comes.
 
         A log that cannot be worked upon, as its disk is full or broken, leaves the others theirs.

@@ -29,7 +29,7 @@ from ...storage.directories.partition_directory import (
 from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.partition_log import PartitionLog
 from ...storage.log_config import LogConfig
-from ..procedure import OneAtATime, Outcomes, Sequel
+from ..procedure import OneAtATime, Outcomes, ProcedureSteps
 from ..storage_work import StorageCall
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class LogManager:
         yield from self._make_logs(jobs, opened)
         return opened
 
-    def _write_topic_id(self, log: PartitionLog, assigned: AssignedPartition) -> Sequel:
+    def _write_topic_id(self, log: PartitionLog, assigned: AssignedPartition) -> ProcedureSteps:
         """Restore a lost partition.metadata. As in Kafka: the topic id comes from the metadata."""
         topic_id = assigned.topic.topic_id
         logger.warning(
@@ -211,7 +211,7 @@ class LogManager:
         elif failure is not None:
             raise failure
 
-    def write_note(self) -> Sequel:
+    def write_note(self) -> ProcedureSteps:
         """Store the placements of the partitions durably. Raises KafkaStorageError."""
         try:
             yield [self._note_turn]  # in here: cancelled, it goes no further, and has the turn
@@ -225,7 +225,7 @@ class LogManager:
 
     def _forget_names(
         self, jobs: dict[LogDirectory, list[AssignedPartition]], opened: OpenedLogs
-    ) -> Sequel:
+    ) -> ProcedureSteps:
         """Remove checkpoint entries of a former log of this name before a new one is created."""
         begun = [
             (directory, work)
@@ -246,7 +246,7 @@ class LogManager:
 
     def _make_logs(
         self, jobs: dict[LogDirectory, list[AssignedPartition]], opened: OpenedLogs
-    ) -> Sequel:
+    ) -> ProcedureSteps:
         works = [
             MakeLogs(directory, assigned[start : start + MAKE_AT_ONCE], self._config_of)
             for directory, assigned in jobs.items()
@@ -270,21 +270,21 @@ class LogManager:
         """Forget the placements of partitions that are no longer assigned to this node."""
         self.directories.placements.forget(replica_ids)
 
-    def _clear_name(self, assigned: AssignedPartition, wall_ms: int) -> Sequel:
+    def _clear_name(self, assigned: AssignedPartition, wall_ms: int) -> ProcedureSteps:
         """Set aside a log of this name that belongs to another, deleted topic id."""
         for directory in self.directories.online:
             log = directory.logs.get(assigned.key)
             if log in self._unclaimed:
                 yield from self._set_aside(assigned.key, log, wall_ms)
 
-    def set_strays_aside(self, wall_ms: int) -> Sequel:
+    def set_strays_aside(self, wall_ms: int) -> ProcedureSteps:
         """Set aside logs that the metadata, now known, does not assign to this node."""
         for log in list(self._unclaimed):
             found = parse_directory_name(log.directory.rpartition("/")[2])
             assert found is not None, log.directory
             yield from self._set_aside(found, log, wall_ms)
 
-    def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> Sequel:
+    def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> ProcedureSteps:
         self._unclaimed.pop(log, None)
         logger.warning(
             "%s-%d with topic id %s is not in the metadata: renaming its directory to -stray",
@@ -293,7 +293,9 @@ class LogManager:
         )
         yield from self.retire(key, log, STRAY_SUFFIX, wall_ms)
 
-    def retire(self, key: TopicPartition, log: PartitionLog, suffix: str, wall_ms: int) -> Sequel:
+    def retire(
+        self, key: TopicPartition, log: PartitionLog, suffix: str, wall_ms: int
+    ) -> ProcedureSteps:
         """Close a log and rename its directory, durably, so that it is not opened."""
         directory = self.directories.of(log)
         try:

@@ -23,7 +23,7 @@ from ...storage.log.partition_log import PartitionLog
 from ...storage.segments.log_segment import LogSegment
 from ..effects import Effects
 from ..partition.replica import Replica
-from ..procedure import Sequel
+from ..procedure import ProcedureSteps
 from .segment_healer import Progress, ScrubWork, SegmentHealer
 
 REASON: Final = "it does not end where the next one begins"
@@ -55,7 +55,7 @@ class LogScrub:
         self._read_again: set[str] = set()
         """Paths of files that are read again in the current round over all files."""
 
-    def check_ends(self) -> Sequel:
+    def check_ends(self) -> ProcedureSteps:
         """Check the ends of segments in logs that were not checked yet."""
         logs = [replica.log for replica in self._replicas()]
         self._looked.intersection_update(logs)
@@ -72,7 +72,7 @@ class LogScrub:
             for segment in doubtful:
                 log.damage.suspect(segment, REASON)
 
-    def scrub(self) -> Sequel:
+    def scrub(self) -> ProcedureSteps:
         """Examine suspect segments, and all segments if a round is due. Raises ScrubbingStopped."""
         if self._due_ms is None:
             self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
@@ -85,7 +85,7 @@ class LogScrub:
                 self._read_again.clear()
                 self._due_ms = self._monotonic_ms() + self.config.bradbury_log_scrub_interval_ms
 
-    def _examine_all(self, *, only_doubted: bool) -> Sequel:
+    def _examine_all(self, *, only_doubted: bool) -> ProcedureSteps:
         for replica in list(self._replicas()):
             log = replica.log
             for segment in log.segments:

@@ -53,7 +53,7 @@ from ...storage.log.segment_patch import SegmentChanged, SegmentPatch
 from ...storage.segments.log_segment import LogSegment
 from ..effects import Effects, RunScrubWork, SendRepairFetch, WorkingStep
 from ..partition.replica import Replica
-from ..procedure import Outcomes, Sequel
+from ..procedure import Outcomes, ProcedureSteps
 from .segment_sources import segment_sources
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class SegmentHealer:
 
     # --- a round ---------------------------------------------------------------------------------
 
-    def heal_damaged(self) -> Sequel:
+    def heal_damaged(self) -> ProcedureSteps:
         """Examine all suspect segments, and repair damaged ones whose next attempt is due."""
         known = self._known()
         if not known:
@@ -168,7 +168,7 @@ class SegmentHealer:
             if damage in by_damage:
                 yield from self._heal_log(by_damage[damage], damage)
 
-    def _heal_log(self, replica: Replica, damage: LogDamage) -> Sequel:
+    def _heal_log(self, replica: Replica, damage: LogDamage) -> ProcedureSteps:
         try:
             for segment, reason in list(damage.suspects.items()):
                 logger.info("%s: examining %s: %s", replica, segment.files.path, reason)
@@ -224,7 +224,7 @@ class SegmentHealer:
 
     # --- healing ---------------------------------------------------------------------------------
 
-    def _heal(self, replica: Replica, damage: LogDamage) -> Sequel:
+    def _heal(self, replica: Replica, damage: LogDamage) -> ProcedureSteps:
         log, now_ms = replica.log, self._monotonic_ms()
         attempts = self._attempts.setdefault(damage, _Attempts())
         if now_ms < attempts.due_ms:
@@ -275,7 +275,7 @@ class SegmentHealer:
 
     def _heal_segment(
         self, replica: Replica, examination: SegmentExamination, refusals: list[str]
-    ) -> Sequel:
+    ) -> ProcedureSteps:
         """Repair a segment, or add the reason of a failure to `refusals`. Raises SegmentChanged,
         StorageFailure.
         """
@@ -309,7 +309,7 @@ class SegmentHealer:
             return
         refusals.append("; ".join(said) or "no other replica")
 
-    def _fill(self, patch: SegmentPatch, replica: Replica, node_id: int) -> Sequel:
+    def _fill(self, patch: SegmentPatch, replica: Replica, node_id: int) -> ProcedureSteps:
         yield from self.in_thread(self._work(patch.prepare))
         while (wanted := patch.wanted) is not None:
             fetch = RecordsFetch(self._effects, node_id, self._request(replica, wanted[0]))
@@ -354,7 +354,7 @@ class SegmentHealer:
     def _work(self, call: Callable[[], None]) -> ScrubWork:
         return ScrubWork(self._effects, lambda progress: call())
 
-    def in_thread(self, work: ScrubWork) -> Sequel:
+    def in_thread(self, work: ScrubWork) -> ProcedureSteps:
         """Wait for work in a thread. Raises its error; ScrubbingStopped."""
         if self.is_stopping:
             raise ScrubbingStopped

@@ -8,7 +8,7 @@ After its first I/O failure a log directory is offline until restart. Requests f
 are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manager), the other
 directories serve on; with the last one the node ends. A partition whose directory was missing at
 the start is offline in the same way. A log that could not be made for want of room is tried again
-(unmade_replicas).
+(replicas_to_create).
 
 Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
 followers fetch (replica_fetcher), what runs in the background (log_maintenance), moves to other
@@ -55,10 +55,10 @@ from ..partition.partition_effects import (
 from ..partition.replica import Replica
 from ..partition.served_replicas import ServedReplicas
 from ..partition.topic_log_configs import TopicLogConfigs
-from ..procedure import Procedure, Sequel, Turn
+from ..procedure import Procedure, ProcedureSteps, Turn
 from .alter_partition_manager import AlterPartitionManager
 from .offline_replicas_manager import OfflineReplicasManager
-from .unmade_replicas import UnmadeReplicas
+from .replicas_to_create import ReplicasToCreate
 
 logger = logging.getLogger(__name__)
 
@@ -104,10 +104,10 @@ class ReplicaManager:
         self.serving = ServedReplicas(self, self._offline)
         self.log_configs = TopicLogConfigs(node, self)
         self.offline_replicas = OfflineReplicasManager(self, self._offline, effects)
-        self._unmade = UnmadeReplicas(self, effects)
+        self._unmade = ReplicasToCreate(self, effects)
         self.fetchers = ReplicaFetcherManager(self)
 
-    def start(self, logs: LogManager, note_gaps: Callable[[PartitionLog], Sequel]) -> None:
+    def start(self, logs: LogManager, note_gaps: Callable[[PartitionLog], ProcedureSteps]) -> None:
         """`note_gaps`: see LogFlusher."""
         self._logs = logs
         self.note_gaps = note_gaps
@@ -123,7 +123,7 @@ class ReplicaManager:
             self._applying.cancel()
         self.fetchers.leave_all()
 
-    def shut_down(self, directories: LogDirectories) -> Sequel:
+    def shut_down(self, directories: LogDirectories) -> ProcedureSteps:
         """Stop cleanly, after others lead: end appends, wait for writes under way, flush all and
         write the clean shutdown marks. `halt` comes first.
         """
@@ -163,13 +163,13 @@ class ReplicaManager:
             self._next_image = begin
 
     def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
-        """See unmade_replicas.MakingNode."""
+        """See replicas_to_create.MakingNode."""
         if self._applying is not None or self._is_halted:
             return False
         self._begin(self._make_again(keys), None, now_ms=now_ms)
         return True
 
-    def _begin(self, sequel: Sequel, ticket: Any, *, now_ms: int) -> None:
+    def _begin(self, sequel: ProcedureSteps, ticket: Any, *, now_ms: int) -> None:
         """Begin a procedure. `ticket`: answered at its end; None: a failure is only logged."""
 
         def on_end(error: Exception | None) -> None:
@@ -187,7 +187,7 @@ class ReplicaManager:
             self._applying.cancel()
         self._applying.begin()
 
-    def _make_again(self, keys: Collection[TopicPartition]) -> Sequel:
+    def _make_again(self, keys: Collection[TopicPartition]) -> ProcedureSteps:
         """Create logs that failed for lack of disk space, as the newest image assigns them."""
         assigned = []
         for name, index in keys:
@@ -201,9 +201,9 @@ class ReplicaManager:
         made = [each for each in assigned if each.key in self.by_partition]
         if made:
             logger.info("created %d logs that failed earlier for lack of disk space", len(made))
-            yield from self._take_up(made)
+            yield from self._start_replicas(made)
 
-    def _apply(self, image: MetadataImage) -> Sequel:
+    def _apply(self, image: MetadataImage) -> ProcedureSteps:
         before, self.image = self.image, image
         for name, topic in before.topics.items():
             now = image.topics.get(name)
@@ -218,7 +218,7 @@ class ReplicaManager:
             for name, topic in image.topics.items()
             for index, is_led_here in self._changed_here(before.topics.get(name), topic)
         ]
-        yield from self._take_up(changed)
+        yield from self._start_replicas(changed)
         if image.nodes is not before.nodes:
             self.alter_partition.look_at_all()
         ended = self.fetchers.end_empty()
@@ -226,7 +226,7 @@ class ReplicaManager:
             self.effects.append(FetchersEnded(ended))
         yield from self.logs.set_strays_aside(self._wall_ms)
 
-    def _take_up(self, changed: Sequence[AssignedPartition]) -> Sequel:
+    def _start_replicas(self, changed: Sequence[AssignedPartition]) -> ProcedureSteps:
         """Open missing replicas, and lead or follow."""
         yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
         # Also where another leader is to be followed: an epoch that the former one has sent may be
@@ -283,7 +283,7 @@ class ReplicaManager:
             if leader.leader_epoch < each.state.leader_epoch:
                 self._resign(replica)
 
-    def _begin_epochs(self, led_here: Sequence[AssignedPartition]) -> Sequel:
+    def _begin_epochs(self, led_here: Sequence[AssignedPartition]) -> ProcedureSteps:
         """Store the leader epochs in which this node is about to lead, many at a time."""
         begun = [
             (replica.log, each.state.leader_epoch)
@@ -326,7 +326,7 @@ class ReplicaManager:
 
     # --- replicas --------------------------------------------------------------------------------
 
-    def _open_replicas(self, assigned: Sequence[AssignedPartition]) -> Sequel:
+    def _open_replicas(self, assigned: Sequence[AssignedPartition]) -> ProcedureSteps:
         opened = yield from self.logs.open_logs(assigned, self._wall_ms)
         self._offline.update(opened.offline)
         for each, log in opened.logs:
@@ -340,7 +340,7 @@ class ReplicaManager:
         for each in opened.found:
             self.effects.append(ResumeMove(each.key, self.by_partition[each.key]))
 
-    def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> Sequel:
+    def _remove(self, topic: TopicImage, indexes: Iterable[int]) -> ProcedureSteps:
         """Remove partitions that are no longer assigned to this node, with their records."""
         gone = list(indexes)
         if not gone:

@@ -3,7 +3,7 @@
 replica                              append, acknowledge; its followers; the high watermark
 replica_flush                        its fsyncs, one at a time
 delayed_produces, delayed_fetches    who waits at it: for a commit, for more to read
-delayed_deletes                      who waits for all in sync to have dropped records
+delayed_delete_records                      who waits for all in sync to have dropped records
 marker_append                        markers of transactions
 served_replicas, topic_log_configs   who is asked for a partition; the settings of its log
 replication_throttle                 how fast replicas that catch up are copied

@@ -38,7 +38,7 @@ from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log_config import LogConfig
 from ...storage.producers.verification_guard import VerificationGuard
 from ..effects import Effects
-from .delayed_deletes import DelayedDeletes
+from .delayed_delete_records import DelayedDeleteRecords
 from .delayed_fetches import EVERYTHING, DelayedFetches
 from .delayed_produces import DelayedProduces
 from .replica_flush import ReplicaFlush
@@ -92,7 +92,7 @@ class Replica:
         self._may_use_reserve = may_use_reserve
         self.produces = DelayedProduces(host.effects)
         self.fetches = DelayedFetches(self)
-        self.deletes = DelayedDeletes(self, host.effects)
+        self.deletes = DelayedDeleteRecords(self, host.effects)
         self.flush = ReplicaFlush(self, host.effects)
 
     def __str__(self) -> str:

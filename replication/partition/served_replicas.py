@@ -17,7 +17,7 @@ from ...protocol.errors import (
 )
 from ...protocol.topic_partition import TopicPartition
 from ...storage.log.partition_log import PartitionLog
-from ..procedure import Sequel
+from ..procedure import ProcedureSteps
 from .replica import Replica
 
 
@@ -73,12 +73,12 @@ class ServedReplicas:
             log.high_watermark if before_offset == -1 else before_offset
         )
 
-    def keep_log_starts(
+    def checkpoint_log_start_offsets(
         self,
         partitions: Sequence[TopicPartition],
-        checkpoint: Callable[[PartitionLog], Sequel],
+        checkpoint: Callable[[PartitionLog], ProcedureSteps],
         errors: dict[TopicPartition, KafkaError],
-    ) -> Sequel:
+    ) -> ProcedureSteps:
         """Ends when what delete_records has said of these partitions is on their disks.
 
         One checkpoint for each directory, by `checkpoint` of a log in it. `errors` is given those

@@ -9,7 +9,7 @@ import pytest
 
 from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.cluster.quorum.candidacy import INACTIVE_MS
-from bradbury.controller.controller_calls import MetadataUpdate, Poll
+from bradbury.controller.controller_calls import MetadataUpdate, PollMetadata
 from bradbury.protocol.errors import ConnectionFailed, NotController
 
 
@@ -40,12 +40,12 @@ def is_due(handle: ControllerHandle) -> bool:
 def test_a_deposed_controller_that_does_not_know_it_is_not_believed() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), epoch(2), epoch(3))
-        await handle.ask(Poll(1, "i", 0))
+        await handle.ask(PollMetadata(1, "i", 0))
         assert not is_due(handle)
         with pytest.raises(NotController):
-            await handle.ask(Poll(1, "i", 0))
+            await handle.ask(PollMetadata(1, "i", 0))
         assert is_due(handle)
-        await handle.ask(Poll(1, "i", 0))
+        await handle.ask(PollMetadata(1, "i", 0))
         assert not is_due(handle)
 
     asyncio.run(scenario())
@@ -54,11 +54,11 @@ def test_a_deposed_controller_that_does_not_know_it_is_not_believed() -> None:
 def test_a_controller_that_is_gone_is_not_believed_until_another_answers() -> None:
     async def scenario() -> None:
         handle = Answered(epoch(3), ConnectionFailed("gone"), epoch(4))
-        await handle.ask(Poll(1, "i", 0))
+        await handle.ask(PollMetadata(1, "i", 0))
         with pytest.raises(ConnectionFailed):
-            await handle.ask(Poll(1, "i", 0))
+            await handle.ask(PollMetadata(1, "i", 0))
         assert is_due(handle)
-        await handle.ask(Poll(1, "i", 0))
+        await handle.ask(PollMetadata(1, "i", 0))
         assert not is_due(handle)
 
     asyncio.run(scenario())

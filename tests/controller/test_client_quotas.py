@@ -14,7 +14,7 @@ from bradbury.cluster.control.controller_request import DONE
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quotas.quota_entity import entity_of
-from bradbury.controller.controller_calls import MeteredChange, Register, as_repeated
+from bradbury.controller.controller_calls import MeteredChange, RegisterBroker, as_repeated
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.storage.disk.file_system import OsFileSystem
@@ -41,7 +41,7 @@ async def start_controller(voter: VoterHost, **settings: str) -> Controller:
     controller = Controller(lambda: [voter], config, now_ms=lambda: NOW, on_superseded=lambda: None)
     await controller.start()
     await controller.ask(
-        Register(
+        RegisterBroker(
             NodeRegistration(
                 directory_id="d", incarnation="i", roles=("partition",), host="h", port=1, rack=None
             )

@@ -17,7 +17,12 @@ from bradbury.cluster.control.alter_partition import AlterPartition, Insync, Pro
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate
-from bradbury.controller.controller_calls import AllocateProducerIds, Leave, Poll, Register
+from bradbury.controller.controller_calls import (
+    AllocateProducerIds,
+    ControlledShutdown,
+    PollMetadata,
+    RegisterBroker,
+)
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendEntries,
@@ -89,7 +94,7 @@ def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
     async def scenario() -> None:
         voter = open_voter(tmp_path / "a")
         first = await start_controller(voter)
-        await first.ask(Register(registration()))
+        await first.ask(RegisterBroker(registration()))
         await create(first, "kept")
         ids = await first.ask(AllocateProducerIds())
         image = first.image
@@ -111,7 +116,7 @@ def test_of_two_live_controllers_only_the_newer_can_change_anything(tmp_path: Pa
         voter = open_voter(tmp_path)
         ended: list[str] = []
         older = await start_controller(voter, ended=ended)
-        await older.ask(Register(registration()))
+        await older.ask(RegisterBroker(registration()))
         newer = await start_controller(voter)
         with pytest.raises(NotController, match="newer controller"):
             await create(older, "too-late")
@@ -231,17 +236,19 @@ def test_a_node_is_sent_what_is_new_and_a_replaced_one_is_ended(tmp_path: Path) 
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        registered = await controller.ask(Register(registration()))
-        whole = await controller.ask(Poll(registered.node_id, "i", 0))
+        registered = await controller.ask(RegisterBroker(registration()))
+        whole = await controller.ask(PollMetadata(registered.node_id, "i", 0))
         assert whole.whole is False
-        parked = asyncio.ensure_future(controller.ask(Poll(registered.node_id, "i", whole.offset)))
+        parked = asyncio.ensure_future(
+            controller.ask(PollMetadata(registered.node_id, "i", whole.offset))
+        )
         await create(controller, "news")
         news = await parked
         assert news.offset == whole.offset + len(news.records)
         assert b'"news"' in news.records[0]
-        await controller.ask(Register(registration("another")))
+        await controller.ask(RegisterBroker(registration("another")))
         with pytest.raises(StaleBrokerEpoch):
-            await controller.ask(Poll(registered.node_id, "i", news.offset))
+            await controller.ask(PollMetadata(registered.node_id, "i", news.offset))
         await voter.close()
 
     run(scenario())
@@ -253,14 +260,16 @@ def test_a_parked_question_of_a_dead_node_does_not_bring_it_back(tmp_path: Path)
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        registered = await controller.ask(Register(registration()))
-        offset = (await controller.ask(Poll(registered.node_id, "i", 0))).offset
-        parked = asyncio.ensure_future(controller.ask(Poll(registered.node_id, "i", offset)))
+        registered = await controller.ask(RegisterBroker(registration()))
+        offset = (await controller.ask(PollMetadata(registered.node_id, "i", 0))).offset
+        parked = asyncio.ensure_future(
+            controller.ask(PollMetadata(registered.node_id, "i", offset))
+        )
         await asyncio.sleep(0)
-        await controller.ask(Leave(registered.node_id, "i"))
+        await controller.ask(ControlledShutdown(registered.node_id, "i"))
         assert (await parked).offset > offset
         assert controller.image.nodes[registered.node_id].fenced
-        await controller.ask(Poll(registered.node_id, "i", offset))
+        await controller.ask(PollMetadata(registered.node_id, "i", offset))
         assert not controller.image.nodes[registered.node_id].fenced
         await voter.close()
 
@@ -274,22 +283,24 @@ def test_a_first_replica_that_is_back_in_sync_leads_again(tmp_path: Path) -> Non
         voter = open_voter(tmp_path)
         controller = await start_controller(voter, **config)
         first, second = [
-            (await controller.ask(Register(metadata.registration(name, incarnation="i")))).node_id
+            (
+                await controller.ask(RegisterBroker(metadata.registration(name, incarnation="i")))
+            ).node_id
             for name in ("a", "b")
         ]
         for node in (first, second):
-            await controller.ask(Poll(node, "i", 0))
+            await controller.ask(PollMetadata(node, "i", 0))
         topic_id = uuid4()
         topic = TopicToCreate(
             name="t", topic_id=topic_id, assignments={0: (first, second), 1: (second, first)}
         )
         await controller.change(CreateTopics(topics=(topic,)), timeout_ms=0)
-        await controller.ask(Leave(first, "i"))
+        await controller.ask(ControlledShutdown(first, "i"))
         partition = controller.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, tuple(partition.isr)) == (second, (second,))
 
-        await controller.ask(Poll(first, "i", 0))
+        await controller.ask(PollMetadata(first, "i", 0))
         for number in (0, 1):
             now = controller.image.partition("t", number)
             assert now is not None
@@ -346,7 +357,7 @@ def test_a_request_repeated_after_its_answer_was_lost_is_the_same_topic(tmp_path
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        await controller.ask(Register(registration()))
+        await controller.ask(RegisterBroker(registration()))
         made = await create(controller, "once")
         again = await create(controller, "once", topic_id=made.topic_id)
         assert again == made
@@ -360,7 +371,7 @@ def test_a_check_without_creation_creates_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        await controller.ask(Register(registration()))
+        await controller.ask(RegisterBroker(registration()))
         before = controller.image
         topic = TopicToCreate(name="t", topic_id=uuid4(), partitions=3)
         request = CreateTopics(topics=(topic,), validate_only=True)
@@ -397,7 +408,7 @@ def test_a_client_that_hangs_up_amid_its_change_harms_no_later_one(
         ended: list[str] = []
         voter = SlowDisk(open_voter(tmp_path))
         controller = await start_controller(voter, ended=ended)  # type: ignore[arg-type]
-        await controller.ask(Register(registration()))
+        await controller.ask(RegisterBroker(registration()))
         voter.go_on.clear()
         voter.appended.clear()
         asking = [asyncio.create_task(create(controller, f"left-{n}")) for n in range(times)]
@@ -436,13 +447,13 @@ def test_a_rule_that_is_there_already_is_answered_when_every_node_goes_by_it(
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        node_id, *_ = await controller.ask(Register(registration()))
+        node_id, *_ = await controller.ask(RegisterBroker(registration()))
         await controller.change(deny(), timeout_ms=0)
         again = asyncio.ensure_future(controller.change(deny(), timeout_ms=20_000))
         await asyncio.sleep(0.1)
         assert not again.done(), "the node does not know of it"
-        update = await controller.ask(Poll(node_id, "i", 0))
-        applied = asyncio.ensure_future(controller.ask(Poll(node_id, "i", update.offset)))
+        update = await controller.ask(PollMetadata(node_id, "i", 0))
+        applied = asyncio.ensure_future(controller.ask(PollMetadata(node_id, "i", update.offset)))
         assert [each.code for each in await again] == [ErrorCode.NONE]
         await controller.close()
         await asyncio.gather(applied, return_exceptions=True)
@@ -459,7 +470,7 @@ def test_who_counts_on_all_nodes_is_not_answered_because_the_controller_ends(
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        await controller.ask(Register(registration()))
+        await controller.ask(RegisterBroker(registration()))
         waiting = asyncio.ensure_future(controller.change(deny(), timeout_ms=20_000))
         while not controller.image.acls:
             await asyncio.sleep(0.01)

@@ -18,7 +18,7 @@ from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of, snapshot_name
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT, Candidate, LogEnd
-from bradbury.controller.controller_calls import Register
+from bradbury.controller.controller_calls import RegisterBroker
 from bradbury.controller.controller_effects import Instant
 from bradbury.controller.metadata_snapshots import MetadataSnapshots
 from bradbury.controller.quorum_times import QuorumTimes
@@ -98,7 +98,7 @@ async def start(*machines: Machine, **config: str) -> Controller:
 async def create(controller: Controller, *names: str) -> None:
     if not controller.image.nodes:
         await controller.ask(
-            Register(
+            RegisterBroker(
                 NodeRegistration(
                     directory_id="d",
                     incarnation="i",

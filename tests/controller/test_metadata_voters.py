@@ -17,7 +17,7 @@ from bradbury.cluster.control.alter_partition import AlterPartition, Insync, Pro
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost, LogEnd
-from bradbury.controller.controller_calls import Register
+from bradbury.controller.controller_calls import RegisterBroker
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import (
     AppendEntries,
@@ -109,7 +109,7 @@ class Cluster:
 async def create(controller: Controller, name: str) -> None:
     if not controller.image.nodes:
         await controller.ask(
-            Register(
+            RegisterBroker(
                 NodeRegistration(
                     directory_id="d",
                     incarnation="i",

@@ -7,7 +7,12 @@ import pytest
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import EpochRecord, encode_metadata_record
-from bradbury.controller.controller_calls import MetadataUpdate, Poll, Register, Registered
+from bradbury.controller.controller_calls import (
+    MetadataUpdate,
+    PollMetadata,
+    RegisterBroker,
+    Registered,
+)
 from bradbury.controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -15,7 +20,12 @@ from bradbury.controller.controller_effects import (
     Instant,
     StoreIdentity,
 )
-from bradbury.controller.node_lifecycle import HEARTBEATS_PER_SESSION, RETRY_MS, Life, NodeLifecycle
+from bradbury.controller.node_lifecycle import (
+    HEARTBEATS_PER_SESSION,
+    RETRY_MS,
+    BrokerIncarnation,
+    NodeLifecycle,
+)
 from bradbury.protocol.errors import (
     ConnectionFailed,
     InconsistentClusterId,
@@ -41,7 +51,7 @@ class World:
     def __init__(self) -> None:
         self.effects: list[Any] = []
         self.now = Instant(0, 0)
-        self.step = NodeLifecycle(Life("life-1", SESSION_MS), self.effects)
+        self.step = NodeLifecycle(BrokerIncarnation("life-1", SESSION_MS), self.effects)
 
     def take(self, kind: type[Any]) -> Any:
         """The oldest effect, which is of this kind."""
@@ -77,7 +87,7 @@ def test_a_node_is_registered_when_its_identity_is_on_the_disk() -> None:
     world = World()
     world.step.register("ticket", REGISTRATION)
     asked = world.take(AskController)
-    assert asked.call == Register(REGISTRATION)
+    assert asked.call == RegisterBroker(REGISTRATION)
     world.done(asked, Registered(4, "cluster", 2))
     stored = world.take(StoreIdentity)
     assert stored.registered.node_id == 4
@@ -94,7 +104,7 @@ def test_it_asks_until_a_controller_answers(error: Exception) -> None:
     assert world.effects == []
     world.tick()
     assert world.now.now_ms == RETRY_MS
-    assert world.take(AskController).call == Register(REGISTRATION)
+    assert world.take(AskController).call == RegisterBroker(REGISTRATION)
     assert world.step.next_deadline_ms is None, "one question at a time"
 
 
@@ -119,14 +129,14 @@ def test_following_is_answered_with_the_first_news_that_are_applied_and_goes_on(
     world = World()
     world.follow()
     asked = world.take(AskController)
-    assert asked.call == Poll(4, "life-1", 0)
+    assert asked.call == PollMetadata(4, "life-1", 0)
     world.done(asked, update(7))
     applying = world.take(ApplyMetadata)
     assert applying.image.offset == 7
     assert world.effects == []
     world.done(applying, None)
     assert world.take(Reply) == Reply("following")
-    assert world.take(AskController).call == Poll(4, "life-1", 7)
+    assert world.take(AskController).call == PollMetadata(4, "life-1", 7)
     assert world.step.next_deadline_ms is None
 
 
@@ -135,7 +145,7 @@ def test_following_is_answered_when_there_is_nothing_to_apply() -> None:
     world.follow()
     world.done(world.take(AskController), MetadataUpdate(2, 0, False, []))
     assert world.take(Reply) == Reply("following")
-    assert world.take(AskController).call == Poll(4, "life-1", 0)
+    assert world.take(AskController).call == PollMetadata(4, "life-1", 0)
 
 
 def test_while_news_are_applied_the_node_is_heard_of() -> None:
@@ -147,7 +157,7 @@ def test_while_news_are_applied_the_node_is_heard_of() -> None:
         world.tick()
         assert world.now.now_ms == number * SESSION_MS // HEARTBEATS_PER_SESSION
         heartbeat = world.take(AskController)
-        assert heartbeat.call == Poll(4, "life-1", 0)
+        assert heartbeat.call == PollMetadata(4, "life-1", 0)
         world.done(heartbeat, update(8))
         assert world.effects == [], "news of a heartbeat are asked for again"
     world.done(applying, None)
@@ -160,7 +170,7 @@ def test_a_former_controller_that_does_not_know_it_is_not_listened_to() -> None:
     world.done(world.take(AskController), update(7, epoch=1))
     assert world.effects == []
     world.tick()
-    assert world.take(AskController).call == Poll(4, "life-1", 0)
+    assert world.take(AskController).call == PollMetadata(4, "life-1", 0)
 
 
 def test_news_that_stand_for_all_begin_from_nothing() -> None:
@@ -195,7 +205,7 @@ def test_news_that_cannot_be_applied_are_asked_for_again() -> None:
     world.done(world.take(ApplyMetadata), OSError("no directory is left"))
     assert world.effects == []
     world.tick()
-    assert world.take(AskController).call == Poll(4, "life-1", 0)
+    assert world.take(AskController).call == PollMetadata(4, "life-1", 0)
 
 
 def test_what_comes_after_the_stop_changes_nothing() -> None:

@@ -18,7 +18,7 @@ from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
-from bradbury.controller.controller_calls import Poll, Register
+from bradbury.controller.controller_calls import PollMetadata, RegisterBroker
 from bradbury.controller.controller_effects import Instant
 from bradbury.controller.standby_controller import StandbyController, StandbyTimes
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -107,7 +107,7 @@ class Cluster:
         first = self.controller("controller")
         await first.start()
         for each in self.brokers:
-            await first.ask(Register(each.registration()))
+            await first.ask(RegisterBroker(each.registration()))
         for each in self.brokers:
             each.standby.start()
         return first
@@ -196,7 +196,7 @@ def test_it_steps_down_for_the_controller_that_ray_starts_and_wakes_those_who_as
         standing = first.stands_in
         assert standing is not None
         first.candidacy.on_poll_answered()
-        parked = asyncio.create_task(standing.ask(Poll(1, "i", standing.image.offset)))
+        parked = asyncio.create_task(standing.ask(PollMetadata(1, "i", standing.image.offset)))
         await asyncio.sleep(0)
         newest = cluster.controller("controller")
         await newest.start()

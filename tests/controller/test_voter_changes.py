@@ -16,7 +16,7 @@ from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.quorum.voter_change import VoterChange
-from bradbury.controller.controller_calls import ChangeVoter, Register
+from bradbury.controller.controller_calls import ChangeVoter, RegisterBroker
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import AppendEntries, DescribeVoter, QuorumRequest
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -91,7 +91,7 @@ class Cluster:
 
     async def register(self, controller: Controller, broker: Broker) -> None:
         await controller.ask(
-            Register(
+            RegisterBroker(
                 NodeRegistration(
                     directory_id=f"data-{broker.number}",
                     incarnation="i",

@@ -44,7 +44,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
     "replication": (
         "tests/replication",
-        "tests/**/test_partition_upkeep.py",
+        "tests/**/test_log_maintenance_driver.py",
         "tests/**/test_intact_token.py",
     ),
     "controller": (

@@ -10,11 +10,11 @@ import pytest
 
 from bradbury.cluster.metadata.metadata_image import PartitionImage, TopicImage
 from bradbury.protocol.errors import KafkaError
-from bradbury.replication.effects import GiveWay, RunWork, WakeAt
+from bradbury.replication.effects import RunWork, WakeAt, YieldToRequests
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.log_manager import AssignedPartition, LogManager, OpenedLogs
 from bradbury.replication.partition.replica import Replica
-from bradbury.replication.procedure import Procedure, Sequel
+from bradbury.replication.procedure import Procedure, ProcedureSteps
 from bradbury.steps.replies import Refuse, ended
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log_config import LogConfig
@@ -61,7 +61,7 @@ class MovingNode:
     def on_storage_failure(self) -> None:
         self.failures += 1
 
-    def _write_note(self) -> Sequel:
+    def _write_note(self) -> ProcedureSteps:
         note = self.directories.placements.begin_note()
         if note is not None:
             [failure] = yield [note]
@@ -71,7 +71,7 @@ class MovingNode:
     def append(self, epoch: int = 1) -> None:
         self.old.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=0, opened=True)
 
-    def run(self, sequel: Sequel) -> None:
+    def run(self, sequel: ProcedureSteps) -> None:
         Procedure(
             self.effects, sequel, 0, lambda error: self.effects.append(ended("move", error))
         ).begin()
@@ -105,7 +105,7 @@ class MovingNode:
                 failure = error
             self.done.append(type(effect.work).__name__)
             effect.step.on_work_done(effect.work, failure, 0)
-        elif isinstance(effect, GiveWay):
+        elif isinstance(effect, YieldToRequests):
             effect.step.on_work_done(effect.condition, None, 0)
         elif isinstance(effect, WakeAt):
             self.done.append(f"wait until {effect.at_ms}")
@@ -136,7 +136,7 @@ class MovingNode:
         )
         opened: list[OpenedLogs] = []
 
-        def opening() -> Sequel:
+        def opening() -> ProcedureSteps:
             assigned = AssignedPartition(topic, 0, state, True)
             opened.append((yield from logs.open_logs([assigned], 0)))
 

@@ -11,7 +11,7 @@ from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.protocol.errors import KafkaStorageError
 from bradbury.replication.logs.log_flusher import LogFlusher
 from bradbury.replication.logs.log_maintenance import LogMaintenance, SpaceQuery
-from bradbury.replication.procedure import Procedure, Sequel
+from bradbury.replication.procedure import Procedure, ProcedureSteps
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem, read_file
 from bradbury.storage.log_config import LogConfig
@@ -87,7 +87,7 @@ def test_what_a_full_disk_refused_is_neither_a_gap_nor_a_log_start(tmp_path: Pat
     assert b"t 0 0" in read_file(disk, "/full/cleaner-offset-checkpoint")
 
 
-def outcome(sequel: Sequel) -> Exception | None:
+def outcome(sequel: ProcedureSteps) -> Exception | None:
     """Of a sequence, whose work is done at once."""
     ended: list[Exception | None] = []
     effects: list[Any] = []

@@ -9,7 +9,7 @@ from typing import Any
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.protocol.config_key import HOUR_MS
 from bradbury.replication.logs.log_scrub import LogScrub
-from bradbury.replication.procedure import Sequel
+from bradbury.replication.procedure import ProcedureSteps
 
 DAY_MS = 24 * HOUR_MS
 CONFIG = BrokerConfig(bradbury_log_scrub_hours="1-3", bradbury_log_scrub_interval_ms=DAY_MS)
@@ -24,7 +24,7 @@ class Healer:
         self.now_ms = 0
         self.examined: list[str] = []
 
-    def examine(self, _: Any, segment: Any, *, is_throttled: bool) -> Sequel:
+    def examine(self, _: Any, segment: Any, *, is_throttled: bool) -> ProcedureSteps:
         assert is_throttled
         self.examined.append(segment.files.path)
         segment.is_proven = True

@@ -54,7 +54,7 @@ class Leader:
     def leader_of(self, topic: str, partition: int, *, current_leader_epoch: int) -> HostedReplica:
         return self.replica
 
-    def follower_asks(self, node_id: int, peer: str) -> None: ...
+    def on_follower_fetch_from(self, node_id: int, peer: str) -> None: ...
     def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
         return False
 

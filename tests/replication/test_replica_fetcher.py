@@ -19,7 +19,7 @@ from bradbury.replication.followers.replica_fetcher import (
     ReplicaFetcher,
 )
 from bradbury.replication.partition.replica import Replica
-from bradbury.replication.procedure import Sequel
+from bradbury.replication.procedure import ProcedureSteps
 from bradbury.storage.disk.storage_failure import DirectoryHealth
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.tests.support.storage.batches import make_batch
@@ -60,7 +60,7 @@ class Node:
             if not log.health.is_online:
                 self.fetcher.leave((topic_id, 0))
 
-    def note_gaps(self, log: PartitionLog) -> Sequel:
+    def note_gaps(self, log: PartitionLog) -> ProcedureSteps:
         """As LogFlusher, which writes it to the disk."""
         if self.refuses_gaps:
             raise KafkaStorageError("no space left")

@@ -12,7 +12,7 @@ from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.replication.logs.segment_healer import RecordsFetch
-from bradbury.replication.procedure import Sequel
+from bradbury.replication.procedure import ProcedureSteps
 from bradbury.tests.support.metadata import cluster
 from bradbury.tests.support.ray.event_loops import LOOPS, run_on
 
@@ -27,11 +27,11 @@ class Asking:
         self._effects = driver.effects
         self.failures: list[Exception | None] = []
 
-    def heal_damaged(self) -> Sequel:
+    def heal_damaged(self) -> ProcedureSteps:
         fetch = RecordsFetch(self._effects, 1, FetchRequest())
         self.failures += yield [fetch]
 
-    def check_ends(self) -> Sequel:
+    def check_ends(self) -> ProcedureSteps:
         yield from ()
 
     scrub = check_ends

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bradbury.groups.classic.group_state import GroupState
 from bradbury.groups.coordinator import coordinator as group_coordinator
-from bradbury.groups.offsets.lag_look import LATEST, GroupPosition, LagLook
+from bradbury.groups.offsets.lag_query import LATEST, GroupPosition, LagQuery
 from bradbury.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -117,7 +117,7 @@ class Views:
             GroupPosition(f"reader-{number}", *reader.partition_id, reader.position)
             for number, reader in enumerate(self._cluster.readers)
         ]
-        look = LagLook(positions, self._leader_id)
+        look = LagQuery(positions, self._leader_id)
         for _, request in look.ends():
             look.on_ends(self._offsets(request))
         for _, request in look.starts():

@@ -10,7 +10,7 @@ from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.logs.log_flusher import LogFlusher
 from bradbury.replication.manager.offline_replicas_manager import OfflineReplicasManager
 from bradbury.replication.manager.replica_manager import ReplicaManager
-from bradbury.replication.partition.delayed_deletes import DelayedDeletes
+from bradbury.replication.partition.delayed_delete_records import DelayedDeleteRecords
 from bradbury.replication.partition.replica_flush import ReplicaFlush
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.directories.log_directory import LogDirectory
@@ -139,7 +139,7 @@ DELETING = {"kinds": ("delete records", "kill", "cut"), "fault_every_ms": 150, "
 @fault(**DELETING)
 def deleted_before_all_in_sync_have_done_it(patch: Patch) -> None:
     """DeleteRecords is answered when the leader has deleted."""
-    patch(DelayedDeletes, "is_deleted", lambda deletes, offset: True)
+    patch(DelayedDeleteRecords, "is_deleted", lambda deletes, offset: True)
 
 
 @fault(**DELETING, checkpoint_ms=900)

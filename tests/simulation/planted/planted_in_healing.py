@@ -9,7 +9,7 @@ from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_scrub import LogScrub
 from bradbury.replication.logs.segment_healer import SegmentHealer
 from bradbury.replication.partition.replica import Replica
-from bradbury.replication.procedure import Sequel
+from bradbury.replication.procedure import ProcedureSteps
 from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.log_damage import LogDamage
 from bradbury.storage.log.segment_patch import SegmentPatch
@@ -34,7 +34,7 @@ def rotting(*others: str) -> dict[str, Any]:
 def the_scrub_believes_what_it_has_written_itself(patch: Patch) -> None:
     """A closed segment of this life is never read again, so nobody finds out in time."""
 
-    def scrub(step: LogScrub) -> Sequel:
+    def scrub(step: LogScrub) -> ProcedureSteps:
         yield from step._examine_all(only_doubted=True)
 
     patch(LogScrub, "scrub", scrub)
@@ -95,7 +95,7 @@ def a_healing_that_fails_is_the_last(patch: Patch) -> None:
     """Another replica may come back, or what was not committed may be now."""
     original = SegmentHealer._heal
 
-    def _heal(healer: SegmentHealer, replica: Replica, damage: LogDamage) -> Sequel:
+    def _heal(healer: SegmentHealer, replica: Replica, damage: LogDamage) -> ProcedureSteps:
         attempts = healer._attempts.get(damage)
         if attempts is None or not attempts.count:
             yield from original(healer, replica, damage)
@@ -129,7 +129,7 @@ def what_cannot_be_moved_is_moved(patch: Patch) -> None:
     """A copy that cannot be made is taken for the log."""
     original = AlterLogDirsManager._catch_up
 
-    def _catch_up(manager: AlterLogDirsManager, move: Any) -> Sequel:
+    def _catch_up(manager: AlterLogDirsManager, move: Any) -> ProcedureSteps:
         try:
             yield from original(manager, move)
         except Exception:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bradbury.groups.classic import group_view
 from bradbury.groups.coordinator import coordinator
-from bradbury.groups.offsets.lag_look import LagLook
+from bradbury.groups.offsets.lag_query import LagQuery
 from bradbury.protocol.messages.describe_groups import DescribedGroup
 from bradbury.transactions import transaction_records
 from bradbury.transactions.transaction_metadata import TransactionMetadata
@@ -49,7 +49,7 @@ def a_lag_is_as_old_as_the_oldest_record_there_is(patch: Patch) -> None:
     def first_unread(look: Any, key: Any, offset: int) -> Any:
         return key, look._starts.get(key, 0)
 
-    patch(LagLook, "_first_unread", first_unread)
+    patch(LagQuery, "_first_unread", first_unread)
 
 
 @fault(**TRANSACTIONS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bradbury.actors.controller.controller_handle import BROKER_PREFIX, ControllerTimes
 from bradbury.cluster.quorum.voter import Candidate
-from bradbury.controller.controller_calls import Poll
+from bradbury.controller.controller_calls import PollMetadata
 from bradbury.protocol.errors import ConnectionFailed
 
 from .simulated_network import LOST, Answer, Process
@@ -67,7 +67,8 @@ class _ReachedController:
             node,
             controller.process,
             lambda answer: controller.ask(asked, answer),
-            CONTROLLER_MS + (node.cluster.swarm.session_ms // 3 if isinstance(asked, Poll) else 0),
+            CONTROLLER_MS
+            + (node.cluster.swarm.session_ms // 3 if isinstance(asked, PollMetadata) else 0),
             type(asked).__name__,
         )
 

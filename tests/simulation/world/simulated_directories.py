@@ -17,7 +17,6 @@ from bradbury.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.logs.clean_stop import clean_stop
 from bradbury.replication.effects import (
     DirectoryFailed,
     EndMove,
@@ -26,6 +25,7 @@ from bradbury.replication.effects import (
     WorkingStep,
 )
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
+from bradbury.replication.logs.clean_stop import clean_stop
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 from bradbury.replication.logs.log_compactor import LogCompactor
 from bradbury.replication.logs.log_maintenance import ROUND_MS, LogMaintenance
@@ -162,7 +162,7 @@ class SimulatedDirectories:
         self._node.driver.run(self._maintenance.settle(), lambda error: then())
 
     def _keep_up(self) -> None:
-        """As actors/replication/partition_upkeep does."""
+        """As actors/replication/log_maintenance_driver does."""
         now_ms = self._node.clock.now_ms
 
         def again(error: Exception | None) -> None:
@@ -235,14 +235,14 @@ class SimulatedDirectories:
 
         handle(self._node, DeleteRecordsRequest([asked], DELETION_TIMEOUT_MS), 2, answered)
 
-    async def keep_log_starts(
+    async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
         """See handlers.ports.replica_port.Partitions."""
         errors: dict[TopicPartition, KafkaError] = {}
         serving = self._node.steps.serving
         await self._node.driver.run(
-            serving.keep_log_starts(partitions, self._maintenance.checkpoint, errors)
+            serving.checkpoint_log_start_offsets(partitions, self._maintenance.checkpoint, errors)
         )
         return errors
 

@@ -13,14 +13,14 @@ from bradbury.replication.effects import (
     DeadlineMoved,
     Effects,
     FetchersEnded,
-    GiveWay,
     RunWork,
     SuspectNode,
     TickingStep,
     WakeAt,
+    YieldToRequests,
 )
 from bradbury.replication.partition.replica import LeadershipEnded
-from bradbury.replication.procedure import Procedure, Sequel
+from bradbury.replication.procedure import Procedure, ProcedureSteps
 from bradbury.steps.replies import Refuse, Reply, ended
 
 from .simulated_network import Process
@@ -44,7 +44,7 @@ class SimulatedDriver:
             Refuse: lambda effect: _end(effect.ticket, effect.error),
             Reply: lambda effect: _end(effect.ticket, effect.answer),
             RunWork: self._run_work,
-            GiveWay: self._give_way,
+            YieldToRequests: self._yield_to_requests,
             FetchersEnded: lambda effect: None,
             SuspectNode: lambda effect: None,
             WakeAt: self._wake_at,
@@ -66,7 +66,9 @@ class SimulatedDriver:
         finally:
             self._is_carrying_out = False
 
-    def run(self, sequel: Sequel, then: Callable[[Exception | None], None] | None = None) -> Any:
+    def run(
+        self, sequel: ProcedureSteps, then: Callable[[Exception | None], None] | None = None
+    ) -> Any:
         """Run a sequel of steps for a caller that is none: it is called, or awaits the end."""
         if then is None:
             future = asyncio.get_running_loop().create_future()
@@ -124,7 +126,7 @@ class SimulatedDriver:
 
         process.after(random.randrange(slowest_ms), run)
 
-    def _give_way(self, effect: GiveWay) -> None:
+    def _yield_to_requests(self, effect: YieldToRequests) -> None:
         def go_on() -> None:
             effect.step.on_work_done(effect.condition, None, self.now_ms())
             self.carry_out()

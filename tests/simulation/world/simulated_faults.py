@@ -27,7 +27,7 @@ from bradbury.controller.controller_calls import (
     AllocateProducerIds,
     Change,
     DescribeQuorum,
-    Suspect,
+    ReportUnreachableBroker,
 )
 from bradbury.protocol.topic_partition import TopicPartition
 
@@ -401,7 +401,7 @@ class Faults:
             return
         elect = Change(ElectLeaders(election_type=PREFERRED, partitions=None), timeout_ms=50)
         suspected = self._random.choice(list(self._cluster.nodes))
-        others = (AllocateProducerIds(), Suspect(suspected), DescribeQuorum())
+        others = (AllocateProducerIds(), ReportUnreachableBroker(suspected), DescribeQuorum())
         call = elect if self._random.random() < 0.5 else self._random.choice(others)
         controller.ask(call, lambda answer: self._cluster.oracle.on_called(call, answer))
 

@@ -15,7 +15,7 @@ from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.controller.controller_calls import Leave
+from bradbury.controller.controller_calls import ControlledShutdown
 from bradbury.controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -24,12 +24,12 @@ from bradbury.controller.controller_effects import (
     Fenced,
     Instant,
     ProbePort,
-    StandIn,
+    StartStandby,
     StoreIdentity,
     VoteGranted,
 )
-from bradbury.controller.node_lifecycle import Life, NodeLifecycle
-from bradbury.controller.standby_controller import Seen, StandbyController, StandbyTimes
+from bradbury.controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
+from bradbury.controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError, StaleBrokerEpoch
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 RETRY_MS = 30
 STANDBY_TIMES = StandbyTimes(look_ms=50, again_ms=200, start_ms=2_000)
-OF_STANDBY = (ProbePort, StandIn, AskStandby, EndStandby)
+OF_STANDBY = (ProbePort, StartStandby, AskStandby, EndStandby)
 
 
 class SimulatedNode:
@@ -272,7 +272,7 @@ class SimulatedNode:
             self.kill()
             on_stopped()
 
-        leave = Leave(self.node_id, self.incarnation)
+        leave = ControlledShutdown(self.node_id, self.incarnation)
         self.loop.answer(lambda: self.controller.ask(leave), left)
 
     # --- the controller --------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class SimulatedNode:
     def _live(self) -> None:
         """Registers, and follows the metadata from then on."""
         effects: list[Any] = []
-        life = Life(self.incarnation, self.cluster.swarm.session_ms)
+        life = BrokerIncarnation(self.incarnation, self.cluster.swarm.session_ms)
         self.lifecycle = NodeLifecycle(life, effects, retry_ms=RETRY_MS)
         self._effects = effects
         registration = NodeRegistration(
@@ -307,7 +307,7 @@ class SimulatedNode:
         lifecycle, standing = self.lifecycle, self.standing
         assert self.voter is not None
         self.standby.on_tick(
-            Seen(
+            StandbyView(
                 self.voter.step.vote,
                 self.metadata_directory_id,
                 self.image,
@@ -396,7 +396,7 @@ class SimulatedNode:
             case ProbePort(_, port):
                 is_dead = self.cluster.is_port_closed(port)
                 self.process.after(2, lambda: done(is_dead))
-            case StandIn(timeout_ms):
+            case StartStandby(timeout_ms):
                 self._stand(timeout_ms, done)
             case AskStandby(call):
                 if self.standing is not None:
@@ -518,10 +518,10 @@ class SimulatedNode:
         self.driver.carry_out()
         return start
 
-    async def keep_log_starts(
+    async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
-        return await self.logs.keep_log_starts(partitions)
+        return await self.logs.checkpoint_log_start_offsets(partitions)
 
     def new_id(self) -> UUID:
         return UUID(int=self.cluster.random.getrandbits(128))
@@ -542,7 +542,7 @@ class SimulatedNode:
         )
         return None if step is None else self.replicas[step.topic, step.partition].hosted
 
-    def follower_asks(self, node_id: int, peer: str) -> None:
+    def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
         """Nobody looks whether its connection closes."""
 
 

@@ -16,7 +16,7 @@ from bradbury.protocol.messages.fetch import FetchResponse
 from bradbury.replication.effects import RunScrubWork, SendRepairFetch
 from bradbury.replication.logs.log_scrub import LogScrub
 from bradbury.replication.logs.segment_healer import ScrubbingStopped, SegmentHealer
-from bradbury.replication.procedure import Sequel
+from bradbury.replication.procedure import ProcedureSteps
 
 from ..clients.simulated_log_checks import Violation
 from .simulated_fetcher import ANSWER_MS, answer_fetch
@@ -78,7 +78,7 @@ class SimulatedScrubber:
             self._on_quiet = None
             then()
 
-    def _repeat(self, sequel: Callable[[], Sequel], pause_ms: int) -> None:
+    def _repeat(self, sequel: Callable[[], ProcedureSteps], pause_ms: int) -> None:
         node = self._node
 
         def begin() -> None:
@@ -95,7 +95,7 @@ class SimulatedScrubber:
 
         node.process.after(pause_ms, begin)
 
-    def _heal(self) -> Sequel:
+    def _heal(self) -> ProcedureSteps:
         before = self.healer.healed
         yield from self.healer.heal_damaged()
         if self.healer.healed > before:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.effects import DeadlineMoved, Effects
-from bradbury.replication.manager.unmade_replicas import RETRY_MS, UnmadeReplicas
+from bradbury.replication.manager.replicas_to_create import RETRY_MS, ReplicasToCreate
 
 A, B = ("t", 0), ("t", 1)
 
@@ -23,7 +23,7 @@ class Node:
 def test_they_are_tried_when_it_is_time_and_not_before() -> None:
     node = Node()
     effects: Effects = []
-    unmade = UnmadeReplicas(node, effects)
+    unmade = ReplicasToCreate(node, effects)
     assert not unmade
     assert unmade.next_deadline_ms is None
     unmade.wait_for([A, B], 100)
@@ -47,7 +47,7 @@ def test_they_are_tried_when_it_is_time_and_not_before() -> None:
 
 def test_nothing_to_wait_for_moves_no_deadline() -> None:
     effects: Effects = []
-    unmade = UnmadeReplicas(Node(), effects)
+    unmade = ReplicasToCreate(Node(), effects)
     unmade.wait_for([], 100)
     unmade.on_tick(100 + RETRY_MS)
     assert effects == []

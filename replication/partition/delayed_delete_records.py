@@ -24,7 +24,7 @@ class DeletingReplica(Protocol):
     def fetches(self) -> DelayedFetches: ...
 
 
-class DelayedDeletes:
+class DelayedDeleteRecords:
     """Advances the start of a leader's log, and keeps requests that wait until the followers' have
     advanced, too.
     """

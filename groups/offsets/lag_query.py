@@ -74,7 +74,7 @@ class GroupPartitionLag(NamedTuple):
     seconds: float | None
 
 
-class LagLook:
+class LagQuery:
     """One computation. Send `ends`, then `starts`, then `times`; `lags` is the result."""
 
     def __init__(self, positions: Iterable[GroupPosition], leader_of: LeaderOf) -> None:

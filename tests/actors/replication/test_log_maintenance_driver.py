@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from bradbury.actors.loop.step_driver import StepDriver
-from bradbury.actors.replication.partition_upkeep import PartitionUpkeep
+from bradbury.actors.replication.log_maintenance_driver import LogMaintenanceDriver
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.replication.effects import RunWork
 from bradbury.replication.logs.log_maintenance import LogMaintenance
@@ -52,7 +52,7 @@ def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
             changed={},
             on_storage_failure=lambda: None,
         )
-        upkeep = PartitionUpkeep(maintenance, driver, wall_ms=lambda: 0)
+        upkeep = LogMaintenanceDriver(maintenance, driver, wall_ms=lambda: 0)
         upkeep.start()
         at_start = health.headroom
         await measured.wait()

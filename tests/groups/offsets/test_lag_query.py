@@ -1,11 +1,11 @@
 """How far behind are groups, what is asked for that, and what if somebody does not answer?"""
 
-from bradbury.groups.offsets.lag_look import (
+from bradbury.groups.offsets.lag_query import (
     EARLIEST,
     LATEST,
     PARTITIONS_AT_ONCE,
     GroupPosition,
-    LagLook,
+    LagQuery,
     written_at,
 )
 from bradbury.protocol.messages.fetch import (
@@ -57,8 +57,8 @@ def look_at(
     ends: dict[tuple[str, int], int],
     starts: dict[tuple[str, int], int],
     records: dict[tuple[str, int, int], bytes],
-) -> LagLook:
-    look = LagLook(positions, lambda key: 1)
+) -> LagQuery:
+    look = LagQuery(positions, lambda key: 1)
     for _, request in look.ends():
         look.on_ends(offsets(request, ends))
     for _, request in look.starts():
@@ -128,16 +128,16 @@ def test_what_is_not_answered_is_left_out_and_a_time_that_is_not_known_is_none()
 
 
 def test_partitions_without_a_leader_are_asked_of_nobody() -> None:
-    look = LagLook([GroupPosition("g", "t", 0, 0)], lambda key: None)
+    look = LagQuery([GroupPosition("g", "t", 0, 0)], lambda key: None)
     assert list(look.ends()) == list(look.starts()) == list(look.times()) == []
 
 
 def test_questions_go_to_each_leader_in_pieces() -> None:
     count = 2 * PARTITIONS_AT_ONCE
-    look = LagLook((GroupPosition("g", "t", n, 0) for n in range(count)), lambda key: key[1] % 2)
+    look = LagQuery((GroupPosition("g", "t", n, 0) for n in range(count)), lambda key: key[1] % 2)
     asked = list(look.ends())
     assert [node for node, _ in asked] == [0, 1]
-    more = LagLook((GroupPosition("g", "t", n, 0) for n in range(count + 1)), lambda key: 1)
+    more = LagQuery((GroupPosition("g", "t", n, 0) for n in range(count + 1)), lambda key: 1)
     sizes = [len(request.topics[0].partitions) for _, request in more.ends()]
     assert sizes == [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE, 1]
     assert {one.timestamp for _, each in asked for one in each.topics[0].partitions} == {LATEST}

@@ -24,7 +24,7 @@ class MakingNode(Protocol):
         ...
 
 
-class UnmadeReplicas:
+class ReplicasToCreate:
     """Such replicas of one life of one node. A step: `next_deadline_ms`, `on_tick`."""
 
     def __init__(self, node: MakingNode, effects: Effects) -> None:

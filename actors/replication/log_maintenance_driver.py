@@ -13,7 +13,7 @@ from ..loop.step_driver import StepDriver
 logger = logging.getLogger(__name__)
 
 
-class PartitionUpkeep:
+class LogMaintenanceDriver:
     """Maintenance of a node's partitions, on one event loop, from start() to stop()."""
 
     def __init__(
