@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...pipelines.mirrors.mirror_settings import MirrorProgress
 
 SHOW_SECONDS = 1.0
+SHOWN_NAMES = 5
 
 
 def mirror(
@@ -138,6 +139,7 @@ def mirror(
                 "bytes": done.bytes,
                 "commits": done.commits,
                 "behind": done.behind,
+                "left_out": list(done.left_out),
             }
         )
     else:
@@ -145,6 +147,8 @@ def mirror(
             f"{count_text(done.records, 'record')} of {count_text(done.topics, 'topic')} in "
             f"{time.monotonic() - began:.1f} s"
         )
+        if done.left_out:
+            note(_left_out(done.left_out))
 
 
 def _actors(text: str) -> int | Literal["auto"]:
@@ -155,13 +159,29 @@ def _actors(text: str) -> int | Literal["auto"]:
     raise UsageError(f'--actors {text!r}: use a number, or "auto"')
 
 
+def _left_out(topics: tuple[str, ...]) -> str:
+    if not topics:
+        return "no topic is left out any more"
+    more = f" and {len(topics) - SHOWN_NAMES} more" if len(topics) > SHOWN_NAMES else ""
+    return (
+        f"left out, since a mirror fills {'it' if len(topics) == 1 else 'them'} from here: "
+        f"{', '.join(topics[:SHOWN_NAMES])}{more}"
+    )
+
+
 class _Progress:
     """Progress lines: at most one a second, as a continuous mirror commits more often."""
 
     def __init__(self) -> None:
         self._shown_at = -SHOW_SECONDS
+        self._left_out: tuple[str, ...] = ()
 
     def __call__(self, progress: MirrorProgress) -> None:
+        if progress.left_out != self._left_out:
+            self._left_out = progress.left_out
+            note(_left_out(progress.left_out))
+            if not progress.records:
+                return
         if time.monotonic() - self._shown_at < SHOW_SECONDS:
             return
         self._shown_at = time.monotonic()

@@ -146,6 +146,8 @@ def cut_over(
         copier.copy(threading.Event(), on_progress, math.inf)
         copier.say_what_is_filled()  # advances past a skip at the end
         _check_that_all_is_here(session, settings)
+        if is_late:
+            _set_timestamp_types(session)
         copied = session.progress = copier.progress
         checks: list[PartitionCheck] = []
         if verify:
@@ -240,6 +242,14 @@ def _note(session: MigrationSession, settings: MirrorSettings) -> None:
             session.producer, topic, session.cluster, MIGRATION, note.content()
         )
     session.note = note
+
+
+def _set_timestamp_types(session: MigrationSession) -> None:
+    """As they are in the source: while late records were copied they kept their times."""
+    for topic in sorted(session.copier.targets):
+        there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
+        if there and there != session.target.describe_configs(topic)[TIMESTAMP_TYPE].value:
+            session.target.alter_configs(topic, {TIMESTAMP_TYPE: there})
 
 
 def align_configs(

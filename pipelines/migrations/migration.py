@@ -22,7 +22,7 @@ from ...clients.security.security_options import SecurityOptions, as_given, give
 from ...protocol.errors import ProducerFenced
 from ..mirrors.mirror_session import run_session
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings, addresses_of
-from ..mirrors.mirrored_topics import NameFilter
+from ..mirrors.mirrored_topics import INTERNAL, NameFilter
 from ..ranges.read_arguments import read_limits, servers_of
 from .cut_over import CutOver, cut_over, wait_until_quiet
 from .migration_notes import MigrationNote, migration_alias
@@ -31,7 +31,6 @@ from .migration_status import MigrationStatus, read_status
 from .verification import PartitionCheck
 from .verifier import Verifier
 
-EXCLUDE: Final = ("__.*", r"mirror-offsets\..*\.internal", r".*\.checkpoints\.internal")
 EXCLUDE_GROUPS: Final = ("console-consumer-.*", "__.*")
 POLL_TIMEOUT_MS: Final = 120_000
 COMMIT_RECORDS: Final = 500_000
@@ -91,7 +90,7 @@ class Migration:
         self._target = servers_of(bootstrap_servers)
         self._given = (
             _patterns(topics),
-            _with(EXCLUDE, exclude),
+            _with(INTERNAL, exclude),
             _patterns(groups),
             _with(EXCLUDE_GROUPS, exclude_groups),
             _patterns(without_configs),
@@ -233,8 +232,8 @@ class Migration:
             yield _Opened(source, target, self._settings(ways.cluster, note), note, ways)
 
     def _patterns(self, known: MigrationNote | None) -> list[tuple[str, ...]]:
-        """Patterns as given, else as the migration began with, else the defaults."""
-        usual = [(".*",), EXCLUDE, (".*",), EXCLUDE_GROUPS, ()]
+        """What was given, else what it began with, else the usual."""
+        usual = [(".*",), INTERNAL, (".*",), EXCLUDE_GROUPS, ()]
         if known is not None:
             usual = [known.topics, known.exclude, known.groups, known.exclude_groups]
             usual.append(known.without_configs)

@@ -1,14 +1,15 @@
 """Mirrors of one cluster's topics in another cluster, once or continuously.
 
-mirror, mirror_settings         public function; its settings
-background_mirror               mirrors of several clusters, each in a thread
-mirror_session                  connections and main loop of a mirror
-actor_session, mirror_worker    a session whose Ray actors copy; one of the actors
-worker_layout                   which workers exist; fences former ones
-record_copier                   copies new records and commits them with the positions
-record_tail                     fetches new records with long polls at the source
-followed_topics                 topics that match, discovered as they appear, without cycles
-mirrored_topics                 topic filters and names; creation of topics and partitions
-mirrored_groups, offset_syncs   consumer groups' offsets; their translation
-mirror_positions                positions of a mirror, in a topic of the target
+mirror, mirror_settings         what is called; what it is asked to do
+background_mirror               the same in threads, of several clusters
+mirror_session                  its connections, and the loop
+actor_session, mirror_worker    the same with Ray actors, which copy; one of them
+worker_layout                   which workers there are, and that no former ones are left
+record_copier                   what is new, copied and committed with how far it is
+record_tail                     what comes behind it, by a fetch that waits at the source
+followed_topics                 topics that match, taken in as they come, without circles
+own_records                     of a topic that is left out, what would never cross
+mirrored_topics                 which topics, under which names; made and grown in the target
+mirrored_groups, offset_syncs   consumer groups' offsets; by what they are translated
+mirror_positions                how far a mirror is, in a topic of the target
 """

@@ -15,6 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
 import ray
@@ -89,7 +90,7 @@ class ActorMirrorSession(MirrorSession):
         *,
         continuous: bool,
     ) -> None:
-        self.topics.look(must_find=not continuous)
+        self._look(on_progress, must_find=not continuous)
         turn_s = TURN_SECONDS if continuous else math.inf
         self._start_workers(turn_s)
         self._worked_at = looked_at = synced_at = time.monotonic()
@@ -102,7 +103,7 @@ class ActorMirrorSession(MirrorSession):
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
-                self.topics.look()
+                self._look(on_progress)
                 looked_at = time.monotonic()
                 if self._wanted_actors() > len(self._workers):
                     self._end_workers()
@@ -175,7 +176,12 @@ class ActorMirrorSession(MirrorSession):
             before.bytes + new.bytes,
             before.commits + new.commits,
             sum(self._behind.values()),
+            self.copier.left_out,
         )
+
+    def _say_left_out(self, topics: tuple[str, ...]) -> MirrorProgress:
+        self._total = replace(self._total, left_out=topics)
+        return self._total
 
     def _tell_workers_to_stop(self) -> None:
         for worker in self._workers:

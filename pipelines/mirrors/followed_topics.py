@@ -1,23 +1,36 @@
 """A mirror's topics: matching topics of the source, created in the target, without cycles.
 
-A mirror commits that it fills a topic before it checks whether the source's topic is mirrored from
-the target: of two that start at once, one in each direction, at least one detects the other.
+A mirror says that it fills a topic before it makes it, and before it looks whether the source's is
+itself filled from the target: of two that begin at once, one in each direction, at least one sees
+the other. If both do, both take back what they have said, and one of them is the first to look
+again.
+
+A topic that is left out is looked at again from time to time: whether it is still filled from the
+target, and has no records that would never get there (own_records).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from ...clients.admin.admin import Admin
 from ..ranges.partition_range import DataLoss
 from . import mirror_positions
 from .mirror_settings import MirrorFailed, MirrorSettings, no_topic_matches
 from .mirrored_topics import make_topic, target_name
+from .own_records import find_own_record
 from .record_copier import RecordCopier
 
 logger = logging.getLogger(__name__)
+
+LEFT_OUT_SECONDS: Final = 60.0
+"""So often topics that are left out are looked at again."""
+COLLISION_SECONDS: Final = 15.0
+"""Of two mirrors that have seen each other, one looks again so much later: after a few turns."""
 
 
 class FollowedTopics:
@@ -54,61 +67,86 @@ class FollowedTopics:
             settings.limits,
             fetch=replace(settings.limits.fetch, security=settings.source_security),
         )
+        # Of two mirrors, one in each direction, only one is it.
+        self._looks_first = source.describe_cluster().cluster_id < self._target_cluster
         self._circular: set[str] = set()
+        self._look_again_at = 0.0
 
     def look(self, *, must_find: bool = False) -> None:
         """Refresh topics and partitions of the source, and create new ones in the target.
 
         Raises:
-            MirrorFailed: with `must_find`, if no topic matches, or all would form a cycle.
-            DataLoss: a topic of the target that was filled has been deleted.
+            MirrorFailed: with `must_find`, if none is there, or all would go in a circle. A topic
+                that is left out has records of its own.
+            DataLoss: a topic of the target that was filled is gone.
             KafkaError, ConnectionFailed: as Admin.
         """
         copier = self._copier
         described = {each.name: each for each in self._from.describe_topics()}
-        names = [name for name in self._settings.topics.of(described) if name not in self._circular]
-        if must_find and not names:
+        matching = self._settings.topics.of(described)
+        if must_find and not matching:
             raise MirrorFailed(no_topic_matches(self._settings))
+        self._look_at_left_out(matching)
+        names = [name for name in matching if name not in self._circular]
         self._forget_what_is_gone(names)
         new = [name for name in names if name not in copier.targets]
-        if new:  # before anything is created for them
-            names = self._without_circles(names, new, must_find=must_find)
+        if new:  # before anything is made for them
+            names = self._without_circles(names, new)
+            self._refuse_own_records(self._circular.intersection(new))
             new = [name for name in names if name not in copier.targets]
-        for name in names:
-            count = len(described[name].partitions)
-            if copier.partitions.get(name) == count:
-                continue
-            to = target_name(name, self._settings.alias, self._settings.policy)
-            if self._filled.get(name, to) != to:
-                raise MirrorFailed(
-                    f"topic {name!r} was mirrored into {self._filled[name]!r} and would now go "
-                    f"into {to!r}; use the former policy, or another alias"
-                )
-            if to not in self._to.list_topics(include_internal=True):
-                self._begin_anew(name, to)
-            elif name not in self._filled:
-                self._check_target(to, count)
+        changed = {
+            name: len(described[name].partitions)
+            for name in names
+            if copier.partitions.get(name) != len(described[name].partitions)
+        }
+        there = self._to.list_topics(include_internal=True) if changed else []
+        for name, count in changed.items():
+            copier.targets[name] = self._target_of(name, count, there)
+        if new:
+            copier.partitions |= {name: changed[name] for name in new}
+            copier.say_what_is_filled()
+            # Of two that begin at once each finds what the other one has just said.
+            if self._without_circles(names, new) != names:
+                wait_s = 0.0 if self._looks_first else COLLISION_SECONDS
+                self._look_again_at = time.monotonic() + wait_s
+        # Made when it was said: or the other mirror would take it for one that nobody fills.
+        for name in changed.keys() & copier.targets.keys():
             make_topic(
                 self._from,
                 self._to,
                 name,
-                to,
-                partitions=count,
+                copier.targets[name],
+                partitions=changed[name],
                 replication_factor=self._settings.replication_factor,
                 without_configs=self._settings.without_configs,
             )
-            self._prepare_target(to)
-            copier.targets[name] = to
-            copier.partitions[name] = count
-        if new:
-            copier.say_what_is_filled()
-            # Of two mirrors that start at once, each finds what the other has just committed.
-            self._without_circles(names, new, must_find=must_find)
+            self._prepare_target(copier.targets[name])
+            copier.partitions[name] = changed[name]
+        self._copier.left_out = tuple(sorted(self._circular))
+        if must_find and self._circular and not copier.targets:
+            raise MirrorFailed(
+                f"topic {min(self._circular)!r} of the source is itself mirrored from the target; "
+                "it would go in a circle"
+            )
+
+    def _target_of(self, name: str, partitions: int, there: Collection[str]) -> str:
+        """Its name in the target, where these topics are."""
+        to = target_name(name, self._settings.alias, self._settings.policy)
+        if self._filled.get(name, to) != to:
+            raise MirrorFailed(
+                f"topic {name!r} was mirrored into {self._filled[name]!r} and would go into "
+                f"{to!r} now; use the policy of then, or another alias"
+            )
+        if to not in there:
+            self._begin_anew(name, to)
+        elif name not in self._filled:
+            self._check_target(to, partitions)
+        return to
 
     def _begin_anew(self, name: str, to: str) -> None:
-        """Start over with a topic that is missing in the target: its copied records are lost."""
-        offsets = self._copier.positions.offsets
-        if not any(offset for key, offset in offsets.items() if key.topic == name):
+        """The target's topic is not there: what was copied into a former one is gone."""
+        syncs = self._copier.syncs
+        if not any(known.pieces for key, known in syncs.items() if key.topic == name):
             return
         if self._settings.limits.fail_on_data_loss:
             raise DataLoss(
@@ -123,24 +161,51 @@ class FollowedTopics:
             del self._copier.targets[name]
             self._copier.partitions.pop(name, None)
 
-    def _without_circles(
-        self, names: Sequence[str], new: Sequence[str], *, must_find: bool
-    ) -> list[str]:
-        """Topics without the new ones that a mirror fills from the target; those are logged."""
-        back = mirror_positions.mirrored_from(
-            self._from, self._target_cluster, self._source_limits, but=self._turned_around
-        )
-        circular = sorted(back & set(new))
+    def _without_circles(self, names: Sequence[str], new: Sequence[str]) -> list[str]:
+        """Leave out those of the new topics that a mirror fills from the target, and say so."""
+        circular = sorted(self._filled_from_target() & set(new))
+        if circular:
+            self._look_again_at = time.monotonic() + LEFT_OUT_SECONDS
         for name in circular:
             logger.warning("topic %s of the source is mirrored from the target: left out", name)
             self._circular.add(name)
             self._copier.targets.pop(name, None)
-        # Otherwise the other mirror would detect a cycle, too.
+            self._copier.partitions.pop(name, None)
+        # Or the other mirror would find a circle, too.
         self._copier.withdraw(circular)
-        left = [name for name in names if name not in self._circular]
-        if must_find and circular and not left:
-            raise MirrorFailed(
-                f"topic {circular[0]!r} of the source is itself mirrored from the target; "
-                "mirroring it back would form a cycle"
-            )
-        return left
+        return [name for name in names if name not in self._circular]
+
+    def _filled_from_target(self) -> set[str]:
+        back = mirror_positions.mirrored_from(
+            self._from, self._target_cluster, self._source_limits, but=self._turned_around
+        )
+        return {one.target for positions in back.values() for one in positions}
+
+    def _look_at_left_out(self, matching: Sequence[str]) -> None:
+        """Take in again what no mirror fills any more."""
+        if not self._circular or time.monotonic() < self._look_again_at:
+            return
+        self._look_again_at = time.monotonic() + LEFT_OUT_SECONDS
+        left = self._circular & self._filled_from_target() & set(matching)
+        for name in sorted(self._circular - left):
+            logger.info("topic %s of the source is not mirrored from the target any more", name)
+        self._circular = left
+        self._refuse_own_records(left)
+
+    def _refuse_own_records(self, topics: Collection[str]) -> None:
+        """Raises MirrorFailed: there are some that would never get to the target."""
+        if not topics:
+            return
+        found = find_own_record(
+            self._from, self._target_cluster, topics, self._source_limits, but=self._turned_around
+        )
+        if found is None:
+            return
+        source, target = self._settings.source, self._settings.target
+        raise MirrorFailed(
+            f"topic {found.partition.topic!r} of {source} cannot go to {target}: it is itself "
+            f"filled from there ({found.positions_topic}), and has records that did not come from "
+            f"there, the first at offset {found.offset} of partition {found.partition.partition}: "
+            "they would stay behind. For both ways use the policy prefix, in both mirrors; or let "
+            "only one mirror have the topic, and leave it out of the other one (--exclude)"
+        )

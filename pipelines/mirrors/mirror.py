@@ -30,7 +30,7 @@ from ..ranges.topic_offsets import Offset
 from .mirror_session import MirrorSession, run_session
 from .mirror_settings import MirrorProgress, MirrorSettings, addresses_of, check_alias
 from .mirrored_groups import EXCLUDED_GROUPS
-from .mirrored_topics import EXCLUDE, NameFilter, Policy
+from .mirrored_topics import EXCLUDE, INTERNAL, NameFilter, Policy, texts_of
 from .worker_layout import MOST_ACTORS
 
 
@@ -62,7 +62,7 @@ def mirror(
 
     Args:
         topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
-            list, or one text with commas.
+            list, or one text with commas. Topics that brokers and mirrors write never go.
         source: host:port of brokers of the cluster to read from.
         alias: a short name of the source; of letters, digits, "_" and "-".
         bootstrap_servers: of the cluster to write to; None: found as by all clients.
@@ -90,19 +90,20 @@ def mirror(
             BRADBURY_CLIENT_CONFIG in the environment applies to that cluster.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument is invalid.
-        MirrorFailed: no topic matches; a topic would form a cycle.
-        DataLoss: records were deleted before they were copied.
-        ProducerFenced: another mirror of this alias has started.
-        ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is committed; a new
-            call resumes.
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        MirrorFailed: no topic matches; a topic would go in a circle, and would leave records behind
+            if it were left out, or all would.
+        DataLoss: records are gone before they were copied.
+        ProducerFenced: another mirror of this alias has begun.
+        ConnectionFailed, RequestTimedOut, KafkaError: nothing is committed that is not whole;
+            called again, it goes on.
     """
     check_alias(alias)
     if policy not in ("prefix", "identity"):
         raise ValueError(f"policy is {policy!r}; use prefix or identity")
     if commit_records < 1:
         raise ValueError(f"commit_records={commit_records}: use more than 0")
-    wanted = NameFilter(topics, exclude)
+    wanted = NameFilter(topics, (*INTERNAL, *texts_of(exclude)))
     if not wanted:
         raise ValueError("topics is empty; name at least one, or '.*' for all")
     if sync_groups_interval_s <= 0:

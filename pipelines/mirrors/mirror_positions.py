@@ -2,9 +2,10 @@
 
     mirror-offsets.<alias>.internal
         key    {"cluster": id of the source, "topic": ..., "partition": ...}
-        value  {"offset": next one to copy, "to": topic of the target, "topic_id": source's,
-                "syncs": [[source start, end, target start, end, 1 if exact], ...]}
-        key    {"cluster": ..., "note": name}    other state of a mirror or a migration
+        value  {"offset": next one to be copied, "to": topic of the target, "topic_id": source's,
+                "syncs": [[source start, end, target start, end, 1 if exact], ...],
+                "complete": 1 if syncs cover all that was ever copied into the partition}
+        key    {"cluster": ..., "note": name}    what else a mirror or a migration remembers
         value  its content
 
 What always holds: a committed position says exactly which records of its partition are in the
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
@@ -35,9 +36,9 @@ _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
 
 
 class MirrorPosition(NamedTuple):
-    """Position in one partition. cluster: id of the source cluster. source: partition there.
+    """cluster: id of the source that the records come from.
 
-    target: topic in the target. topic_id: of the source's topic. offset: next one to copy.
+    is_complete: whatever its mirror has ever copied into the partition lies within the syncs.
     """
 
     cluster: str
@@ -46,6 +47,7 @@ class MirrorPosition(NamedTuple):
     topic_id: str
     offset: int
     syncs: OffsetSyncs
+    is_complete: bool = False
 
 
 Notes = Mapping[str, Mapping[str, Any]]
@@ -103,18 +105,17 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
 
 def mirrored_from(
     admin: Admin, cluster: str, limits: ReadLimits, *, but: frozenset[str] = frozenset()
-) -> set[str]:
-    """Topics of admin's cluster that some mirror fills from the cluster of this id.
+) -> dict[str, list[MirrorPosition]]:
+    """What mirrors from the cluster of this id fill in admin's cluster, by their positions topics.
 
     but: positions topics to ignore.
     """
-    return {
-        position.target
+    found = {
+        topic: [one for one in read_state(admin, topic, limits).positions if one.cluster == cluster]
         for topic in admin.list_topics(include_internal=True)
         if _TOPIC.fullmatch(topic) and topic not in but
-        for position in read_state(admin, topic, limits).positions
-        if position.cluster == cluster
     }
+    return {topic: positions for topic, positions in found.items() if positions}
 
 
 def write_positions(
@@ -125,6 +126,7 @@ def write_positions(
     targets: Mapping[str, str],
     syncs: Mapping[TopicPartition, OffsetSyncs],
     changed: Iterable[TopicPartition],
+    complete: Collection[TopicPartition] = (),
 ) -> None:
     """Send the positions of these partitions; call it in the transaction of their records."""
     for source in changed:
@@ -134,6 +136,7 @@ def write_positions(
             "to": targets[source.topic],
             "topic_id": positions.topic_ids[source.topic],
             "syncs": [[*map(int, piece)] for piece in syncs.get(source, OffsetSyncs()).pieces],
+            "complete": int(source in complete),
         }
         producer.send(topic, key=_json(key), value=_json(value), partition=0)
 
@@ -195,6 +198,7 @@ def _decode(key: bytes | None, value: bytes) -> MirrorPosition | tuple[str, str,
             str(at["topic_id"]),
             int(at["offset"]),
             OffsetSyncs(tuple(read_sync(each) for each in at["syncs"])),
+            bool(at.get("complete", 0)),
         )
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"not a position of a mirror: {key!r}: {value!r}") from error

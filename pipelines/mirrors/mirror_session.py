@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -141,7 +142,7 @@ class MirrorSession:
         """Copy up to the current ends; with `continuous` follow until `stopped` is set."""
         copier = self.copier
         interval_s = self._settings.sync_groups_interval_s
-        self.topics.look(must_find=not continuous)
+        self._look(on_progress, must_find=not continuous)
         looked_at = synced_at = time.monotonic()
         if not continuous:
             copier.copy(stopped, on_progress, math.inf)
@@ -153,13 +154,25 @@ class MirrorSession:
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
-                self.topics.look()
+                self._look(on_progress)
                 looked_at = time.monotonic()
             if time.monotonic() - synced_at > interval_s:
                 self._try_to_sync_groups()
                 synced_at = time.monotonic()
         copier.say_how_far()
         self.sync_groups()
+
+    def _look(
+        self, on_progress: Callable[[MirrorProgress], None], *, must_find: bool = False
+    ) -> None:
+        left_out = self.copier.left_out
+        self.topics.look(must_find=must_find)
+        if self.copier.left_out != left_out:
+            on_progress(self._say_left_out(self.copier.left_out))
+
+    def _say_left_out(self, topics: tuple[str, ...]) -> MirrorProgress:
+        self.copier.progress = replace(self.copier.progress, left_out=topics)
+        return self.copier.progress
 
     def sync_groups(self) -> None:
         copier = self.copier

@@ -24,10 +24,9 @@ class MirrorFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """Progress of one call.
+    """Of this call. batches: went undecoded; recoded: did not. behind: offsets left to copy.
 
-    batches: copied without decoding; recoded: copied by decoding and encoding again. behind:
-    offsets left to copy.
+    left_out: topics that match and are not copied, since a mirror fills them from the target.
     """
 
     topics: int = 0
@@ -37,6 +36,7 @@ class MirrorProgress:
     bytes: int = 0
     commits: int = 0
     behind: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

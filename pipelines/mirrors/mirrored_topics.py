@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 Policy = Literal["prefix", "identity"]
 EXCLUDE: Final = (r".*[\-.]internal", r".*\.replica", "__.*")
+INTERNAL: Final = ("__.*", r"mirror-offsets\..*\.internal", r".*\.checkpoints\.internal")
+"""What never goes, whatever else is excluded: each cluster has its own."""
 _SET_ON_TOPIC: Final = 1
 """Config source DYNAMIC_TOPIC_CONFIG of DescribeConfigs: set on the topic itself."""
 _NOT_COPIED: Final = frozenset(
@@ -54,10 +56,14 @@ class NameFilter:
         )
 
 
+def texts_of(given: str | Sequence[str]) -> Sequence[str]:
+    """A list, or one text with commas."""
+    return given.split(",") if isinstance(given, str) else given
+
+
 def _patterns(given: str | Sequence[str]) -> list[re.Pattern[str]]:
-    texts = given.split(",") if isinstance(given, str) else given
     try:
-        return [re.compile(text.strip()) for text in texts if text.strip()]
+        return [re.compile(text.strip()) for text in texts_of(given) if text.strip()]
     except re.error as error:
         raise ValueError(f"{error.pattern!r} is not a valid regular expression: {error}") from None
 

@@ -58,15 +58,16 @@ T = TypeVar("T")
 class RecordCopier:
     """Copies the partitions of a mirror, or a share of them. Used by one thread.
 
-    targets, partitions: name in the target, and number of partitions to copy, by source topic;
-        other topics are not copied.
-    is_mine: whether this copier has a partition.
-    records: producer that sends without transactions; None: `producer` sends in its transactions.
-    skips: source ranges that are not copied, as the target has them already.
-    leads: only commits the starts of new partitions; workers copy (actor_session). commits: number
-        of commits so far.
-    on_placed: called after each transaction with the pieces it wrote. There a piece is exact if no
-        records of others lie in it, whatever is missing in the source.
+    targets, partitions: by the source's topic its name in the target, and how many partitions are
+        copied; what is not in them is not.
+    is_mine: which of these partitions this copier has.
+    records: sends them without transactions; None: `producer` does, in its own.
+    skips: what is not copied, since it is in the target already.
+    left_out: topics that are not copied, since they come from the target; for the progress.
+    leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
+        it has said something.
+    on_placed: called after each transaction with where its records are. There a piece is exact if
+        nobody else's records lie between them, whatever is missing in the source.
     """
 
     def __init__(
@@ -111,6 +112,10 @@ class RecordCopier:
         self.partitions: dict[str, int] = {}
         self.positions = mirror_positions.as_offsets(known)
         self.syncs = {each.source: each.syncs for each in known}
+        self._complete = frozenset(each.source for each in known if each.is_complete)
+        self._refilled: set[str] = set()
+        """Topics whose former records may be in the target, and are in no syncs any more."""
+        self.left_out: tuple[str, ...] = ()
         self.progress = progress
         self.worked_at: float | None = None
         self.leads = False
@@ -126,7 +131,11 @@ class RecordCopier:
     def _say_what_is_filled(self) -> list[PartitionRange]:
         ranges = self._unknown_ranges() if self.leads else self._new_ranges()
         moved = [
-            one for one in ranges if self.positions.offsets.get(one.topic_partition) != one.start
+            one
+            for one in ranges
+            if self.positions.offsets.get(one.topic_partition) != one.start
+            # What is sent without transactions may come twice, and once outside of the syncs.
+            or (self._records is not None and one.topic_partition in self._complete)
         ]
         if moved:
             self._commit([one._replace(end=one.start) for one in moved], _nothing)
@@ -146,7 +155,7 @@ class RecordCopier:
 
     def _say(self, partitions: Sequence[TopicPartition]) -> None:
         with self._producer.transaction():
-            self._write_positions(self.positions, self.syncs, partitions)
+            self._write_positions(self.positions, self.syncs, partitions, self._complete)
 
     def _repeat(self, attempt: Callable[[], T]) -> T:
         """Run a transaction again until it is not aborted; an aborted one has no effect."""
@@ -175,7 +184,12 @@ class RecordCopier:
                 self._unsaid.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:
-        """Forget the positions of these topics; committed ones stay until they are copied again."""
+        """As if they had never been copied; what is committed stays, until they are again."""
+        self._refilled.update(topics)
+        self._complete = frozenset(key for key in self._complete if key.topic not in topics)
+        self._forget(topics)
+
+    def _forget(self, topics: Sequence[str]) -> None:
         self.commits += bool(topics)
         self.positions = self.positions.without(topics)
         self.syncs = {key: one for key, one in self.syncs.items() if key.topic not in topics}
@@ -186,7 +200,7 @@ class RecordCopier:
         gone = [key for key in self.positions.offsets if key.topic in topics]
         if gone:
             self._repeat(partial(self._withdraw, gone))
-            self.forget(topics)
+            self._forget(topics)
 
     def _withdraw(self, partitions: Sequence[TopicPartition]) -> None:
         with self._producer.transaction():
@@ -251,6 +265,7 @@ class RecordCopier:
             before.bytes + report.bytes,
             before.commits + 1,
             behind,
+            self.left_out,
         )
 
     # --- following -------------------------------------------------------------------------------
@@ -447,11 +462,12 @@ class RecordCopier:
         self.commits += 1
         after = self.positions.after(part, self._ids)
         copied = [one.topic_partition for one in part]
+        complete = self._complete_after(copied)
         with self._producer.transaction() if self._records is None else nullcontext():
             total = send(self._records or self._producer)
             syncs = {**self.syncs, **self._synced(part, total)}
             if self._records is None:
-                self._write_positions(after, syncs, copied)
+                self._write_positions(after, syncs, copied, complete)
             topics = sorted({one.topic for one in part})
             # Without transactions, topics are checked before positions are committed
             # (_copy_what_comes).
@@ -460,7 +476,7 @@ class RecordCopier:
                 raise TransactionAbortable(
                     f"one of the topics {', '.join(topics)} was recreated while it was copied"
                 )
-        self.positions, self.syncs = after, syncs
+        self.positions, self.syncs, self._complete = after, syncs, complete
         if self._records is not None:
             self._unsaid.update(copied)
         ranges = {one.topic_partition: one for one in part}
@@ -477,6 +493,14 @@ class RecordCopier:
             }
         )
         return total
+
+    def _complete_after(self, copied: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
+        if self._records is not None:
+            return self._complete.difference(copied)
+        known = self.positions.offsets
+        return self._complete.union(
+            key for key in copied if key not in known and key.topic not in self._refilled
+        )
 
     def _replay(self, part: Sequence[PartitionRange], producer: Producer) -> ReplayReport:
         """Copy a part; returns when all of it is acknowledged."""
@@ -506,9 +530,17 @@ class RecordCopier:
         positions: LoadedOffsets,
         syncs: Mapping[TopicPartition, OffsetSyncs],
         changed: Sequence[TopicPartition],
+        complete: frozenset[TopicPartition],
     ) -> None:
         mirror_positions.write_positions(
-            self._producer, self._topic, self._cluster, positions, self.targets, syncs, changed
+            self._producer,
+            self._topic,
+            self._cluster,
+            positions,
+            self.targets,
+            syncs,
+            changed,
+            complete,
         )
 
     def _synced(

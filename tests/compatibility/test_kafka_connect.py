@@ -5,13 +5,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import bradbury
+from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.protocol.errors import KafkaError
 from bradbury.tests.compatibility.support.compatibility import Recorder
 from bradbury.tests.compatibility.support.kafka_jars import (
@@ -20,10 +21,12 @@ from bradbury.tests.compatibility.support.kafka_jars import (
     VERSION,
     java_command,
     require,
+    require_kafka,
 )
 from bradbury.tests.compatibility.support.programs import RUN_SECONDS
+from bradbury.tests.docs.page_runner import blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.deep]
+pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 Condition = Callable[[], bool]
 TERMINATED = 128 + signal.SIGTERM  # what a Java machine ends with that was told to end
@@ -112,6 +115,7 @@ def read(servers: str, topic: str) -> dict[Place, Content]:
 # --- Connect standalone --------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_lines_go_from_file_to_file_through_a_topic(
     recorder: Recorder, servers: str, new_name: str, tmp_path: Path
 ) -> None:
@@ -177,11 +181,24 @@ def test_lines_go_from_file_to_file_through_a_topic(
 # --- MirrorMaker 2 -------------------------------------------------------------------------------
 
 
+MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
+PAGE = Path(bradbury.__file__).resolve().parent / "docs" / "mirroring.md"
+
+
 @pytest.fixture
-def clusters() -> Iterator[tuple[str, str]]:
-    """Two clusters that know nothing of each other."""
-    with bradbury.local() as near, bradbury.local() as far:
-        yield near.bootstrap_servers, far.bootstrap_servers
+def clusters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Two clusters that know nothing of each other; what each is, the test says."""
+    kinds: tuple[str, str] = request.param
+    with ExitStack() as running:
+        servers = []
+        for kind in kinds:
+            if kind == "kafka":
+                require_kafka()
+                broker = running.enter_context(KafkaBroker(tmp_path / "kafka", heap="256m"))
+                servers.append(broker.bootstrap_servers)
+            else:
+                servers.append(running.enter_context(bradbury.local()).bootstrap_servers)
+        yield servers[0], servers[1]
 
 
 def mirror_settings(near: str, far: str) -> dict[str, object]:
@@ -257,6 +274,13 @@ def consume(servers: str, topic: str, count: int) -> list[bytes]:
     return numbers
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "clusters",
+    [("bradbury", "bradbury"), ("kafka", "bradbury"), ("bradbury", "kafka")],
+    indirect=True,
+    ids=["bradbury to bradbury", "kafka to bradbury", "bradbury to kafka"],
+)
 def test_a_cluster_is_mirrored(
     recorder: Recorder, clusters: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -268,7 +292,7 @@ def test_a_cluster_is_mirrored(
         bradbury.Admin(far) as there,
         server(
             tmp_path,
-            "org.apache.kafka.connect.mirror.MirrorMaker",
+            MIRROR_MAKER,
             properties(tmp_path / "mirror.properties", mirror_settings(near, far)),
         ) as running,
     ):
@@ -331,9 +355,44 @@ def test_a_cluster_is_mirrored(
             produce(near, 4_000, 500, 4)
             with server(
                 tmp_path,
-                "org.apache.kafka.connect.mirror.MirrorMaker",
+                MIRROR_MAKER,
                 tmp_path / "mirror.properties",
             ) as again:
                 again.wait_for(arrived(4_500, 4))
                 again.stop()
             assert read(far, mirrored) == read(near, "flights")
+
+
+@pytest.mark.long  # Java machines
+@pytest.mark.parametrize("clusters", [("kafka", "bradbury")], indirect=True)
+def test_the_settings_in_the_documentation_bring_kafkas_topics_and_groups(
+    clusters: tuple[str, str], tmp_path: Path
+) -> None:
+    near, far = clusters
+    (printed,) = (block.source for block in blocks(PAGE) if block.language == "properties")
+    text = printed.replace("kafka-1:9092", near).replace("bradbury-1:9092", far)
+    quick = {name: value for name, value in mirror_settings("", "").items() if "seconds" in name}
+    quick |= {"offset.lag.max": 0, "home.offset.flush.interval.ms": 1_000}
+    settings = properties(tmp_path / "mirror.properties", quick)
+    settings.write_text(text + settings.read_text())
+    assert text.count(near) == text.count(far) == 1
+    with bradbury.Admin(near) as here:
+        here.create_topic("flights", 2, configs={"retention.ms": "86400000"})
+        here.create_topic("other", 1)
+    produce(near, 0, 200, 2)
+    assert len(consume(near, "flights", 200)) == 200
+    with bradbury.Admin(far) as there, server(tmp_path, MIRROR_MAKER, settings) as running:
+
+        def has_come() -> bool:
+            return "readers" in [group.group_id for group in there.list_groups()] and (
+                sum(one.offset for one in there.group_offsets("readers").values()) == 200
+            )
+
+        running.wait_for(has_come)
+        assert read(far, "west.flights") == read(near, "flights")
+        assert there.describe_configs("west.flights")["retention.ms"].value == "86400000"
+        assert "west.other" not in there.list_topics()
+        produce(near, 200, 100, 2)
+        numbers = consume(far, "west.flights", 100)
+        assert sorted(numbers) == sorted(b"%d" % number for number in range(200, 300))
+        running.stop()

@@ -15,6 +15,7 @@ from bradbury.pipelines.mirrors.actor_session import ActorMirrorSession, actors_
 from bradbury.pipelines.mirrors.mirror_session import MirrorSession, run_session
 from bradbury.pipelines.mirrors.mirror_settings import MirrorProgress
 from bradbury.protocol.errors import ProducerFenced
+from bradbury.tests.support.killed_program import kill_at
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -217,6 +218,43 @@ def test_workers_that_are_killed_again_and_again(
         wrong,
         "read again, it is the same" if found == again else "read again: other",
     )
+
+
+HEAD = """
+import sys
+
+import bradbury
+
+topic, source, target, actors = sys.argv[1:]
+bradbury.mirror(
+    topic,
+    source,
+    alias=topic,
+    bootstrap_servers=target,
+    actors=int(actors),
+    commit_records=40,
+    continuous=True,
+    on_progress=lambda progress: print(progress.records, flush=True),
+)
+"""
+
+
+@pytest.mark.long  # killed again and again
+def test_the_process_that_has_begun_it_is_killed_and_another_number_of_actors_goes_on(
+    cluster: bradbury.Cluster, source: bradbury.LocalCluster, name: str
+) -> None:
+    target, sent = cluster.bootstrap_servers, 0
+    for actors in (3, 2, 4):
+        send(source, name, range(sent, sent + 1_200))
+        sent += 1_200
+        arguments = [name, source.bootstrap_servers, target, str(actors)]
+        assert kill_at(HEAD, arguments, [1]) == 1  # its actors are at work
+    done = bradbury.mirror(
+        name, source.bootstrap_servers, alias=name, bootstrap_servers=target, actors=2
+    )
+    assert done.behind == 0
+    wrong = differences(values(cluster, f"{name}.{name}"), sent)
+    assert not wrong
 
 
 @pytest.mark.deep

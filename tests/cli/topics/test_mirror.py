@@ -67,6 +67,24 @@ def test_what_cannot_be_is_said_in_one_line(
     assert "cycle" in command(*back, "--alias", "south", "--policy", "identity").error
 
 
+def test_what_is_left_out_is_said_and_what_would_stay_behind_is_refused(
+    command: Command, source: bradbury.LocalCluster, servers: str, topic: str
+) -> None:
+    keep = ("--policy", "identity")
+    command("mirror", topic, "--from", source.bootstrap_servers, "--alias", "there", *keep)
+    with bradbury.Admin(servers) as admin:
+        admin.create_topic(f"{topic}-own", 1)
+    back = ("mirror", f"{topic}.*", "--from", servers, "--bootstrap", source.bootstrap_servers)
+    back = (*back, "--alias", "back", *keep)
+    assert f"left out, since a mirror fills it from here: {topic}\n" in command(*back).err
+    assert json.loads(command(*back, "--json").out)["left_out"] == [topic]
+    with bradbury.Producer(servers) as producer:
+        producer.send(topic, value=b"own", partition=0).result(60)
+    refused = command(*back).error  # exit code 1
+    assert refused.startswith(f"topic '{topic}' of {servers} cannot go to")
+    assert "use the policy prefix, in both mirrors" in refused
+
+
 def test_interrupted_it_ends_after_a_transaction(
     environment: dict[str, str], source: bradbury.LocalCluster, topic: str
 ) -> None:

@@ -143,6 +143,7 @@ def run_java(
     stdin: str | None = None,
     timeout: float = RUN_SECONDS,
     check: bool = True,
+    jars: Jars = KAFKA,
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class of Kafka's to its end, e.g. run_java("kafka.tools.DumpLogSegments", ...).
 
@@ -152,13 +153,14 @@ def run_java(
         stdin: text given to it; by default it has no input.
         timeout: seconds.
         check: an exit code other than 0 is an error.
+        jars: which must be there.
 
     Raises:
         AssertionError: it failed; with what it said.
     """
     # Log4j finds no configuration here and then reports errors only, on stderr.
     result = subprocess.run(
-        java_command(main_class, *arguments),
+        java_command(main_class, *arguments, jars=jars),
         input=stdin or "",
         capture_output=True,
         text=True,

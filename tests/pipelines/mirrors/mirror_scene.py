@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -57,9 +58,17 @@ def values(bootstrap: str, topic: str) -> list[int]:
 
 
 class Continuous:
-    """A mirror in a thread, until the end of the block."""
+    """A mirror in a thread, until the end of the block. watch: called with its progress."""
 
-    def __init__(self, topics: str, source: str, **options: Any) -> None:
+    def __init__(
+        self,
+        topics: str,
+        source: str,
+        *,
+        watch: Callable[[MirrorProgress], None] = lambda progress: None,
+        **options: Any,
+    ) -> None:
+        self._watch = watch
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._records = 0
@@ -84,6 +93,7 @@ class Continuous:
             self._moved.notify_all()
 
     def _on_progress(self, progress: MirrorProgress) -> None:
+        self._watch(progress)
         with self._moved:
             self._records = progress.records
             self._moved.notify_all()
@@ -92,6 +102,10 @@ class Continuous:
         with self._moved:
             self._moved.wait_for(lambda: self._records >= records or self._has_ended, 60)
             assert self._records >= records, self.failure
+
+    def wait_for_its_end(self) -> None:
+        with self._moved:
+            assert self._moved.wait_for(lambda: self._has_ended, 60)
 
     def __enter__(self) -> "Continuous":
         self._thread.start()

@@ -1,0 +1,134 @@
+"""Records that no mirror has brought, in a topic that is left out since a mirror fills it.
+
+A mirror that keeps names makes one topic of two. If there is one each way, the later one leaves the
+topic out, or records would go round for ever; then those that were sent to its side never cross.
+(MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot see a circle.)
+
+What always holds: what is found was brought by no mirror from the other cluster. It is looked for
+between the pieces that the positions remember, which became visible by the same transactions as the
+records; and only there, where the positions say that the pieces are complete. Not found are records
+that lie within a piece, which grows over them when pieces are joined.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ...clients.admin.admin import Admin
+from ...clients.wire.record_metadata import TopicPartition
+from ..ranges.partition_range import PartitionRange, ReadLimits
+from ..ranges.range_reader import RangeReader
+from ..ranges.reading_client import reading_client
+from . import mirror_positions
+from .mirror_positions import MirrorPosition
+
+logger = logging.getLogger(__name__)
+
+DECIDED_SECONDS: Final = 2.0
+"""So long is waited for the ends of transactions in positions topics."""
+LOOK_SECONDS: Final = 0.1
+
+
+class OwnRecord(NamedTuple):
+    """positions_topic: of the mirror that fills the topic, and has not brought this record."""
+
+    partition: TopicPartition
+    offset: int
+    positions_topic: str
+
+
+def find_own_record(
+    admin: Admin,
+    cluster: str,
+    topics: Collection[str],
+    limits: ReadLimits,
+    *,
+    but: frozenset[str] = frozenset(),
+) -> OwnRecord | None:
+    """The first one in these topics of admin's cluster that no mirror of `cluster` has brought.
+
+    Topics that a mirror has given another name are not looked into: they are that mirror's.
+
+    but: topics of positions that are not asked.
+
+    Returns:
+        None: there is none, or it cannot be told.
+    """
+    described = admin.describe_topics(sorted(topics))
+    keys = [
+        TopicPartition(each.name, one.partition) for each in described for one in each.partitions
+    ]
+    starts = {key: at.offset for key, at in admin.list_offsets(keys, "earliest").items()}
+    stable = admin.list_offsets(keys, isolation_level="read_committed")
+    # Positions are read after the ends of records, and when those of all these records are decided.
+    fillings = mirror_positions.mirrored_from(admin, cluster, limits, but=but)
+    if not _are_decided(admin, list(fillings)):
+        logger.warning(
+            "whether topics that are left out have records of their own is not known now"
+        )
+        return None
+    fillings = mirror_positions.mirrored_from(admin, cluster, limits, but=but)
+    known = [
+        (name, one)
+        for name, positions in fillings.items()
+        for one in positions
+        if one.target in topics
+    ]
+    for topic in sorted(topics):
+        mine = [one for _, one in known if one.target == topic]
+        by = [name for name, one in known if one.target == topic == one.source.topic]
+        if not by or not all(one.is_complete for one in mine):
+            continue
+        for key in (key for key in keys if key.topic == topic):
+            here = [one for one in mine if one.source.partition == key.partition]
+            for start, end in _gaps(here, starts[key], stable[key].offset):
+                offset = _first_record(admin, PartitionRange(*key, start, end), limits)
+                if offset is not None:
+                    return OwnRecord(key, offset, by[0])
+    return None
+
+
+def _are_decided(admin: Admin, topics: Sequence[str]) -> bool:
+    """Whether there is a moment from now on in which no transaction with positions is open.
+
+    A transaction's markers come to its partitions one after another, so that records may be visible
+    a little before the position that says that they were copied.
+    """
+    deadline = time.monotonic() + DECIDED_SECONDS
+    undecided = [TopicPartition(topic, 0) for topic in topics]
+    while undecided:
+        stable = admin.list_offsets(undecided, isolation_level="read_committed")
+        ends = admin.list_offsets(undecided)
+        undecided = [key for key in undecided if stable[key].offset < ends[key].offset]
+        if undecided and time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_SECONDS if undecided else 0)
+    return True
+
+
+def _gaps(positions: Sequence[MirrorPosition], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What lies between the pieces, of [start, end)."""
+    pieces = sorted(
+        (piece.target_start, piece.target_end) for one in positions for piece in one.syncs.pieces
+    )
+    is_behind_piece = False
+    for piece_start, piece_end in [*pieces, (end, end)]:
+        # Behind a piece is the marker of its transaction, at least.
+        if min(piece_start, end) - start > is_behind_piece:
+            yield start, min(piece_start, end)
+        if piece_end > start:
+            start, is_behind_piece = piece_end, True
+
+
+def _first_record(admin: Admin, where: PartitionRange, limits: ReadLimits) -> int | None:
+    limits = replace(limits, fail_on_data_loss=False)
+    client = reading_client(admin.bootstrap_servers, limits.fetch)
+    with RangeReader(client, limits) as reader:
+        for decoded in reader.read([where]):
+            if len(decoded):
+                return int(decoded.offsets[0])
+    return None
