@@ -1,0 +1,135 @@
+"""Protobuf: descriptors <-> what a registry keeps of them.
+
+A registry says a file's descriptor in base64 if it is asked for `format=serialized`, and takes one
+where a .proto file is expected; Confluent's clients use both. So nothing here reads .proto files.
+
+The files of google/protobuf/ are in every pool; no registry has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .registered_schema import RegisteredSchema
+
+BUILT_IN: Final = "google/protobuf/"
+_WELL_KNOWN: Final = (
+    "any",
+    "source_context",  # which api needs, as it does type
+    "type",
+    "api",
+    "descriptor",
+    "duration",
+    "empty",
+    "field_mask",
+    "struct",
+    "timestamp",
+    "wrappers",
+)
+_FILE_NAME: Final = "schema-{}.proto"
+
+
+class NoDescriptor(ValueError):
+    """The registry has the text of a .proto file, and not its descriptor."""
+
+
+class ProtobufFile:
+    """A file of messages, as a registry has it.
+
+    Raises NoDescriptor; ValueError: it does not fit together.
+    """
+
+    def __init__(self, registered: RegisteredSchema) -> None:
+        from google.protobuf import descriptor_pool
+
+        pool = descriptor_pool.DescriptorPool()
+        for name in _WELL_KNOWN:
+            module = importlib.import_module(f"google.protobuf.{name}_pb2")
+            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        files = [
+            *registered.all_references(),
+            (_FILE_NAME.format(registered.schema_id), registered),
+        ]
+        try:
+            for name, one in files:
+                pool.Add(_file(name, one))
+            self._file = pool.FindFileByName(files[-1][0])
+        except NoDescriptor:
+            raise
+        except (TypeError, KeyError) as error:  # what the two implementations of protobuf raise
+            said = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"the Protobuf schema with id {registered.schema_id} does not fit together with "
+                f"its references: {said}"
+            ) from None
+
+    def message(self, indexes: Sequence[int]) -> Any:
+        """The descriptor of a message. Raises ValueError: there is none there."""
+        found: Any = None
+        for index in indexes:
+            within = self._messages() if found is None else found.nested_types
+            if index >= len(within):
+                raise ValueError(f"its schema has no message with the indexes {list(indexes)}")
+            found = within[index]
+        return found
+
+    def _messages(self) -> list[Any]:
+        return list(self._file.message_types_by_name.values())  # in the order of the file
+
+
+def message_class(descriptor: Any) -> Any:
+    """The class of a message, as protoc would have generated it."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(descriptor)
+
+
+def message_indexes(descriptor: Any) -> tuple[int, ...]:
+    """Where a message is in its file."""
+    indexes: list[int] = []
+    current = descriptor
+    while current is not None:
+        outer = current.containing_type
+        within = (
+            outer.nested_types
+            if outer is not None
+            else list(current.file.message_types_by_name.values())
+        )
+        names = [each.full_name for each in within]
+        indexes.insert(0, names.index(current.full_name))
+        current = outer
+    return tuple(indexes)
+
+
+def described(file: Any) -> str:
+    """A file's descriptor in base64: what a registry takes for the file."""
+    return base64.standard_b64encode(file.serialized_pb).decode()
+
+
+def dependencies(file: Any) -> Iterator[Any]:
+    """The files that a registry must know for this one."""
+    for each in file.dependencies:
+        if not each.name.startswith(BUILT_IN):
+            yield each
+
+
+def _file(name: str, registered: RegisteredSchema) -> Any:
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    found = descriptor_pb2.FileDescriptorProto()
+    try:
+        found.ParseFromString(base64.b64decode(registered.schema.encode(), validate=True))
+    except (binascii.Error, DecodeError):
+        raise NoDescriptor(
+            f"the registry has the Protobuf schema with id {registered.schema_id} only as the text "
+            "of a .proto file (it does not know format=serialized); give the class that protoc has "
+            "generated of it"
+        ) from None
+    found.name = name  # which is how others import it, whatever it was called where it came from
+    return found
