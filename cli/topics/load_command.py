@@ -6,8 +6,9 @@ after the commit that is under way, with exit code 0.
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -24,6 +25,10 @@ from ..terminal.options import (
     parse_pairs,
 )
 from ..terminal.output import count_text, note, print_json
+
+REGISTRY_VARIABLE: Final = "BRADBURY_SCHEMA_REGISTRY"
+"""As the address may have a password, which a command line shows to everybody on the machine."""
+WITH_SCHEMA: Final = ("json", "avro", "protobuf")
 
 if TYPE_CHECKING:
     from ...pipelines.loads.load import LoadProgress
@@ -64,8 +69,22 @@ def load(
         ),
     ] = None,
     value: Annotated[
-        Literal["raw", "utf8"], typer.Option(metavar="raw|utf8", help="Values as bytes or text.")
+        Literal["raw", "utf8", "json", "avro", "protobuf"],
+        typer.Option(
+            metavar="FORMAT",
+            help="Values as bytes (raw), text (utf8), or columns (json, avro, protobuf).",
+        ),
     ] = "raw",
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            metavar="URL",
+            help="What has the schemas of json, avro and protobuf values. They become columns by "
+            "the latest of the subject TOPIC-value.",
+            show_default=f"${REGISTRY_VARIABLE}",
+        ),
+    ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Go on with what is produced, until Ctrl-C.")
     ] = False,
@@ -116,6 +135,13 @@ def load(
     """Load what is new in topics into a table, each record once."""
     from ...pipelines.loads.load import load as load_topics
 
+    if value in WITH_SCHEMA and schema_registry is None:
+        schema_registry = os.environ.get(REGISTRY_VARIABLE)
+    if value in WITH_SCHEMA and not schema_registry:
+        raise UsageError(
+            f"--value {value} needs --schema-registry URL, where the schemas are; a schema of your "
+            "own goes with bradbury.load(value_schema=...) from Python"
+        )
     began = time.monotonic()
     try:
         with stop_at_interrupt(active=continuous) as stop:
@@ -128,6 +154,7 @@ def load(
                 partition_by=partition_by,
                 columns=parse_names(columns),
                 value_decoder=value,
+                schema_registry=schema_registry,
                 bootstrap_servers=bootstrap_servers(bootstrap),
                 isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
                 fail_on_data_loss=not allow_data_loss,

@@ -34,6 +34,7 @@ def run_flow(
     Raises:
         ValueError: the file is no flow.
         FlowFailed: a part of it has failed.
+        NotInRegistry, RegistryFailed: of a source with a schema_registry, as `read_topic`.
         SparkUnavailable, RayDataMissing: what its steps need is not there.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """

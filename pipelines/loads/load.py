@@ -65,6 +65,7 @@ def load(
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
     value_schema: Any = None,
+    schema_registry: str | None = None,
     start_offset: Offset = "earliest",
     bootstrap_servers: str | Sequence[str] | None = None,
     isolation_level: str = "read_committed",
@@ -93,7 +94,8 @@ def load(
         partition_by: "day" or "hour" of the record's timestamp, in UTC; a column of that name.
         columns: which of offset, key, value, topic, partition, timestamp (microseconds, UTC),
             timestamp_type, headers.
-        value_decoder, value_schema: as `read_topic`'s, but "arrow" and functions.
+        value_decoder, value_schema, schema_registry: as `read_topic`'s, but "arrow" and functions.
+            The latest schema is that of the beginning of the call.
         start_offset: for partitions of which nothing is loaded; as `read_topic`'s.
         isolation_level: "read_committed", or "read_uncommitted".
         fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
@@ -118,6 +120,7 @@ def load(
             a task of Spark or Ray has failed.
         SparkUnavailable, UpError: the engine is not there; one line with cause and remedy.
         DataLoss: records are gone before they were loaded.
+        NotInRegistry, RegistryFailed: the schema registry has no such schema; it cannot be asked.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     if format not in FORMATS:
@@ -146,7 +149,9 @@ def load(
             f"commit_records={commit_records}, commit_interval_s={commit_interval_s}: "
             "use more than 0"
         )
-    rows = LoadRows(columns, ValueDecoder(value_decoder, value_schema), partition_by)
+    names = topic_names(topics)
+    decoder = ValueDecoder(value_decoder, value_schema, registry=schema_registry, topics=names)
+    rows = LoadRows(columns, decoder, partition_by)
     limits = read_limits(
         isolation_level,
         "bradbury-load",
@@ -156,7 +161,6 @@ def load(
         security=given_security(security),
     )
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
-    names = topic_names(topics)
     with (
         target(rows.schema) as table,  # first, as what is wrong with it is known within moments
         load_engine(engine, tasks, executors, client) as runs,

@@ -11,4 +11,7 @@ local_segments    records from the segment files of a broker on this machine
 topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
 value_decoder     values -> text, JSON or Arrow columns
 schema_values     the same of Avro and Protobuf
+json_values       the same of JSON
+json_schema       JSON Schema -> the Arrow schema of such values
+registry_values   values with ids of a schema registry before them
 """

@@ -8,26 +8,35 @@
             the other columns are repeated for each of them
     a function of a pyarrow binary array that returns an array of the same length
 
+With a schema registry the values of json, avro and protobuf begin with the ids of the schemas that
+they were written with (registry_values).
+
 A value that cannot be decoded fails the read and is named by its partition and offset, as far as
 the decoder says which it is. A null value (a tombstone) is null, with arrow no row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ...clients.schemas.registered_schema import SCHEMA_TYPES
 from ...protocol.columns.columns import DecodedBatches
-from ...protocol.columns.columns_arrow import constant_text, number_array
-from .schema_values import AvroValues, NotOfSchema, ProtobufValues
+from .registry_values import RegistryValues, SchemaValues, latest_schema, schema_values
+from .schema_values import NotOfSchema
 
 Decoder = Callable[[Any], Any]
 NAMES: Final = ("raw", "utf8", "json", "avro", "protobuf", "arrow")
+_SCHEMAS: Final = {
+    "json": "a pyarrow.schema of the objects' fields: blocks that are decoded apart must have the "
+    "same columns",
+    "avro": "an Avro schema",
+    "protobuf": "the class that protoc has generated",
+}
 
 
 class UndecodableValue(ValueError):
@@ -38,38 +47,50 @@ class ValueDecoder:
     """What becomes of the column `value`.
 
     schema: for json a pyarrow.Schema of the fields, for avro an Avro schema (a dict, or its JSON),
-        for protobuf the generated class.
+        for protobuf the generated class; for all of them what a registry has
+        (RegisteredSchema). None, with a registry: the latest of the subject TOPIC-value of
+        `topics`, which is asked for here, once: wherever this object goes it stays the same.
+    registry: its address; values are framed then.
     """
 
-    def __init__(self, decoder: str | Decoder, schema: Any = None) -> None:
-        """Raises ValueError for a name that there is not, or a schema without need, or missing."""
+    def __init__(
+        self,
+        decoder: str | Decoder,
+        schema: Any = None,
+        *,
+        registry: str | None = None,
+        topics: Sequence[str] = (),
+    ) -> None:
+        """Raises ValueError for a name that there is not, or a schema without need, or missing.
+
+        RegistryFailed, NotInRegistry: the latest schema of the topics cannot be had.
+        """
         if isinstance(decoder, str) and decoder not in NAMES:
             raise ValueError(
                 f"value_decoder is {decoder!r}; use {', '.join(map(repr, NAMES))} or a function"
             )
-        if decoder == "json" and schema is None:
+        if decoder not in SCHEMA_TYPES and (schema is not None or registry is not None):
+            given = "value_schema" if schema is not None else "schema_registry"
+            raise ValueError(f"{given} is for value_decoder='json', 'avro' or 'protobuf'")
+        if registry is not None and schema is None and topics:
+            schema = latest_schema(registry, str(decoder), topics)
+        if decoder in SCHEMA_TYPES and schema is None:
             raise ValueError(
-                "value_decoder='json' needs value_schema, a pyarrow.schema of the objects' fields: "
-                "blocks that are decoded apart must have the same columns"
+                f"value_decoder={decoder!r} needs value_schema, {_SCHEMAS[str(decoder)]}; or "
+                "schema_registry, where one has the schemas"
             )
-        if decoder in ("avro", "protobuf") and schema is None:
-            raise ValueError(
-                f"value_decoder={decoder!r} needs value_schema: "
-                + ("an Avro schema" if decoder == "avro" else "the class that protoc has generated")
-            )
-        if schema is not None and decoder not in ("json", "avro", "protobuf"):
-            raise ValueError("value_schema is for value_decoder='json', 'avro' or 'protobuf'")
         self._decoder = decoder
         self._schema = schema
-        self._of_schema: AvroValues | ProtobufValues | None = None
-        if decoder == "avro":
-            self._of_schema = AvroValues(schema)
-        elif decoder == "protobuf":
-            self._of_schema = ProtobufValues(schema)
+        self._registry = registry
+        self._values: SchemaValues | RegistryValues | None = None
+        if isinstance(decoder, str) and decoder in SCHEMA_TYPES:
+            self._values = schema_values(decoder, schema)
+            if registry is not None:
+                self._values = RegistryValues(decoder, self._values, registry)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is made of the schema is made again where it is needed."""
-        return {"decoder": self._decoder, "schema": self._schema}
+        return {"decoder": self._decoder, "schema": self._schema, "registry": self._registry}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ValueDecoder.__init__(self, **state)
@@ -86,10 +107,7 @@ class ValueDecoder:
                 return raw
             case "utf8":
                 return pa.string()
-            case "json":
-                assert self._schema is not None
-                return pa.struct(list(self._schema))
-        return None if self._of_schema is None else self._of_schema.type
+        return None if self._values is None else self._values.type
 
     def decode(self, table: pa.Table, decoded: DecodedBatches) -> pa.Table:
         """`table`, with its column `value` decoded. Without that column it stays as it is."""
@@ -120,11 +138,8 @@ class ValueDecoder:
                     return values
                 case "utf8":
                     return values.cast(pa.string())
-                case "json":
-                    assert self._schema is not None
-                    return _json(values, self._schema)
-            if self._of_schema is not None:
-                return self._of_schema.decode(values)
+            if self._values is not None:
+                return self._values.decode(values)
             assert callable(self._decoder)
             return self._decoder(values)
 
@@ -144,52 +159,6 @@ def _named(decoder: str | Decoder, decoded: DecodedBatches) -> Iterator[None]:
             f"a value of {decoded.topic}-{decoded.partition} between the offsets "
             f"{decoded.offsets[0]} and {decoded.offsets[-1]} is not {decoder}: {error}"
         ) from error
-
-
-def _json(values: pa.Array, schema: pa.Schema) -> pa.Array:
-    """One object a value; line ends inside an object are allowed."""
-    from pyarrow import json
-
-    values = values.cast(pa.string())  # which is where bytes that are no UTF-8 are found
-    _check_objects(values)
-    present = values if not values.null_count else values.drop_null()
-    if not len(present):
-        return pa.nulls(len(values), pa.struct(list(schema)))
-    # Not pa.array nor a plain "\n": their first use imports pandas, a second in each new worker.
-    whole = number_array(np.array([0, len(present)], np.int32), pa.int32())
-    line_end = constant_text("\n", 1)[0]
-    joined = pc.binary_join(pa.ListArray.from_arrays(whole, present), line_end)
-    read = json.read_json(
-        pa.BufferReader(joined[0].as_buffer()),
-        read_options=json.ReadOptions(block_size=max(1 << 20, joined[0].as_buffer().size + 1)),
-        parse_options=json.ParseOptions(
-            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
-        ),
-    )
-    if len(read) != len(present):
-        raise pa.ArrowInvalid(f"{len(present)} values have {len(read)} JSON objects")
-    struct = read.combine_chunks().to_struct_array()
-    if isinstance(struct, pa.ChunkedArray):
-        struct = struct.combine_chunks()
-    if not values.null_count:
-        return struct
-    places = np.cumsum(values.is_valid().to_numpy(zero_copy_only=False)) - 1
-    return struct.take(pa.array(places, mask=values.is_null().to_numpy(zero_copy_only=False)))
-
-
-def _check_objects(values: pa.Array) -> None:
-    """Raise NotOfSchema for a value that does not begin and end as an object.
-
-    Where all do, and there are as many objects as values, each is one: a string cannot go on behind
-    a line's end. And pyarrow ends the process where it is given nothing but `null`.
-    """
-    are_objects = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
-    if pc.all(are_objects).as_py() is not False:
-        return
-    for place in np.flatnonzero(~are_objects.fill_null(True).to_numpy(zero_copy_only=False)):
-        text = values[place].as_py().strip(" \t\r\n")
-        if not (text.startswith("{") and text.endswith("}")):
-            raise NotOfSchema(int(place), f"{text[:40]!r} is no JSON object")
 
 
 def _with_streams(table: pa.Table, values: pa.Array) -> pa.Table:

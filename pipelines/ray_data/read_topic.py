@@ -47,6 +47,7 @@ def read_topic(
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
     value_schema: Any = None,
+    schema_registry: str | None = None,
     isolation_level: str = "read_committed",
     fail_on_data_loss: bool = True,
     poll_timeout_ms: int = 120_000,
@@ -88,6 +89,9 @@ def read_topic(
             that protoc has generated), "arrow" (each value is an Arrow IPC stream, whose columns
             take the value's place), or a function of a pyarrow binary array that returns an array
             of the same length.
+        schema_registry: http://HOST:PORT of a schema registry: values of "json", "avro" and
+            "protobuf" begin with the ids of schemas that it has. `value_schema` is what they
+            become; without it, it is the latest of the subject TOPIC-value now (docs/schemas.md).
         isolation_level: "read_committed", as librdkafka has it, or "read_uncommitted".
         fail_on_data_loss: False: records that retention has taken meanwhile are passed over.
         poll_timeout_ms: a task fails after so long without a record.
@@ -107,6 +111,7 @@ def read_topic(
         UnknownTopicOrPartition: a topic does not exist.
         DataLoss: the log begins above a start.
         ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
+        NotInRegistry, RegistryFailed: the schema registry has no such schema; it cannot be asked.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()
@@ -128,7 +133,7 @@ def read_topic(
     remote_args = {name: one for name, one in remote_args.items() if name not in NAMES}
     names = topic_names(topics)
     chosen = SCHEMA.names if columns is None else check_columns(columns)
-    decoder = ValueDecoder(value_decoder, value_schema)
+    decoder = ValueDecoder(value_decoder, value_schema, registry=schema_registry, topics=names)
     if decoder.repeats_rows and "value" not in chosen:
         raise ValueError("value_decoder='arrow' needs the column value")
     bootstrap = servers_of(bootstrap_servers)

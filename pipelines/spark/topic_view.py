@@ -4,6 +4,7 @@
     spark.sql("SELECT tail, avg(delay) FROM flights GROUP BY tail")
 
 What always holds: a value that is not what `value` says fails the query, unless on_error="null".
+Where a schema registry says what the columns are, they are those of the moment of the call.
 
 A view that is no stream has what was there when it was first asked, as Spark keeps the ranges of a
 source with its DataFrame: it is made again for what is new.
@@ -14,13 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ranges.schema_values import AvroValues, NotOfSchema, ProtobufValues
+from ...clients.schemas.registered_schema import RegisteredSchema
+from ..ranges.registry_values import (
+    PlainValues,
+    RegistryValues,
+    SchemaValues,
+    latest_schema,
+    schema_values,
+)
+from ..ranges.schema_values import NotOfSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 FORMATS: Final = ("raw", "utf8", "json", "avro", "protobuf")
+WITH_SCHEMA: Final = ("json", "avro", "protobuf")
 KEYS: Final = ("raw", "utf8")
 ERRORS: Final = ("fail", "null")
 _DECODED: Final = "__bradbury_value"
@@ -33,6 +43,7 @@ def topic_view(
     name: str | None = None,
     value: str = "raw",
     schema: Any = None,
+    schema_registry: str | None = None,
     key: str = "utf8",
     on_error: str = "fail",
     stream: bool = False,
@@ -49,14 +60,21 @@ def topic_view(
             column, and the columns of the record are _key, _topic, _partition, _offset, _timestamp,
             _timestampType and, with the option includeHeaders, _headers.
         schema: for json a pyarrow.Schema, a StructType or its DDL ("tail string, delay double");
-            for avro an Avro schema; for protobuf the class that protoc has generated.
+            for avro an Avro schema; for protobuf the class that protoc has generated. With a
+            schema_registry it may be left out, and is the latest of the subject TOPIC-value.
+        schema_registry: http://HOST:PORT of a schema registry: json, avro and protobuf values
+            begin with the ids of schemas that it has (docs/schemas.md).
         key: "utf8" or "raw".
-        on_error: "fail": a value that is not JSON fails the query; "null": its fields are null.
+        on_error: "fail": a value that cannot be decoded fails the query (FAILFAST of from_json and
+            from_avro); "null": its fields are null (PERMISSIVE). A registry that does not answer
+            fails it either way.
         stream: a streaming view; queries on it are streams.
         options: of the source, as startingOffsets (docs/spark.md).
 
     Raises:
         ValueError: an argument cannot be.
+        NotInRegistry, RegistryFailed: the schema registry has no schema of the topic; it cannot be
+            asked.
     """
     for given, allowed, what in (
         (value, FORMATS, "value"),
@@ -65,16 +83,20 @@ def topic_view(
     ):
         if given not in allowed:
             raise ValueError(f"{what} is {given!r}; use {', '.join(map(repr, allowed))}")
-    if (schema is None) == (value in ("json", "avro", "protobuf")):
-        raise ValueError(
-            f"value={value!r} " + ("needs a schema" if schema is None else "has no schema")
-        )
-    if on_error != "fail" and value != "json":
-        raise ValueError("on_error is for value='json'")
+    if value not in WITH_SCHEMA and (schema is not None or schema_registry is not None):
+        given = "schema" if schema is not None else "schema_registry"
+        raise ValueError(f"value={value!r} has no {given}; that is for {', '.join(WITH_SCHEMA)}")
+    if schema_registry is not None and schema is None:
+        topics = [one.strip() for one in topic.split(",")]
+        schema = latest_schema(schema_registry, value, topics)
+    if value in WITH_SCHEMA and schema is None:
+        raise ValueError(f"value={value!r} needs a schema, or a schema_registry that has it")
+    if on_error != "fail" and value not in WITH_SCHEMA:
+        raise ValueError(f"on_error is for the values {', '.join(WITH_SCHEMA)}")
     reader = spark.readStream if stream else spark.read
     settings = {name: str(one) for name, one in (options or {}).items()}
     frame = reader.format("bradbury").options(**{**settings, "subscribe": topic}).load()
-    decoded = _decoded(frame, value, schema, on_error)
+    decoded = _decoded(frame, value, schema, on_error, schema_registry)
     if key == "utf8":
         column = "key" if "key" in decoded.columns and value in KEYS else "_key"
         decoded = decoded.withColumn(column, decoded[column].cast("string"))
@@ -83,20 +105,24 @@ def topic_view(
     return decoded
 
 
-def _decoded(frame: DataFrame, value: str, schema: Any, on_error: str) -> DataFrame:
+def _decoded(
+    frame: DataFrame, value: str, schema: Any, on_error: str, registry: str | None
+) -> DataFrame:
     from pyspark.sql import functions as f
 
     if value == "raw":
         return frame
     if value == "utf8":
         return frame.withColumn("value", f.col("value").cast("string"))
+    lenient = on_error == "null"
     if value == "json":
-        mode = {"mode": "FAILFAST" if on_error == "fail" else "PERMISSIVE"}
+        if registry is not None:
+            frame = _plain(frame, registry, lenient=lenient)
+        mode = {"mode": "PERMISSIVE" if lenient else "FAILFAST"}
         fields = _struct(schema)
         whole = frame.withColumn(_DECODED, f.from_json(f.col("value").cast("string"), fields, mode))
     else:
-        values = AvroValues(schema) if value == "avro" else ProtobufValues(schema)
-        whole, fields = _by_arrow(frame, values, value, schema)
+        whole, fields = _by_arrow(frame, value, schema, registry, lenient=lenient)
     named = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in fields.names]
     rest = [f.col(name).alias(f"_{name}") for name in frame.columns if name != "value"]
     return whole.select(*named, *rest)
@@ -108,8 +134,8 @@ def _struct(schema: Any) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType, _parse_datatype_string
 
-    if isinstance(schema, pa.Schema):
-        found: DataType = _arrow_type(pa.struct(list(schema)))
+    if isinstance(schema, pa.Schema | RegisteredSchema):
+        found: DataType = _arrow_type(schema_values("json", schema).type)
     elif isinstance(schema, str):
         try:
             found = _parse_datatype_string(schema)
@@ -127,13 +153,12 @@ def _struct(schema: Any) -> StructType:
 
 
 def _by_arrow(
-    frame: DataFrame, values: AvroValues | ProtobufValues, format_name: str, schema: Any
+    frame: DataFrame, format_name: str, schema: Any, registry: str | None, *, lenient: bool
 ) -> tuple[DataFrame, StructType]:
     """Decoded in Spark's Python workers, a batch at a time."""
-    import pyarrow as pa
     from pyspark.sql.types import StructField, StructType
 
-    kind = _arrow_type(values.type)
+    kind = _arrow_type(schema_values(format_name, schema).type)
     if not isinstance(kind, StructType):
         raise ValueError(  # noqa: TRY004 -- it is the schema that is wrong
             f"the {format_name} schema is no record: it has no fields for columns"
@@ -143,27 +168,57 @@ def _by_arrow(
     )
 
     def decode(batches: Iterable[Any]) -> Iterator[Any]:
-        decoder: AvroValues | ProtobufValues = (
-            AvroValues(schema) if format_name == "avro" else ProtobufValues(schema)
-        )
-        for batch in batches:
-            try:
-                column = decoder.decode(batch.column("value"))
-            except NotOfSchema as error:
-                at = {
-                    name: batch.column(name)[error.place]
-                    for name in ("topic", "partition", "offset")
-                }
-                raise ValueError(
-                    f"the value of {at['topic']}-{at['partition']} at offset {at['offset']} is not "
-                    f"{format_name}: {error}"
-                ) from None
-            rest = [name for name in batch.schema.names if name != "value"]
-            yield pa.RecordBatch.from_arrays(
-                [column, *(batch.column(name) for name in rest)], [_DECODED, *rest]
-            )
+        reader = schema_values(format_name, schema)
+        return _decoded_batches(batches, _DECODED, format_name, reader, registry, lenient)
 
     return frame.mapInArrow(decode, to), kind
+
+
+def _plain(frame: DataFrame, registry: str, *, lenient: bool) -> DataFrame:
+    """The JSON behind the ids of its schemas, for from_json."""
+    from pyspark.sql.types import StructType
+
+    value = frame.schema["value"]
+    to = StructType([value, *(one for one in frame.schema if one.name != "value")])
+
+    def decode(batches: Iterable[Any]) -> Iterator[Any]:
+        return _decoded_batches(batches, "value", "json", PlainValues(), registry, lenient)
+
+    return frame.mapInArrow(decode, to).select(*frame.columns)
+
+
+def _decoded_batches(
+    batches: Iterable[Any],
+    name: str,
+    format_name: str,
+    reader: SchemaValues,
+    registry: str | None,
+    lenient: bool,
+) -> Iterator[Any]:
+    """Batches whose first column, `name`, is the decoded one; in a worker of Spark's."""
+    import pyarrow as pa
+
+    framed = (
+        None if registry is None else RegistryValues(format_name, reader, registry, lenient=lenient)
+    )
+    for batch in batches:
+        values = batch.column("value")
+        try:
+            column = (
+                reader.decode(values, lenient=lenient) if framed is None else framed.decode(values)
+            )
+        except NotOfSchema as error:
+            at = {
+                each: batch.column(each)[error.place] for each in ("topic", "partition", "offset")
+            }
+            raise ValueError(
+                f"the value of {at['topic']}-{at['partition']} at offset {at['offset']} is not "
+                f"{format_name}: {error}"
+            ) from None
+        rest = [each for each in batch.schema.names if each != "value"]
+        yield pa.RecordBatch.from_arrays(
+            [column, *(batch.column(each) for each in rest)], [name, *rest]
+        )
 
 
 def _arrow_type(kind: Any) -> DataType:
