@@ -3,7 +3,8 @@
 A registry says a file's descriptor in base64 if it is asked for `format=serialized`, and takes one
 where a .proto file is expected; Confluent's clients use both. So nothing here reads .proto files.
 
-The files of google/protobuf/ are in every pool; no registry has them.
+The files of google/protobuf/ that a file imports come from the library: clients register none of
+them.
 """
 
 from __future__ import annotations
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
     from .registered_schema import RegisteredSchema
 
 BUILT_IN: Final = "google/protobuf/"
-_WELL_KNOWN: Final = (
-    "any",
-    "source_context",  # which api needs, as it does type
-    "type",
-    "api",
-    "descriptor",
-    "duration",
-    "empty",
-    "field_mask",
-    "struct",
-    "timestamp",
-    "wrappers",
-)
 _FILE_NAME: Final = "schema-{}.proto"
 
 
@@ -48,19 +36,17 @@ class ProtobufFile:
         from google.protobuf import descriptor_pool
 
         pool = descriptor_pool.DescriptorPool()
-        for name in _WELL_KNOWN:
-            module = importlib.import_module(f"google.protobuf.{name}_pb2")
-            pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        own = _FILE_NAME.format(registered.schema_id)
         files = [
-            *registered.all_references(),
-            (_FILE_NAME.format(registered.schema_id), registered),
+            _file(name, one) for name, one in (*registered.all_references(), (own, registered))
         ]
+        known = {file.name for file in files}
         try:
-            for name, one in files:
-                pool.Add(_file(name, one))
-            self._file = pool.FindFileByName(files[-1][0])
-        except NoDescriptor:
-            raise
+            for file in files:
+                for name in file.dependency:
+                    _add_built_in(pool, name, known)
+                pool.Add(file)
+            self._file = pool.FindFileByName(own)
         except (TypeError, KeyError) as error:  # what the two implementations of protobuf raise
             said = " ".join(str(error).split())[:300]
             raise ValueError(
@@ -116,6 +102,20 @@ def dependencies(file: Any) -> Iterator[Any]:
     for each in file.dependencies:
         if not each.name.startswith(BUILT_IN):
             yield each
+
+
+def _add_built_in(pool: Any, name: str, known: set[str]) -> None:
+    """known: the files that the pool has, or will have."""
+    if name in known or not name.startswith(BUILT_IN):
+        return
+    try:
+        module = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+    except ImportError:
+        return  # which the pool says when the file is added that imports it
+    known.add(name)
+    for each in module.DESCRIPTOR.dependencies:
+        _add_built_in(pool, each.name, known)
+    pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
 
 
 def _file(name: str, registered: RegisteredSchema) -> Any:

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -127,8 +127,9 @@ def registry_server() -> Iterator[RegistryServer]:
             if status in (301, 302):
                 self.send_header("Location", content)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.end_headers()
-            self.wfile.write(content.encode())
+            with suppress(ConnectionError):  # who did not wait for it has gone
+                self.end_headers()
+                self.wfile.write(content.encode())
 
         def _allowed(self) -> tuple[int, Any] | None:
             if registry.user is None:
