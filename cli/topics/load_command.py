@@ -27,7 +27,7 @@ from ..terminal.options import (
 from ..terminal.output import count_text, note, print_json
 
 REGISTRY_VARIABLE: Final = "BRADBURY_SCHEMA_REGISTRY"
-"""As the address may have a password, which a command line shows to everybody on the machine."""
+"""Environment variable of the address: a command line shows its password to other users."""
 WITH_SCHEMA: Final = ("json", "avro", "protobuf")
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def load(
         typer.Option(
             "--schema-registry",
             metavar="URL",
-            help="What has the schemas of json, avro and protobuf values. They become columns by "
-            "the latest of the subject TOPIC-value.",
+            help="Schema registry of json, avro and protobuf values, which become columns by the "
+            "latest schema of the subject TOPIC-value.",
             show_default=f"${REGISTRY_VARIABLE}",
         ),
     ] = None,

@@ -1,7 +1,7 @@
-"""Protobuf: descriptors <-> what a registry keeps of them.
+"""Protobuf descriptors <-> the text that a registry stores.
 
-A registry says a file's descriptor in base64 if it is asked for `format=serialized`, and takes one
-where a .proto file is expected; Confluent's clients use both. So nothing here reads .proto files.
+A registry returns a file's descriptor in base64 for `format=serialized`, and accepts one in place
+of a .proto file; Confluent's clients use both. So nothing here parses .proto files.
 
 The files of google/protobuf/ that a file imports come from the library: clients register none of
 them.
@@ -23,11 +23,11 @@ _FILE_NAME: Final = "schema-{}.proto"
 
 
 class NoDescriptor(ValueError):
-    """The registry has the text of a .proto file, and not its descriptor."""
+    """A Protobuf schema of which the registry returns the .proto text only, not its descriptor."""
 
 
 class ProtobufFile:
-    """A file of messages, as a registry has it.
+    """A file of Protobuf messages, made of a registered schema and its references.
 
     Raises NoDescriptor; ValueError: it does not fit together.
     """
@@ -55,7 +55,7 @@ class ProtobufFile:
             ) from None
 
     def message(self, indexes: Sequence[int]) -> Any:
-        """The descriptor of a message. Raises ValueError: there is none there."""
+        """Descriptor of the message with these indexes. Raises ValueError: there is none."""
         found: Any = None
         for index in indexes:
             within = self._messages() if found is None else found.nested_types
@@ -69,14 +69,14 @@ class ProtobufFile:
 
 
 def message_class(descriptor: Any) -> Any:
-    """The class of a message, as protoc would have generated it."""
+    """Class of a message, as protoc would have generated it."""
     from google.protobuf import message_factory
 
     return message_factory.GetMessageClass(descriptor)
 
 
 def message_indexes(descriptor: Any) -> tuple[int, ...]:
-    """Where a message is in its file."""
+    """Indexes of a message in its file, from the outermost message inwards."""
     indexes: list[int] = []
     current = descriptor
     while current is not None:
@@ -93,25 +93,28 @@ def message_indexes(descriptor: Any) -> tuple[int, ...]:
 
 
 def described(file: Any) -> str:
-    """A file's descriptor in base64: what a registry takes for the file."""
+    """Descriptor of a file in base64, which a registry accepts in place of the .proto text."""
     return base64.standard_b64encode(file.serialized_pb).decode()
 
 
 def dependencies(file: Any) -> Iterator[Any]:
-    """The files that a registry must know for this one."""
+    """Imported files that must be registered, too."""
     for each in file.dependencies:
         if not each.name.startswith(BUILT_IN):
             yield each
 
 
 def _add_built_in(pool: Any, name: str, known: set[str]) -> None:
-    """known: the files that the pool has, or will have."""
+    """Add a file of google/protobuf with its imports.
+
+    known: names of the files that the pool has, or will have.
+    """
     if name in known or not name.startswith(BUILT_IN):
         return
     try:
         module = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
     except ImportError:
-        return  # which the pool says when the file is added that imports it
+        return  # the pool refuses the file that imports it, with the name
     known.add(name)
     for each in module.DESCRIPTOR.dependencies:
         _add_built_in(pool, each.name, known)
@@ -131,5 +134,5 @@ def _file(name: str, registered: RegisteredSchema) -> Any:
             "of a .proto file (it does not know format=serialized); give the class that protoc has "
             "generated of it"
         ) from None
-    found.name = name  # which is how others import it, whatever it was called where it came from
+    found.name = name  # the name by which others import it may differ from the descriptor's own
     return found

@@ -1,4 +1,4 @@
-"""A schema as a registry has it, with the schemas that it refers to. It travels by pickle."""
+"""A schema as a registry stores it, with the schemas that it refers to. It can be pickled."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ SCHEMA_TYPES: Final[dict[str, SchemaType]] = {
     "json": "JSON",
     "protobuf": "PROTOBUF",
 }
-"""By the names of our value formats."""
+"""Types of the registry, by the names of our value formats."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """What an id stands for.
+    """Schema that an id stands for.
 
-    schema: JSON of Avro's or JSON Schema's; of Protobuf the file's descriptor in base64 or, where
-        the registry has no such thing, the text of the .proto file.
-    references: by the names that `schema` uses for them.
+    schema: for Avro and JSON Schema the schema's JSON; for Protobuf the descriptor of the file in
+        base64, or the text of the .proto file where the registry has no descriptors.
+    references: schemas that this one uses, with the names it has for them.
     """
 
     schema_id: int
@@ -30,7 +30,7 @@ class RegisteredSchema:
     references: tuple[tuple[str, RegisteredSchema], ...] = ()
 
     def all_references(self) -> Iterator[tuple[str, RegisteredSchema]]:
-        """Also those of references, each name once, and before what refers to it."""
+        """All references, also indirect ones: each name once, before the schemas that use it."""
         seen: set[str] = set()
 
         def walk(one: RegisteredSchema) -> Iterator[tuple[str, RegisteredSchema]]:

@@ -1,8 +1,8 @@
-"""One request to a schema registry, by HTTP, and why it failed in a sentence.
+"""One HTTP request to a schema registry, with its retries.
 
 What always holds:
     The password in an address is in no message, and goes to no other host by a redirect.
-    A registry that is away for a moment, or answers 429 or 5xx, is asked again: TRIES times.
+    A registry that cannot be reached, or answers 408, 429 or 5xx, is asked up to TRIES times.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 TRIES: Final = 4
 FIRST_PAUSE_S: Final = 0.2
-"""Doubled before each further try."""
+"""Pause before the second try, in seconds; doubled before each further one."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of an answer."""
+"""Size limit of an answer, in bytes."""
 _ASKED_AGAIN: Final = (408, 429, 500, 502, 503, 504)
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPTED: Final = f"{_CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"
 
 
 class RegistryFailed(Exception):
-    """The schema registry cannot be asked, or refuses: which one, why, and what to do."""
+    """A failed request to a schema registry. The text has its address, the reason and a remedy."""
 
 
 class NotInRegistry(RegistryFailed):
-    """The registry has no such schema, subject or version."""
+    """A schema, subject or version that the registry does not have."""
 
 
 class RegistryAddress:
-    """http:// or https://, a host, perhaps a port and a path; USER:PASSWORD@ before the host."""
+    """URL of a registry: http:// or https://, USER:PASSWORD@ if needed, host, port, path."""
 
     def __init__(self, url: str) -> None:
         """Raises ValueError: it is no such address."""
@@ -51,7 +51,7 @@ class RegistryAddress:
             )
         self.url: str = url.strip()
         self.shown: str = _shown(parts)
-        """Without user and password."""
+        """The URL without user and password, for messages."""
         self.authorization: str | None = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -66,9 +66,9 @@ def ask(
     *,
     timeout_s: float,
 ) -> Any:
-    """The JSON that the registry answers: to a GET, or with a body to a POST.
+    """Send a GET, or with a body a POST, and return the JSON of the answer.
 
-    what: it is asked for, or given, for messages: "schema id 7".
+    what: the thing that is asked for or sent, for messages: "schema id 7".
 
     Raises:
         NotInRegistry: 404.
@@ -140,7 +140,7 @@ def _refusal(address: RegistryAddress, what: str, error: urllib.error.HTTPError)
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """`, code: message` of the registry's own errors; nothing of others."""
+    """`, code: message` if the body is an error of a registry, else the empty string."""
     try:
         content = json.loads(error.read(MOST_BYTES))
         return f", {content['error_code']}: {' '.join(str(content['message']).split())[:300]}"
@@ -169,7 +169,7 @@ def _unreachable(address: RegistryAddress, error: Exception, timeout_s: float) -
 
 
 def _is_final(error: Exception) -> bool:
-    """Asked again it would fail again: a certificate, for one."""
+    """Whether another try would fail in the same way: a certificate that is refused."""
     import ssl
 
     reason = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -1,12 +1,12 @@
-"""`bradbury.RegistrySerializer`: values with the id of a registry's schema before them.
+"""`bradbury.RegistrySerializer`: values -> bytes that begin with the id of a registry's schema.
 
     serialize = bradbury.RegistrySerializer("http://localhost:8081", "flights", "avro", schema)
     producer.send("flights", serialize({"tail": "N14228", "delay": 2.0}))
 
 What always holds:
-    Everything that is asked of the registry is asked when it is made. It travels by pickle, to
-    tasks of Ray and Spark, which ask nothing.
-    What it makes, Confluent's deserializers read, and theirs, in every language, make the same.
+    All requests to the registry are made by the constructor. A serializer can be pickled, and
+    tasks of Ray and Spark that get one need no registry.
+    Its bytes are those of Confluent's serializers (tests/clients/schemas compares them).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FORMATS: Final = tuple(SCHEMA_TYPES)
 
 
 class RegistrySerializer:
-    """Called with a value, it returns bytes; None stays None, a tombstone.
+    """Callable that makes bytes of a value; None stays None, a tombstone.
 
-    avro takes what fastavro writes (a dict for a record), json what the json module does, each
-    checked by the schema, protobuf messages of the class.
+    Values: for avro what fastavro writes (a dict for a record), for json what the json module
+    writes, checked by the JSON Schema; for protobuf messages of the class.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class RegistrySerializer:
         subject: str | None = None,
         register: bool = True,
     ) -> None:
-        """Get the schema's id.
+        """Register the schema, or look it up.
 
         Args:
             registry: its address, http://HOST:PORT, or a SchemaRegistry.
-            topic: the values are of; it names the subject.
+            topic: topic of the values; it names the subject.
             value_format: "avro", "json" or "protobuf".
             schema: an Avro schema or a JSON Schema, as a dict or JSON, or the class that protoc has
                 generated; None: the latest of the subject (not with protobuf).
@@ -103,13 +103,13 @@ class RegistrySerializer:
         self._encode = self._encoder()
 
     def __call__(self, value: Any) -> bytes | None:
-        """Raises ValueError: it is not of the schema."""
+        """Bytes of a value. Raises ValueError: it is not of the schema."""
         return None if value is None else self._prefix + self._encode(value)
 
     def column(self, values: Any) -> Any:
-        """A table (a value of each row), an Arrow column, or any values in order -> bytes.
+        """Binary Arrow column of the values of a table (its rows), an Arrow column or a sequence.
 
-        Raises ValueError: value number so and so is not of the schema.
+        Raises ValueError: a value is not of the schema; the text has its number.
         """
         import pyarrow as pa
 
@@ -142,7 +142,7 @@ class RegistrySerializer:
 
 
 def _without_marks(schema: Any) -> Any:
-    """As it was before fastavro.parse_schema, which leaves marks of its own in what it returns."""
+    """Schema without the marks that fastavro.parse_schema leaves in what it returns."""
     if not isinstance(schema, Mapping):
         return schema
     return {name: one for name, one in schema.items() if not str(name).startswith("__")}
@@ -159,7 +159,10 @@ def _check_type(latest: RegisteredSchema, value_format: str, subject: str) -> No
 def _registered_files(
     registry: SchemaRegistry, file: Any, *, register: bool
 ) -> list[Mapping[str, Any]]:
-    """What a .proto file imports, under the names of those files, as Confluent's clients do it."""
+    """References to the files that a .proto file imports.
+
+    Their subjects are the names of the files, as with Confluent's clients.
+    """
     found: list[Mapping[str, Any]] = []
     for each in dependencies(file):
         references = _registered_files(registry, each, register=register)
@@ -217,7 +220,7 @@ def _json_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
 
     def encode(value: Any) -> bytes:
         try:
-            text = json.dumps(value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         except TypeError as error:
             raise ValueError(f"not of the schema: {error}") from None
         for wrong in validator.iter_errors(value):

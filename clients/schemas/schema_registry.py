@@ -3,8 +3,8 @@
     registry = bradbury.SchemaRegistry("http://localhost:8081")
     registry.latest("flights-value")
 
-What always holds: an id stands for one schema for ever, so each is asked for once in a process; the
-latest version of a subject is asked for each time.
+What always holds: an id always stands for the same schema, so each is requested once per process;
+the latest version of a subject is requested each time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from .registry_request import RegistryAddress, RegistryFailed, ask
 
 TIMEOUT_S: Final = 10.0
 MOST_DEPTH: Final = 32
-"""Of references within references."""
+"""Largest depth of references within references that is followed."""
 _TYPES: Final = ("AVRO", "JSON", "PROTOBUF")
 
 _kept: dict[str, dict[int, RegisteredSchema]] = {}
-"""By the registry's address."""
+"""Schemas by id, for each registry's URL."""
 
 
 class SchemaRegistry:
-    """url: http:// or https://, with USER:PASSWORD@ before the host if it asks for them.
+    """Client of one schema registry.
 
-    timeout_s: for one request; it is asked again where it does not answer (see registry_request).
-    Threads may share one. Certificates: those of the system, or SSL_CERT_FILE.
+    url: http:// or https://, with USER:PASSWORD@ before the host if the registry requires them.
+
+    timeout_s: seconds for one try; registry_request says which failures are tried again.
+    Threads may share one. Certificates are checked by those of the system, or of SSL_CERT_FILE.
     """
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Raises ValueError: it is no address. Nothing is asked yet."""
+        """Check the address; nothing is requested yet. Raises ValueError: it is no address."""
         self._address = RegistryAddress(url)
         self._timeout_s = timeout_s
 
@@ -41,11 +43,11 @@ class SchemaRegistry:
         return f"SchemaRegistry({self._address.shown!r})"
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Raises NotInRegistry, RegistryFailed."""
+        """Schema of an id. Raises NotInRegistry, RegistryFailed."""
         return self._schema(schema_id, 0)
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest version of a subject. Raises NotInRegistry, RegistryFailed."""
+        """Newest version of a subject. Raises NotInRegistry, RegistryFailed."""
         return self._schema(self._id_of(subject, "latest"), 0)
 
     def register(
@@ -55,7 +57,7 @@ class SchemaRegistry:
         schema_type: SchemaType,
         references: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """The id of a schema, which becomes a version of the subject if it is none.
+        """Register a schema as a version of the subject, unless it is one; return its id.
 
         references: {"name": ..., "subject": ..., "version": ...} of each.
 
@@ -73,10 +75,10 @@ class SchemaRegistry:
         schema_type: SchemaType,
         references: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[int, int]:
-        """The id of a schema, and which version of the subject it is.
+        """Id of a schema that is registered, and its version in the subject.
 
         Raises:
-            NotInRegistry: it is none of them. RegistryFailed.
+            NotInRegistry: it is no version of the subject. RegistryFailed.
         """
         body = _body(schema, schema_type, references)
         answer = self._asked(f"/subjects/{_quoted(subject)}", _schema_of(subject), body)

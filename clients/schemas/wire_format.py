@@ -1,4 +1,4 @@
-"""What is before each value whose schema a registry keeps.
+"""Prefix of values whose schema is in a registry: Confluent's wire format.
 
     byte 0      0, the magic byte
     bytes 1-4   the schema's id, big-endian
@@ -18,7 +18,7 @@ from typing import Final
 MAGIC: Final = 0
 PREFIX_SIZE: Final = 5
 MOST_INDEXES: Final = 64
-"""How deep messages may lie within one another; protoc allows fewer."""
+"""Largest depth of nested messages that is accepted; protoc allows fewer."""
 _MOST_VARINT_BYTES: Final = 5
 
 
@@ -28,7 +28,7 @@ def prefix(schema_id: int) -> bytes:
 
 
 def encode_message_indexes(indexes: Sequence[int]) -> bytes:
-    """The path to a message in its file.
+    """Encoded path to a message in its file.
 
     >>> encode_message_indexes([1, 0]).hex()
     '040200'
@@ -39,7 +39,7 @@ def encode_message_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def decode_message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The indexes at the beginning of `value`, and where the message begins.
+    """Message indexes at the beginning of `value`, and the position of the message behind them.
 
     Raises ValueError: there are none.
 

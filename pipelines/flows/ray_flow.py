@@ -51,7 +51,7 @@ class RayFlow:
         self._topic = source.topic
         self._schema = source.schema
         if source.schema_registry is not None and source.schema is None:
-            # Once: the columns that steps get do not change while the flow runs.
+            # Requested once, so that the columns of steps do not change while the flow runs.
             self._schema = latest_schema(source.schema_registry, source.value, [source.topic])
         self._limits = read_limits(
             "read_committed", self._group, poll_timeout_ms=120_000, fail_on_data_loss=True

@@ -13,5 +13,5 @@ value_decoder     values -> text, JSON or Arrow columns
 schema_values     the same of Avro and Protobuf
 json_values       the same of JSON
 json_schema       JSON Schema -> the Arrow schema of such values
-registry_values   values with ids of a schema registry before them
+registry_values   values that begin with ids of a schema registry
 """

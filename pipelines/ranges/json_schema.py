@@ -5,9 +5,9 @@
     array, with items of one type             list          object    struct of its properties
     null beside one other type                that type; every column may be null anyway
 
-`$ref` leads into the schema itself ("#/definitions/Gate", "#/$defs/Gate") or to a reference of a
-registered one. What has no one type (several of oneOf, objects with any names) is refused, and
-named by its path: give the fields that are wanted as value_schema.
+`$ref` points into the schema itself ("#/definitions/Gate", "#/$defs/Gate") or to a reference of a
+registered schema. A property without a single type (several types by oneOf, objects with any names)
+is refused with its path; value_schema then says which fields to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEDY: Final = "give the fields as value_schema, a pyarrow.schema"
 
 
 def arrow_fields(registered: RegisteredSchema) -> pa.Schema:
-    """Raises ValueError: values of this schema have no fields of one type each."""
+    """Arrow schema of the objects. Raises ValueError: a property has no single type."""
     documents = {
         name: json.loads(each.schema)
         for name, each in (*registered.all_references(), ("", registered))
@@ -46,13 +46,16 @@ def arrow_fields(registered: RegisteredSchema) -> pa.Schema:
 
 
 class _Types:
-    """documents: by the names that `$ref` has for them; "" is the schema itself."""
+    """Arrow types of the parts of a schema.
+
+    documents: contents by the names that `$ref` uses; "" is the schema itself.
+    """
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
 
     def of(self, schema: Any, document: str, path: str, within: tuple[str, ...]) -> pa.DataType:
-        """within: the references that lead here, for those that go around in a circle."""
+        """Type of a part. within: references on the way here, to find a schema in itself."""
         if not isinstance(schema, Mapping):
             raise ValueError(  # noqa: TRY004 -- one kind of error for whatever is wrong with it
                 f"JSON Schema: {path} may be anything; {_REMEDY}"
@@ -112,7 +115,7 @@ class _Types:
 
 
 def _kind_without_type(schema: Mapping[str, Any]) -> Any:
-    """What an enum or const, or the properties, say where no type does."""
+    """Type that follows from properties, enum or const, if there is one."""
     if "properties" in schema:
         return "object"
     values = schema.get("enum") or ([schema["const"]] if "const" in schema else [])

@@ -18,9 +18,9 @@ from .schema_values import NotOfSchema
 
 
 class JsonValues:
-    """Of a pyarrow.Schema of the fields, or of a registered JSON Schema.
+    """Decoder of JSON objects by a pyarrow.Schema of the fields or a registered JSON Schema.
 
-    Raises ValueError: the JSON Schema has no fields of one type each.
+    Raises ValueError: a property of the JSON Schema has no single type.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -30,7 +30,7 @@ class JsonValues:
     def decode(
         self, values: pa.Array, writer: RegisteredSchema | None = None, *, lenient: bool = False
     ) -> pa.Array:
-        """writer: makes no difference; fields are found by their names.
+        """Struct column. writer: unused, as fields are found by their names.
 
         Raises NotOfSchema, pyarrow.ArrowInvalid.
         """

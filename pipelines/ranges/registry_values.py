@@ -1,12 +1,12 @@
 """Values that begin with a schema's id (Confluent's wire format) -> one column of one schema.
 
-The ids of a chunk are found by the column; the rows of each id are decoded together, by the schema
-that they were written with, into the reader's: one given, or the latest of the topic's subject.
+The ids of a chunk are read as a column. The rows of each id are decoded together, from the schema
+that they were written with into the reader's: the given one, or the latest of the topic's subject.
 
 What always holds:
     A null value (a tombstone) is null.
-    A value without an id, or with one that the registry does not know or has for another format, is
-    named by its place; a registry that cannot be asked is a failure of its own, and never a null.
+    A value without an id, or with an id that the registry does not know or has for another format,
+    is named by its place. A registry that cannot be reached fails the read, and never makes a null.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .json_values import JsonValues
 from .schema_values import AvroValues, NotOfSchema, ProtobufValues
 
 SUBJECT: Final = "{}-value"
-"""Of a topic: Confluent's TopicNameStrategy, the default of all its clients."""
+"""Subject of a topic's values: Confluent's TopicNameStrategy, the default of its clients."""
 
 
 class SchemaValues(Protocol):
-    """The decoder of a format, for one schema of the reader's."""
+    """Decoder of one format into the column of one reader's schema."""
 
     @property
     def type(self) -> pa.DataType: ...
@@ -37,12 +37,18 @@ class SchemaValues(Protocol):
     def decode(
         self, values: pa.Array, writer: RegisteredSchema | None = None, *, lenient: bool = False
     ) -> pa.Array:
-        """lenient: what cannot be decoded is null. Raises NotOfSchema, and ValueError of writer."""
+        """Column of the values, which are without prefixes.
+
+        writer: schema that they were written with; None: the reader's.
+        lenient: values that cannot be decoded become null.
+
+        Raises NotOfSchema; ValueError: `writer` is no schema of the format.
+        """
         ...
 
 
 class PlainValues:
-    """The values behind their ids, for whoever decodes them elsewhere."""
+    """Values without their ids, undecoded."""
 
     type = pa.binary()
 
@@ -54,7 +60,7 @@ class PlainValues:
 
 
 def schema_values(format_name: str, schema: Any) -> SchemaValues:
-    """format_name: json, avro or protobuf. Raises ValueError: it is no such schema."""
+    """Decoder of json, avro or protobuf. Raises ValueError: `schema` is none of that format."""
     match format_name:
         case "avro":
             return AvroValues(schema)
@@ -64,7 +70,7 @@ def schema_values(format_name: str, schema: Any) -> SchemaValues:
 
 
 def latest_schema(url: str, format_name: str, topics: Sequence[str]) -> RegisteredSchema:
-    """What the values of these topics become where no schema is given.
+    """Latest schema of the topics' values in a registry.
 
     Raises:
         ValueError: the topics have several schemas, or it is one of another format.
@@ -95,12 +101,15 @@ def latest_schema(url: str, format_name: str, topics: Sequence[str]) -> Register
 
 
 class RegistryValues:
-    """Values of one format with ids of one registry. `type`: of the column, the reader's."""
+    """Decoder of values that begin with ids of one registry. `type`: that of the column."""
 
     def __init__(
         self, format_name: str, reader: SchemaValues, url: str, *, lenient: bool = False
     ) -> None:
-        """lenient: what cannot be decoded is null. Raises ValueError: url is no address."""
+        """lenient: values that cannot be decoded become null.
+
+        Raises ValueError: url is no address.
+        """
         self._format = format_name
         self._reader = reader
         self._registry = SchemaRegistry(url)
@@ -108,7 +117,7 @@ class RegistryValues:
         self.type = reader.type
 
     def decode(self, values: pa.Array) -> pa.Array:
-        """Raises NotOfSchema, RegistryFailed, and what the format's decoder raises."""
+        """Column of the values. Raises NotOfSchema, RegistryFailed, pyarrow.ArrowException."""
         if values.type != pa.binary():
             values = values.cast(pa.binary())
         ids, is_framed = self._ids(values)
@@ -128,7 +137,7 @@ class RegistryValues:
         return pa.concat_arrays(parts).take(pa.array(order, mask=order < 0))
 
     def _of_one(self, schema_id: int, values: pa.Array, places: Any) -> pa.Array:
-        """Values of one id, none of them null. places: where they are in the chunk."""
+        """Column of values of one id, none of them null. places: their row numbers in the chunk."""
         content = _without_prefixes(values)
         try:
             writer = self._writer(schema_id)
@@ -149,7 +158,7 @@ class RegistryValues:
         return found
 
     def _ids(self, values: pa.Array) -> tuple[Any, Any]:
-        """The id of each value, and which values have one."""
+        """Ids as int64, and a mask of the values that have one."""
         is_valid = values.is_valid().to_numpy(zero_copy_only=False)
         ids = np.zeros(len(values), np.int64)
         _, ends, content = values.buffers()
@@ -174,7 +183,7 @@ class RegistryValues:
 
 
 def _without_prefixes(values: pa.Array) -> pa.Array:
-    """Values that are not null, and have a prefix each, without it.
+    """Values without their prefixes; none is null or shorter than one.
 
     Not pyarrow's binary_slice: that of pyarrow 26.0.1 fails ("Negative buffer resize") for some
     columns of such values, as for slices of longer ones.

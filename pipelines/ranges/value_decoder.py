@@ -49,8 +49,8 @@ class ValueDecoder:
     schema: for json a pyarrow.Schema of the fields, for avro an Avro schema (a dict, or its JSON),
         for protobuf the generated class; for all of them what a registry has
         (RegisteredSchema). None, with a registry: the latest of the subject TOPIC-value of
-        `topics`, which is asked for here, once: wherever this object goes it stays the same.
-    registry: its address; values are framed then.
+        `topics`. It is requested here once, and is part of this object when it is pickled.
+    registry: URL of the schema registry whose ids the values begin with; None: they have none.
     """
 
     def __init__(

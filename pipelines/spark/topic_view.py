@@ -4,7 +4,7 @@
     spark.sql("SELECT tail, avg(delay) FROM flights GROUP BY tail")
 
 What always holds: a value that is not what `value` says fails the query, unless on_error="null".
-Where a schema registry says what the columns are, they are those of the moment of the call.
+With a schema registry the columns are those of the latest schema at the time of the call.
 
 A view that is no stream has what was there when it was first asked, as Spark keeps the ranges of a
 source with its DataFrame: it is made again for what is new.
@@ -175,7 +175,7 @@ def _by_arrow(
 
 
 def _plain(frame: DataFrame, registry: str, *, lenient: bool) -> DataFrame:
-    """The JSON behind the ids of its schemas, for from_json."""
+    """The frame with JSON values without their ids, for from_json."""
     from pyspark.sql.types import StructType
 
     value = frame.schema["value"]
@@ -195,7 +195,7 @@ def _decoded_batches(
     registry: str | None,
     lenient: bool,
 ) -> Iterator[Any]:
-    """Batches whose first column, `name`, is the decoded one; in a worker of Spark's."""
+    """Batches whose first column, `name`, has the decoded values. Runs in Spark's workers."""
     import pyarrow as pa
 
     framed = (

@@ -19,6 +19,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, strategies as st
 
+import bradbury
 from bradbury.clients.schemas.protobuf_schema import described
 from bradbury.clients.schemas.registered_schema import RegisteredSchema
 from bradbury.clients.schemas.registry_request import NotInRegistry, RegistryFailed
@@ -431,3 +432,16 @@ def test_json_schemas_without_one_type_are_refused(
 
 def test_the_schema_of_the_oracle_is_what_we_would_register() -> None:
     assert described(message("air.Flight").DESCRIPTOR.file) == PROTOBUF_FLIGHT
+
+
+def test_the_schema_of_another_subject_may_be_given(server: RegistryServer) -> None:
+    registry = bradbury.SchemaRegistry(server.url)
+    for decoder, schema_type, schema, content, row in (
+        ("avro", "AVRO", FLIGHT, AVRO_BYTES, ROW),
+        ("json", "JSON", JSON_FLIGHT, JSON_BYTES, ROW),
+        ("protobuf", "PROTOBUF", PROTOBUF_FLIGHT, PROTOBUF_BYTES["air.Gate"], {"x": 1.5}),
+    ):
+        schema_id = server.add(f"air.{decoder}", schema, schema_type)
+        given = registry.latest(f"air.{decoder}")
+        found = pickle.loads(pickle.dumps(ValueDecoder(decoder, given, registry=server.url)))
+        assert rows(found, prefix(schema_id) + content) == [row]

@@ -83,8 +83,10 @@ def test_avro_both_ways(server: RegistryServer, client: Any) -> None:
 
 def test_json_both_ways(server: RegistryServer, client: Any) -> None:
     serialize = JSONSerializer(json.dumps(JSON), client)
-    assert read(server, "json", [serialize(row, VALUE) for row in ROWS]) == ROWS
+    values = [serialize(row, VALUE) for row in ROWS]
+    assert read(server, "json", values) == ROWS
     ours = bradbury.RegistrySerializer(server.url, "flights", "json", JSON)
+    assert ours.column(ROWS).to_pylist() == values
     deserialize = JSONDeserializer(json.dumps(JSON), schema_registry_client=client)
     assert [deserialize(ours(row), VALUE) for row in ROWS] == ROWS
 
