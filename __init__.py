@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .clients.producer.producer import Producer
     from .clients.queue.queue import Queue
     from .clients.queue.received_item import Empty, Full, ReceivedItem
+    from .clients.schemas.registry_serializer import RegistrySerializer
+    from .clients.schemas.schema_registry import SchemaRegistry
     from .clients.wire.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
     from .clients.wire.record_metadata import (
         BatchMetadata,
@@ -94,6 +96,8 @@ _OWNERS = {
     "PatternType": ".protocol.security.acl_binding",
     "ProducerRecord": ".clients.wire.interceptors",
     "Queue": ".clients.queue.queue",
+    "RegistrySerializer": ".clients.schemas.registry_serializer",
+    "SchemaRegistry": ".clients.schemas.schema_registry",
     "RebalanceListener": ".clients.group.rebalance_listener",
     "ResourceType": ".protocol.security.acl_binding",
     "RecordMetadata": ".clients.wire.record_metadata",
@@ -151,7 +155,9 @@ __all__ = [
     "RebalanceListener",
     "ReceivedItem",
     "RecordMetadata",
+    "RegistrySerializer",
     "ResourceType",
+    "SchemaRegistry",
     "TopicDataset",
     "TopicLagPolicy",
     "TopicPartition",

@@ -7,6 +7,7 @@ fetch/            fetches of batches from leaders, decoded to Arrow tables
 group/            member side of the consumer group protocol
 consumer/         Consumer, AsyncConsumer
 admin/, quotas/   Admin; its calls about quotas
+schemas/          SchemaRegistry, RegistrySerializer: schemas of values, and their ids
 queue/            Queue: items that processes share, as records of a topic
 consumer_group/   ConsumerGroup, ConsumerActor, ProducerActor: clients as Ray actors
 classic/          the 0.7 clients: Producer, SimpleConsumer, ConsumerConnector

@@ -6,10 +6,11 @@ after the current commit, with exit code 0.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -26,6 +27,10 @@ from ..terminal.options import (
     parse_pairs,
 )
 from ..terminal.output import count_text, note, print_json
+
+REGISTRY_VARIABLE: Final = "BRADBURY_SCHEMA_REGISTRY"
+"""Environment variable of the address: a command line shows its password to other users."""
+WITH_SCHEMA: Final = ("json", "avro", "protobuf")
 
 if TYPE_CHECKING:
     from ...pipelines.loads.load import LoadProgress
@@ -67,10 +72,11 @@ def load(
         ),
     ] = None,
     value: Annotated[
-        Literal["raw", "utf8", "json", "avro"],
+        Literal["raw", "utf8", "json", "avro", "protobuf"],
         typer.Option(
-            metavar="raw|utf8|json|avro",
-            help="Values as bytes, as text, or as columns of their own; these need --schema.",
+            metavar="FORMAT",
+            help="Values as bytes (raw), text (utf8), or columns (json, avro, protobuf); these need "
+            "--schema or --schema-registry.",
         ),
     ] = "raw",
     schema: Annotated[
@@ -79,6 +85,16 @@ def load(
             metavar="FILE",
             help='Of json: {"customer": "string", ...}, or a schema of Spark; of avro an .avsc.',
             show_default=False,
+        ),
+    ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            metavar="URL",
+            help="Schema registry of json, avro and protobuf values, which become columns by the "
+            "latest schema of the subject TOPIC-value.",
+            show_default=f"${REGISTRY_VARIABLE}",
         ),
     ] = None,
     continuous: Annotated[
@@ -153,11 +169,15 @@ def load(
     from ...pipelines.ranges.schema_file import read_schema_file
     from ...pipelines.ranges.value_decoder import UndecodableValue
 
-    if (value in ("json", "avro")) != (schema is not None) and not compact:
+    if schema is not None and value not in ("json", "avro"):
+        raise UsageError(f"--value {value} has no schema file; leave --schema out")
+    if value in WITH_SCHEMA and schema is None and schema_registry is None:
+        schema_registry = os.environ.get(REGISTRY_VARIABLE)
+    if value in WITH_SCHEMA and schema is None and not schema_registry and not compact:
         raise UsageError(
-            f"--value {value} has no schema; leave --schema out"
-            if schema is not None
-            else f"--value {value} needs --schema FILE; see docs/pipelines.md for what is in it"
+            f"--value {value} needs --schema FILE (json, avro: see docs/pipelines.md), "
+            "or --schema-registry URL, where the schemas are; a schema of your own goes with "
+            "bradbury.load(value_schema=...) from Python"
         )
     began = time.monotonic()
     try:
@@ -172,6 +192,7 @@ def load(
                 columns=parse_names(columns),
                 value_decoder=value,
                 value_schema=None if schema is None else read_schema_file(schema, value),
+                schema_registry=schema_registry,
                 bootstrap_servers=None if compact else bootstrap_servers(bootstrap),
                 isolation_level="read_uncommitted" if read_uncommitted else "read_committed",
                 fail_on_data_loss=not allow_data_loss,
@@ -207,7 +228,7 @@ def _size_of(text: str) -> int:
     """128MB are 134217728 bytes, as with Spark. Raises UsageError."""
     found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise UsageError(f"--target-file-size {text!r} is no size; use 128MB, 1GB or bytes")
+        raise UsageError(f"--target-file-size {text!r} is not a size; use 128MB, 1GB or bytes")
     return int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
 
 

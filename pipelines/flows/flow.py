@@ -27,8 +27,9 @@ class FlowFailed(Exception):
 class FlowSource:
     """A topic, or (with Spark) a table of Parquet files, under the name of a view.
 
-    stream: False: read once, up to the ends at the start of the flow, for joins. value, schema,
-    key: the arguments of `topic_view`. watermark: how late a record may be ("10 minutes").
+    stream: False: what there is when the flow starts, to join with. value, schema,
+    schema_registry, key: as `topic_view`'s. watermark: how late a record may be, for windows
+    ("10 minutes").
     """
 
     name: str
@@ -36,6 +37,7 @@ class FlowSource:
     table: str | None = None
     value: str = "raw"
     schema: Any = None
+    schema_registry: str | None = None
     key: str = "utf8"
     stream: bool = True
     watermark: str | None = None
@@ -182,7 +184,11 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
     _one_of(given, ("topic", "table"), where)
     source = FlowSource(name=name, **given)
     if source.table is not None and set(given) - {"table"}:
-        raise ValueError(f"{where} is a table; a table has no other settings, remove them")
+        raise ValueError(f"{where} is a table, which has nothing else to say")
+    if source.schema_registry is not None and source.value not in ("json", "avro", "protobuf"):
+        raise ValueError(
+            f"{where} has a schema_registry, which is for the values json, avro and protobuf"
+        )
     if source.watermark is not None and not source.stream:
         raise ValueError(f"{where} has stream: false; remove watermark, which is for streams")
     return source
@@ -255,7 +261,8 @@ def _check_ray(
 ) -> None:
     if source.topic is None or source.watermark or source.options or not source.stream:
         raise ValueError(
-            f"sources.{source.name}: with map_batches a source has only topic, value and schema"
+            f"sources.{source.name}: with map_batches it is a topic, with value, schema and "
+            "schema_registry only"
         )
     if isinstance(source.schema, str) and source.value == "json":
         raise ValueError(

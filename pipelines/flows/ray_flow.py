@@ -24,6 +24,7 @@ from ..loads.loaded_offsets import next_ranges
 from ..ranges.partition_range import PartitionRange
 from ..ranges.read_arguments import read_limits
 from ..ranges.reading_client import reading_client
+from ..ranges.registry_values import latest_schema
 from ..ranges.topic_offsets import resolve_ranges
 from ..ray_data.ray_data_missing import require_ray_data
 from ..ray_data.read_topic import read_topic
@@ -37,7 +38,7 @@ TRANSACTION_MS: Final = 900_000
 
 
 class RayFlow:
-    """Runner of one flow on Ray Data. Raises RayDataMissing: the extra [data] is not installed."""
+    """Raises RayDataMissing: the extra [data] is not installed; what latest_schema raises."""
 
     def __init__(self, flow: Flow, servers: str) -> None:
         require_ray_data()
@@ -48,6 +49,10 @@ class RayFlow:
         assert source.topic is not None
         self._source = source
         self._topic = source.topic
+        self._schema = source.schema
+        if source.schema_registry is not None and source.schema is None:
+            # Requested once, so that the columns of steps do not change while the flow runs.
+            self._schema = latest_schema(source.schema_registry, source.value, [source.topic])
         self._limits = read_limits(
             "read_committed", self._group, poll_timeout_ms=120_000, fail_on_data_loss=True
         )
@@ -128,7 +133,8 @@ class RayFlow:
             start_offset={self._topic: {one.partition: one.start for one in part}},
             end_offset={self._topic: {one.partition: one.end for one in part}},
             value_decoder=self._source.value,
-            value_schema=self._source.schema,
+            value_schema=self._schema,
+            schema_registry=self._source.schema_registry,
         )
         for step in self._flow.steps:
             dataset = dataset.map_batches(step.map_batches, **step.options)

@@ -32,9 +32,10 @@ def run_flow(
         on_progress: called about twice a second.
 
     Raises:
-        ValueError: the file is not a valid flow.
-        FlowFailed: a part of the flow failed.
-        SparkUnavailable, RayDataMissing: Spark or Ray Data, which its steps need, is not available.
+        ValueError: the file is no flow.
+        FlowFailed: a part of it has failed.
+        NotInRegistry, RegistryFailed: of a source with a schema_registry, as `read_topic`.
+        SparkUnavailable, RayDataMissing: what its steps need is not there.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     flow = read_flow(path)

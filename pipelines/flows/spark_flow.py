@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ...clients.schemas.registry_request import RegistryFailed
 from ..spark.job_session import job_session
 from ..spark.topic_view import topic_view
 from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
@@ -114,6 +115,7 @@ class SparkFlow:
             name=source.name,
             value=source.value,
             schema=source.schema,
+            schema_registry=source.schema_registry,
             key=source.key,
             stream=source.stream,
             options={**start, **source.options},
@@ -182,7 +184,7 @@ def _named(where: str) -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, ValueError) as error:
+    except (PySparkException, RegistryFailed, ValueError) as error:
         raise FlowFailed(f"{where}: {_line(error)}") from None
 
 

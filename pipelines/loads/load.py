@@ -71,6 +71,7 @@ def load(
     columns: Sequence[str] | None = None,
     value_decoder: str | Decoder = "raw",
     value_schema: Any = None,
+    schema_registry: str | None = None,
     start_offset: Offset = "earliest",
     bootstrap_servers: str | Sequence[str] | None = None,
     isolation_level: str = "read_committed",
@@ -102,7 +103,8 @@ def load(
         partition_by: "day" or "hour" of the record's timestamp, in UTC; adds a column of that name.
         columns: columns to load, of offset, key, value, topic, partition, timestamp (microseconds,
             UTC), timestamp_type, headers; None: all.
-        value_decoder, value_schema: as for `read_topic`, except "arrow" and functions.
+        value_decoder, value_schema, schema_registry: as for `read_topic`, except "arrow" and
+            functions. The latest schema is that of the beginning of the call.
         start_offset: start of partitions that were never loaded; as for `read_topic`.
         isolation_level: "read_committed", or "read_uncommitted".
         fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
@@ -133,6 +135,7 @@ def load(
             Spark or Ray failed.
         SparkUnavailable, UpError: the engine is not available; one line with cause and remedy.
         DataLoss: records were deleted before they were loaded.
+        NotInRegistry, RegistryFailed: the schema registry has no such schema, or does not answer.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     if format not in FORMATS:
@@ -172,7 +175,9 @@ def load(
         with target(None) as table:
             table.loaded((), {})  # finishes what was interrupted
             return LoadProgress(0, 0, 0, table.compact(rules))
-    rows = LoadRows(columns, ValueDecoder(value_decoder, value_schema), partition_by)
+    names = topic_names(topics)
+    decoder = ValueDecoder(value_decoder, value_schema, registry=schema_registry, topics=names)
+    rows = LoadRows(columns, decoder, partition_by)
     limits = read_limits(
         isolation_level,
         "bradbury-load",
@@ -182,7 +187,6 @@ def load(
         security=given_security(security),
     )
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
-    names = topic_names(topics)
     with (
         target(rows.schema) as table,  # first: its errors are found quickly
         load_engine(engine, tasks, executors, client) as runs,

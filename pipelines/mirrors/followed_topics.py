@@ -76,7 +76,7 @@ class FollowedTopics:
         """Refresh topics and partitions of the source, and create new ones in the target.
 
         Raises:
-            MirrorFailed: with `must_find`, if none is there, or all would go in a circle. A topic
+            MirrorFailed: with `must_find`, if none is there, or all would form a cycle. A topic
                 that is left out has records of its own.
             DataLoss: a topic of the target that was filled is gone.
             KafkaError, ConnectionFailed: as Admin.
@@ -91,7 +91,7 @@ class FollowedTopics:
         self._forget_what_is_gone(names)
         new = [name for name in names if name not in copier.targets]
         if new:  # before anything is made for them
-            names = self._without_circles(names, new)
+            names = self._without_cycles(names, new)
             self._refuse_own_records(self._circular.intersection(new))
             new = [name for name in names if name not in copier.targets]
         changed = {
@@ -106,7 +106,7 @@ class FollowedTopics:
             copier.partitions |= {name: changed[name] for name in new}
             copier.say_what_is_filled()
             # Of two that begin at once each finds what the other one has just said.
-            if self._without_circles(names, new) != names:
+            if self._without_cycles(names, new) != names:
                 wait_s = 0.0 if self._looks_first else COLLISION_SECONDS
                 self._look_again_at = time.monotonic() + wait_s
         # Made when it was said: or the other mirror would take it for one that nobody fills.
@@ -126,7 +126,7 @@ class FollowedTopics:
         if must_find and self._circular and not copier.targets:
             raise MirrorFailed(
                 f"topic {min(self._circular)!r} of the source is itself mirrored from the target; "
-                "it would go in a circle"
+                "mirroring it back would form a cycle"
             )
 
     def _target_of(self, name: str, partitions: int, there: Collection[str]) -> str:
@@ -135,7 +135,7 @@ class FollowedTopics:
         if self._filled.get(name, to) != to:
             raise MirrorFailed(
                 f"topic {name!r} was mirrored into {self._filled[name]!r} and would go into "
-                f"{to!r} now; use the policy of then, or another alias"
+                f"{to!r} now; use the former policy, or another alias"
             )
         if to not in there:
             self._begin_anew(name, to)
@@ -161,7 +161,7 @@ class FollowedTopics:
             del self._copier.targets[name]
             self._copier.partitions.pop(name, None)
 
-    def _without_circles(self, names: Sequence[str], new: Sequence[str]) -> list[str]:
+    def _without_cycles(self, names: Sequence[str], new: Sequence[str]) -> list[str]:
         """Leave out those of the new topics that a mirror fills from the target, and say so."""
         circular = sorted(self._filled_from_target() & set(new))
         if circular:
@@ -171,7 +171,7 @@ class FollowedTopics:
             self._circular.add(name)
             self._copier.targets.pop(name, None)
             self._copier.partitions.pop(name, None)
-        # Or the other mirror would find a circle, too.
+        # Or the other mirror would detect a cycle, too.
         self._copier.withdraw(circular)
         return [name for name in names if name not in self._circular]
 

@@ -91,7 +91,7 @@ def mirror(
 
     Raises:
         ValueError, InvalidConfig, TypeError: an argument cannot be.
-        MirrorFailed: no topic matches; a topic would go in a circle, and would leave records behind
+        MirrorFailed: no topic matches; a topic would form a cycle, and would leave records behind
             if it were left out, or all would.
         DataLoss: records are gone before they were copied.
         ProducerFenced: another mirror of this alias has begun.

@@ -2,7 +2,7 @@
 
 A mirror that keeps names makes one topic of two. If there is one each way, the later one leaves the
 topic out, or records would go round for ever; then those that were sent to its side never cross.
-(MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot see a circle.)
+(MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot detect a cycle.)
 
 What always holds: what is found was brought by no mirror from the other cluster. It is looked for
 between the pieces that the positions remember, which became visible by the same transactions as the

@@ -12,4 +12,7 @@ topic_columns     decoded records -> tables with the columns of ray.data.read_ka
 value_decoder     values -> text, JSON or Arrow columns
 schema_values     the same of Avro and Protobuf
 schema_file       what values are, of a file: fields of JSON, or an Avro schema
+json_values       the same of JSON
+json_schema       JSON Schema -> the Arrow schema of such values
+registry_values   values that begin with ids of a schema registry
 """

@@ -60,13 +60,12 @@ class TopicDataset(_Base):
 
     Args:
         topics: one name, or several.
-        start_offset, end_offset: as for `read_topic`: an offset, a datetime, "earliest", "latest",
-            or {topic: {partition: one of these}}. Looked up once, here: if several
-                ranks make a dataset each, give all of them the same end.
-            follow: True: follow new records forever. Shards then consist of whole partitions.
-            columns: columns to read, of offset, key, value, topic, partition, timestamp,
-                timestamp_type, headers; None: all.
-        value_decoder, value_schema: as for `read_topic`, except "arrow".
+        start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
+            or {topic: {partition: one of these}}. Looked up once, here: where several ranks
+            make a dataset each, give all of them the same end.
+        follow: go on with what comes later, forever. Shards have whole partitions then.
+        columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
+        value_decoder, value_schema, schema_registry: as in `read_topic`, but for "arrow".
         batch_size: rows in a batch; None: one row at a time, as a dict.
         batch_format: "numpy": a dict of arrays, or "pyarrow": a table.
         drop_last: whether a last batch with fewer rows is left out.
@@ -86,8 +85,8 @@ class TopicDataset(_Base):
             a DataLoader. They are not part of the state.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument is invalid.
-        UnknownTopicOrPartition, DataLoss, ConnectionFailed: as `read_topic`.
+        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        UnknownTopicOrPartition, DataLoss, ConnectionFailed, RegistryFailed: as `read_topic`.
     """
 
     def __init__(
@@ -100,6 +99,7 @@ class TopicDataset(_Base):
         columns: Sequence[str] | None = None,
         value_decoder: str | Decoder = "raw",
         value_schema: Any = None,
+        schema_registry: str | None = None,
         batch_size: int | None = None,
         batch_format: str = "numpy",
         drop_last: bool = False,
@@ -120,7 +120,9 @@ class TopicDataset(_Base):
         if follow and end_offset != "latest":
             raise ValueError("follow=True has no end: leave end_offset out")
         self._columns = SCHEMA.names if columns is None else check_columns(columns)
-        self._decoder = ValueDecoder(value_decoder, value_schema)
+        self._decoder = ValueDecoder(
+            value_decoder, value_schema, registry=schema_registry, topics=names
+        )
         if self._decoder.repeats_rows:
             raise ValueError("value_decoder='arrow' has no offset for each row: use read_topic")
         if value_views and value_decoder != "raw":

@@ -3,7 +3,8 @@
 import io
 import json
 import pickle
-from datetime import UTC, date, datetime
+import uuid
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_avro_records_are_structs(schema: Any) -> None:
         for row in (ROW, other)
     ]
     assert decoder.decode(pa.array([None], pa.binary())).to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical_type", "value", "expected"),
+    [
+        ("string", "uuid", uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        ("int", "time-millis", time(1), time(1)),
+        ("long", "time-micros", time(1), time(1)),
+        ("long", "local-timestamp-millis", datetime(1970, 1, 2), 86_400_000),
+    ],
+)
+def test_logical_types_are_those_of_arrow_or_what_they_are_made_of(
+    kind: str, logical_type: str, value: Any, expected: Any
+) -> None:
+    schema = {"type": kind, "logicalType": logical_type}
+    assert AvroValues(schema).decode(avro(schema, value)).to_pylist() == [expected]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))

@@ -154,7 +154,7 @@ def test_arguments_that_cannot_be_are_refused_in_a_sentence(spark: SparkSession)
         ({"value": "json", "schema": "string"}, "a StructType or DDL"),
         ({"value": "avro", "schema": "string"}, "not an Avro schema"),
         ({"key": "json"}, "key is 'json'"),
-        ({"on_error": "null"}, "on_error needs value='json'"),
+        ({"on_error": "null"}, "on_error is for the values json"),
     ):
         with pytest.raises(ValueError, match=said):
             bradbury.topic_view(spark, "t", **wrong)  # type: ignore[arg-type]

@@ -11,8 +11,9 @@ import fastavro
 import pyarrow.dataset as ds
 import pytest
 
-from bradbury import LocalCluster, Producer
+from bradbury import LocalCluster, Producer, RegistrySerializer
 from bradbury.tests.support.command_line import Command, command_under_way
+from bradbury.tests.support.schema_registry import registry_server
 
 pytestmark = pytest.mark.usefixtures("found_cluster")
 
@@ -166,3 +167,32 @@ def test_ctrl_c_ends_a_continuous_load_after_its_commit(
         assert "3 records into" in said.readline()
         assert running.wait(60) == 0
     assert rows(table) == ["a", "b", "c"]
+
+
+def test_columns_by_the_schema_of_a_registry(
+    process: Command,
+    command: Command,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    to = str(tmp_path / "table")
+    line = ("load", topic, "--to", to, "--value", "avro")
+    assert "--value avro needs --schema-registry URL" in command(*line).usage
+    assert "use http://HOST:PORT" in command(*line, "--schema-registry", "here").usage
+    assert (
+        "schema_registry is for value_decoder"
+        in command("load", topic, "--to", to, "--schema-registry", "http://here").usage
+    )
+    with registry_server() as registry:
+        registry.user = "ann:secret"
+        assert "asks for a user" in command(*line, "--schema-registry", registry.url).error
+        url = registry.url.replace("://", "://ann:secret@")
+        said = command(*line, "--schema-registry", url).error
+        assert f"subject '{topic}-value' is not in the schema registry {registry.url}" in said
+        serialize = RegistrySerializer(url, topic, "avro", '"string"')
+        process("produce", topic, stdin=(serialize("a") or b"") + b"\n")
+        monkeypatch.setenv("BRADBURY_SCHEMA_REGISTRY", url)
+        done = command(*line)
+        assert done.code == 0, done.err
+    assert rows(Path(to)) == ["a"]

@@ -73,7 +73,7 @@ class BothWays:
 def at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both say what they fill before one of them looks what the other one has said."""
     barrier = threading.Barrier(2)
-    look = FollowedTopics._without_circles
+    look = FollowedTopics._without_cycles
     turns: dict[FollowedTopics, int] = {}
 
     def together(topics: FollowedTopics, *arguments: Any) -> list[str]:
@@ -85,7 +85,7 @@ def at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
             barrier.wait(SECONDS)
         return left
 
-    monkeypatch.setattr(FollowedTopics, "_without_circles", together)
+    monkeypatch.setattr(FollowedTopics, "_without_cycles", together)
 
 
 def test_with_the_policy_prefix_each_side_gets_what_the_other_one_has(
@@ -162,7 +162,7 @@ def test_records_that_come_later_to_a_topic_that_is_left_out_end_the_mirror(
 ) -> None:
     one_way = OneWay(sides)
     here, there = sides
-    with pytest.raises(MirrorFailed, match="circle"):
+    with pytest.raises(MirrorFailed, match="cycle"):
         one_way.go_back()
     make(there, "arrivals")
     send(there, "arrivals", range(5))
