@@ -75,7 +75,7 @@ def load(
         Literal["raw", "utf8", "json", "avro", "protobuf"],
         typer.Option(
             metavar="FORMAT",
-            help="Values as bytes (raw), text (utf8), or columns (json, avro, protobuf); these need "
+            help="Values as bytes (raw), text (utf8), or columns (json, avro, protobuf): by "
             "--schema or --schema-registry.",
         ),
     ] = "raw",
