@@ -7,6 +7,7 @@ batches of --batch lines.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import sys
@@ -90,6 +91,7 @@ def produce(
             acks="all" if acks in ("all", "-1") else int(acks),
             compression_type=compression,
         ) as producer,
+        _failures_said_once(),
         _progress_bar(files) as advance,
     ):
         for chunk in _chunks(files, batch):
@@ -106,6 +108,20 @@ def produce(
             future.result()
     seconds = time.monotonic() - began
     _report(topic, count, size, seconds, as_json=as_json)
+
+
+@contextmanager
+def _failures_said_once() -> Iterator[None]:
+    """Keep the producer from logging failed batches: the command ends with the first error."""
+    from ...clients.producer import sender
+
+    log = logging.getLogger(sender.__name__)
+    former = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(former)
 
 
 def parse_separator(text: str) -> bytes:

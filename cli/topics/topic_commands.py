@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -267,7 +266,7 @@ def delete(
     """Delete topics and their records."""
     from ...protocol.errors import UnknownTopicOrPartition
 
-    if not yes and sys.stdin.isatty():
+    if not yes:
         confirm(f"Delete {', '.join(topic)} with all records?")
     with _admin(bootstrap) as admin:
         for name in topic:
@@ -309,7 +308,7 @@ def delete_records(
             "add --partition N"
         )
     chosen = range(count) if partition is None else (partition,)
-    if not yes and sys.stdin.isatty():
+    if not yes:
         where = topic if partition is None else f"{topic}-{partition}"
         what = "all records" if before == "latest" else f"records below offset {before}"
         confirm(f"Delete {what} of {where}?")

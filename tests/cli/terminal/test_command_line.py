@@ -51,16 +51,39 @@ def test_a_command_that_takes_brokers_finds_them_by_a_namespace_too(
         )
     )
     assert "BRADBURY_NAMESPACE=two or --namespace two" in command("topics", "list").error
-    assert command("topics", "create", "gates", "--namespace", "two").code == 0
-    assert "gates" in command("topics", "list", "--namespace", "two").out
+    assert command("topics", "create", "two-gates", "--namespace", "two").code == 0
+    assert "two-gates" in command("topics", "list", "--namespace", "two").out
     assert "BRADBURY_NAMESPACE" not in os.environ  # for one command line only
     other = command("topics", "list", "--namespace", "three").error
     assert other.startswith("no cluster is up in namespace 'three', only in 'two'")
     assert "'a b'" in command("topics", "list", "--namespace", "a b").usage
     monkeypatch.setenv("BRADBURY_NAMESPACE", "three")
     monkeypatch.setenv("BRADBURY_BOOTSTRAP", "127.0.0.1:1")
-    assert "gates" in command("topics", "list", "--namespace", "two").out
+    assert "two-gates" in command("topics", "list", "--namespace", "two").out
     assert os.environ["BRADBURY_BOOTSTRAP"] == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics delete gates",
+        "topics delete-records gates --before latest",
+        "groups delete readers",
+        "users remove alice",
+        "acls remove --topic gates",
+    ],
+)
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(
+    process: Command, bradbury_cluster: LocalCluster, line: str
+) -> None:
+    servers = bradbury_cluster.bootstrap_servers
+    with bradbury.Admin(servers) as admin:
+        if "gates" not in admin.list_topics():
+            admin.create_topic("gates")
+        refused = process(*line.split(), "--bootstrap", servers).error
+        assert refused.startswith("nothing was changed: there is no terminal to ask on (")
+        assert refused.endswith("add --yes")
+        assert "gates" in admin.list_topics()
 
 
 def test_every_command_that_finds_a_cluster_takes_a_namespace() -> None:
