@@ -154,7 +154,10 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
     with running_cluster(address, namespace) as cluster:
         data_dir = cluster.data_dir
         cluster.down()
-    note(f"stopped; the data is in {data_dir} on every node")
+    note(
+        f"stopped; the data is in {data_dir} on every node; actors of named queues "
+        "(bradbury.Queue) stay in the Ray cluster"
+    )
     if state is not None and state.is_program:
         note(f"its Ray cluster still runs, in process {state.pid}, which started it")
 

@@ -30,9 +30,9 @@ def with_remedy(code: str | None, text: str) -> str:
     user = _user_name()
     who = "the user of this command" if user is None else f"user {user!r}"
     return (
-        f"{what[0].upper()}{what[1:]}: {who} lacks a right on the {resource}; an administrator gives it with `bradbury "
-        f"acls add --allow-principal User:{user or 'NAME'} {option} --operation OPERATION` "
-        "(or --producer, --consumer)"
+        f"{what[0].upper()}{what[1:]}: {who} lacks a right on the {resource}; an administrator "
+        f"gives it with `bradbury acls add --allow-principal User:{user or 'NAME'} {option} "
+        "--operation OPERATION` (or --producer, --consumer)"
     )
 
 

@@ -130,13 +130,14 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
         print_json(described)
         return
     print_table(
-        ("partition", "leader", "address", "epoch", "isr", "first", "end", "records"),
+        ("partition", "leader", "address", "epoch", "replicas", "isr", "first", "end", "records"),
         [
             (
                 partition["partition"],
                 partition["leader"],
                 partition["address"],
                 partition["leader_epoch"],
+                ",".join(map(str, partition["replicas"])),
                 ",".join(map(str, partition["isr"])),
                 partition["log_start_offset"],
                 partition["log_end_offset"],
@@ -145,6 +146,7 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
             for partition in described["partitions"]
         ],
         title=f"{topic}  (id {described['topic_id']})",
+        optional=("epoch", "address"),
     )
     own = [entry for entry in described["configs"] if entry["source"] == "topic"]
     if own:
@@ -373,8 +375,8 @@ def _admin(bootstrap: str | None) -> Admin:
 
 def _unknown(topic: str) -> CommandFailed:
     return CommandFailed(
-        f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
-        f"`bradbury topics create {topic}` creates it"
+        f"topic {topic!r} does not exist, or you may not see it; `bradbury topics list` shows "
+        f"those that do, `bradbury topics create {topic}` creates it"
     )
 
 

@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from bradbury import LocalCluster
 from bradbury.cli.topics.produce_command import split_lines
 from bradbury.tests.support.child_process import ChildProcess
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, command_under_way
 
 
 @pytest.fixture(autouse=True)
@@ -289,3 +289,17 @@ def test_a_process_with_many_open_files_produces_too(
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_wait_for_replicas_is_remarked(
+    environment: dict[str, str], bradbury_cluster: LocalCluster, bradbury_topic: str
+) -> None:
+    with bradbury_cluster.admin() as admin:
+        admin.create_topic(bradbury_topic, config={"min.insync.replicas": "2"})
+    (Path(environment["HOME"]) / "line").write_text("x\n")
+    with command_under_way(["produce", bradbury_topic, "line"], environment) as (running, said):
+        assert said.readline() == (
+            f"waiting for topic {bradbury_topic!r}: it has no leader, or too few replicas in "
+            "sync; `bradbury status` shows what is wrong\n"
+        )
+        running.terminate()
