@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+import bradbury
 from bradbury import LocalCluster
 from bradbury.cli.topics.produce_command import split_lines
 from bradbury.tests.support.child_process import ChildProcess
@@ -291,15 +292,16 @@ def test_a_process_with_many_open_files_produces_too(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_wait_for_replicas_is_remarked(
-    environment: dict[str, str], bradbury_cluster: LocalCluster, bradbury_topic: str
-) -> None:
-    with bradbury_cluster.admin() as admin:
-        admin.create_topic(bradbury_topic, config={"min.insync.replicas": "2"})
+def test_a_wait_for_a_leader_is_remarked(environment: dict[str, str]) -> None:
     (Path(environment["HOME"]) / "line").write_text("x\n")
-    with command_under_way(["produce", bradbury_topic, "line"], environment) as (running, said):
-        assert said.readline() == (
-            f"waiting for topic {bradbury_topic!r}: it has no leader, or too few replicas in "
-            "sync; `bradbury status` shows what is wrong\n"
-        )
-        running.terminate()
+    with bradbury.local(nodes=3) as cluster:
+        with cluster.admin() as admin:
+            leader = admin.create_topic("gates", 1, 1).partitions[0].leader
+        cluster.stop_node([node.node_id for node in cluster.nodes].index(leader))
+        line = ["produce", "gates", "line", "--bootstrap", cluster.bootstrap_servers]
+        with command_under_way(line, environment) as (running, said):
+            assert said.readline() == (
+                "waiting for topic 'gates': it has no leader, or too few replicas in sync; "
+                "`bradbury status` shows what is wrong\n"
+            )
+            running.terminate()

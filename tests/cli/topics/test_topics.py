@@ -35,6 +35,7 @@ def test_a_topic_that_was_created_is_listed_and_described(
     shown = command("topics", "describe", bradbury_topic).out
     assert "retention.ms" in shown
     assert described["topic_id"] in shown
+    assert shown.splitlines()[1].split()[4:6] == ["replicas", "isr"]
 
 
 def test_a_deleted_topic_is_gone(command: Command, bradbury_topic: str) -> None:
