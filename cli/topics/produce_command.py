@@ -131,7 +131,7 @@ def _failures_said_once() -> Iterator[None]:
     """Keep the producer from logging failed batches: the command ends with the first error."""
     from ...clients.producer import sender
 
-    log = logging.getLogger(sender.__name__)
+    log = sender.logger
     former = log.level
     log.setLevel(logging.ERROR)
     try:
