@@ -6,12 +6,11 @@ one; it creates the named detached actors that are not there yet and waits until
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -400,7 +399,6 @@ def start(
             node_resource=node_resource,
             shared_address=shared_address(nodes),
         )
-    made = [Path(each) for each in placement.data_dirs if not Path(each).exists()]
     is_port_ours = port is None and running is None
     for attempt in range(1, PORT_ATTEMPTS + 1):
         if is_port_ours:
@@ -422,7 +420,6 @@ def start(
         except BaseException as error:
             if running is None:
                 stop_actors(namespace)
-                _remove_empty(made)
             # Another process took the port between our check and the broker's bind. Other
             # errors, such as an address of another machine, do not go away with a retry.
             is_taken = (
@@ -462,14 +459,6 @@ def connect(address: str | None = None, namespace: str | None = None) -> Cluster
             f"{ray.get_runtime_context().gcs_address}; run `bradbury up`"
         )
     return Cluster(namespace, ask(controller.bootstrap_servers))
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove what a failed start has left: directories on this machine in which nothing is."""
-    for folder in folders:
-        for path, _, _ in os.walk(folder, topdown=False):
-            with contextlib.suppress(OSError):  # it has something in it
-                Path(path).rmdir()
 
 
 # --- nodes and ports ----------------------------------------------------------------------------
