@@ -18,7 +18,11 @@ from typing import Annotated
 
 import typer
 
-from ..discovery.state_file import CLIENT_CONFIG_VARIABLE
+from ..discovery.state_file import (
+    BOOTSTRAP_VARIABLE,
+    CLIENT_CONFIG_VARIABLE,
+    NAMESPACE_VARIABLE,
+)
 from .acls.acls_command import acls
 from .bench.bench_command import bench
 from .cluster.client_config_command import client_config
@@ -49,6 +53,8 @@ from .users.delegation_tokens_command import delegation_tokens
 from .users.users_command import users
 
 INTERRUPTED = 130
+SET_BY_OPTIONS = (CLIENT_CONFIG_VARIABLE, NAMESPACE_VARIABLE, BOOTSTRAP_VARIABLE)
+"""Environment variables that options of a command line set."""
 DEBUG = "--debug"
 
 app = App(
@@ -153,13 +159,14 @@ def run(arguments: Sequence[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = DEBUG in arguments[:end]
     arguments = [word for word in arguments[:end] if word != DEBUG] + arguments[end:]
-    client_config = os.environ.get(CLIENT_CONFIG_VARIABLE)
+    former = {name: os.environ.get(name) for name in SET_BY_OPTIONS}
     try:
         return _run(arguments, debug=debug)
-    finally:  # --client-config applies to this command line only
-        os.environ.pop(CLIENT_CONFIG_VARIABLE, None)
-        if client_config is not None:
-            os.environ[CLIENT_CONFIG_VARIABLE] = client_config
+    finally:  # --client-config and --namespace apply to this command line only
+        for name, value in former.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:

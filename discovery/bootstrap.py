@@ -16,7 +16,13 @@ from typing import Any, Final
 
 from ..protocol.errors import ConnectionFailed
 from .ray_connection import UpError, connect_ray, is_connected, named_address, resolve_address
-from .state_file import BOOTSTRAP_VARIABLE, ClusterState, live_state, running_namespaces
+from .state_file import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_NAMESPACE,
+    ClusterState,
+    live_state,
+    running_namespaces,
+)
 
 CONTROLLER: Final = "controller"
 ASK_SECONDS = 30.0
@@ -92,7 +98,13 @@ def _why_not(namespace: str) -> str:
     if others:
         return (
             f"no cluster is up in namespace {namespace!r}, only in {', '.join(map(repr, others))}; "
-            f"name it by BRADBURY_NAMESPACE={others[0]}"
+            f"name it by BRADBURY_NAMESPACE={others[0]} or --namespace {others[0]}"
+        )
+    if namespace != DEFAULT_NAMESPACE:
+        return (
+            f"no cluster is up in namespace {namespace!r} here: start it with "
+            f"`bradbury up --detach --namespace {namespace}`, or name its brokers, --bootstrap "
+            "host:port"
         )
     return (
         "no cluster found: start one with `bradbury up --detach`, or name its brokers, "

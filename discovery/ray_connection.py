@@ -250,7 +250,7 @@ def _check_reachable(address: str, shown: str | None = None) -> None:
         why = getattr(error, "strerror", None) or error
         raise RayUnreachable(
             f"no Ray cluster answers at {shown or address!r} ({why}); "
-            "start one with `ray start --head`, or omit the address"
+            "start one with `ray start --head`, or omit the address (--address, RAY_ADDRESS)"
         ) from None
 
 
@@ -387,7 +387,7 @@ def _init_ray(address: str, namespace: str) -> None:
     except ConnectionError as error:
         raise RayUnreachable(
             f"no Ray cluster answers at {address!r} ({str(error).splitlines()[0]}); "
-            "start one with `ray start --head`, or omit the address"
+            "start one with `ray start --head`, or omit the address (--address, RAY_ADDRESS)"
         ) from None
     except RuntimeError as error:
         if "ersion mismatch" in str(error):

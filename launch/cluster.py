@@ -77,6 +77,7 @@ from .secure.listener_checks import (
     check_for_a_new_ray,
     check_secrets,
     refuse_open_listeners,
+    refuse_secured_data,
 )
 from .secure.secure_cluster import SecureCluster
 
@@ -287,7 +288,8 @@ def up(
         secure: TLS everywhere, clients with passwords, authorization by ACLs; see docs/security.md.
             The clients of this user find the admin's password by themselves.
         insecure: allow listeners without authentication on addresses beyond loopback, where any
-            client that reaches them may do everything; without this they are refused.
+            client that reaches them may do everything; without this they are refused. Also needed
+            to serve the data of a secured cluster without `secure`.
         on_progress: called with a description of what is being waited for.
 
     Raises:
@@ -301,7 +303,8 @@ def up(
     if state is not None and not is_connected() and named_address(address) is None:
         address = _address_to_go_on_with(state)
     if not is_connected() and (named_address(address) or LOCAL) == LOCAL:
-        check_for_a_new_ray(config, host, secure=secure, insecure=insecure)
+        first_data_dir = data_dirs(data_dir or default_data_dir(namespace))[0]
+        check_for_a_new_ray(config, host, first_data_dir, secure=secure, insecure=insecure)
     owns_ray = join_ray(address, namespace, on_progress)
     try:
         cluster = start(
@@ -381,6 +384,8 @@ def start(
             f"a cluster is already up in namespace {namespace!r} with {existing}; "
             "run `bradbury down` first, or omit the settings"
         )
+    if running is None and not insecure:
+        refuse_secured_data(server.security, first_data_dir)
     nodes = list(living_nodes().values())
     if running is not None:
         placement = Placement(**running["placement"])

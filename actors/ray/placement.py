@@ -161,9 +161,12 @@ def plan(
     """
     chosen = [node for node in nodes if placement.includes(node)]
     if not chosen:
+        asked = [f"label {key}={value}" for key, value in placement.node_label.items()]
+        if placement.node_resource is not None:
+            asked.append(f"resource {placement.node_resource}")
         raise PlacementError(
-            f"none of the {len(nodes)} Ray nodes has the label {dict(placement.node_label)} and "
-            f"resource {placement.node_resource!r} asked for; start nodes that have them"
+            f"none of the {len(nodes)} Ray nodes has the {' and the '.join(asked)} asked for; "
+            "start nodes that have that"
         )
     if repeated := _repeated(chosen):
         raise PlacementError(_not_distinct(repeated))

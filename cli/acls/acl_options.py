@@ -69,7 +69,7 @@ Pattern = Annotated[
     Literal["literal", "prefixed"],
     typer.Option(
         "--resource-pattern-type",
-        metavar="literal|prefixed",
+        metavar="TYPE",
         help="literal: the name is a whole name; prefixed: it is a prefix of names.",
     ),
 ]

@@ -5,7 +5,6 @@ Options are those of kafka-acls.sh, and it works with any Kafka cluster.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -150,7 +149,7 @@ def remove(
             for each in resources
         ]
         names = ", ".join(each.name or "" for each in filters)
-        if not yes and sys.stdin.isatty():
+        if not yes:
             confirm(f"Remove every ACL of {names}?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         removed = admin.delete_acls(filters)

@@ -48,7 +48,8 @@ def client_config(
     if user is not None:
         if "sasl_mechanism" not in options:
             raise CommandFailed(
-                f"--user {user}: clients of this cluster have no user names; omit --user"
+                f"--user {user}: this cluster has no users, as its clients connect without a "
+                "password; omit --user, or start it with `bradbury up --secure`"
             )
         options = _as_user(options, user)
     if form == "librdkafka":

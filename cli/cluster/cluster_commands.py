@@ -96,7 +96,9 @@ def up(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Serve clients without TLS or passwords, on a private network."
+            "--insecure",
+            help="Serve clients without TLS or passwords, on a private network; also needed for "
+            "data that was secured before.",
         ),
     ] = False,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -152,7 +154,10 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
     with running_cluster(address, namespace) as cluster:
         data_dir = cluster.data_dir
         cluster.down()
-    note(f"stopped; the data is in {data_dir} on every node")
+    note(
+        f"stopped; the data is in {data_dir} on every node; actors of named queues "
+        "(bradbury.Queue) stay in the Ray cluster"
+    )
     if state is not None and state.is_program:
         note(f"its Ray cluster still runs, in process {state.pid}, which started it")
 
@@ -164,14 +169,17 @@ def _already_up(
     running: ClusterState, settings: dict[str, Any], address: str | None, *, detach: bool
 ) -> int:
     others = [*_differences(running, settings, address)]
-    if detach and not others:
+    is_secured = bool(running.client_config)
+    if detach and not others and (is_secured or not settings["secure"]):
         note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
         return 0
     with_others = f", with another {' and '.join(others)}" if others else ""
+    if settings["secure"] and not is_secured:
+        with_others += ", without --secure"
     raise CommandFailed(
         f"a cluster is up already at {running.bootstrap} (process {running.pid}, data in "
-        f"{running.data_dir}){with_others}; use it, run `bradbury down` first, or start another "
-        "with --namespace NAME"
+        f"{running.data_dir}){with_others}; use it, run `{_down(running.namespace)}` first, or "
+        "start another with --namespace NAME"
     )
 
 
@@ -191,8 +199,6 @@ def _differences(
     )
     if config and not same:
         yield "--config"
-    if settings["secure"] and not running.client_config:
-        yield "--secure"
     addresses = [one.rpartition(":") for one in running.bootstrap.split(",")]
     if settings["host"] not in (None, *(host for host, _, _ in addresses)):
         yield "--host"
@@ -247,7 +253,8 @@ def _refuse_if_up(running: ClusterState) -> None:
         return
     raise CommandFailed(
         f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "
-        f"at {running.ray_address}; run `bradbury down` first, or use another --namespace"
+        f"at {running.ray_address}; run `{_down(running.namespace)}` first, or use another "
+        "--namespace"
     )
 
 
@@ -271,7 +278,7 @@ def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
     import ray
 
     from ...discovery.ray_connection import join_ray
-    from ...launch.cluster import start
+    from ...launch.cluster import data_dirs, default_data_dir, start
     from ...launch.secure.listener_checks import check_for_a_new_ray
 
     namespace = settings["namespace"]
@@ -279,6 +286,7 @@ def _up_here(settings: dict[str, Any], address: str, *, detach: bool) -> int:
         check_for_a_new_ray(
             settings["config"],
             settings["host"],
+            data_dirs(settings["data_dir"] or default_data_dir(namespace))[0],
             secure=settings["secure"],
             insecure=settings["insecure"],
         )
@@ -320,7 +328,7 @@ def _refuse_second(namespace: str) -> None:
         return
     raise CommandFailed(
         f"a cluster is up already at {running.bootstrap_servers} in this Ray cluster's namespace "
-        f"{namespace!r}; use it, run `bradbury down` first, or use another --namespace"
+        f"{namespace!r}; use it, run `{_down(namespace)}` first, or use another --namespace"
     )
 
 
@@ -355,8 +363,13 @@ def _announce(state: ClusterState, *, joined: bool, detached: bool) -> None:
         typer.echo("  try       bradbury topics create flights --partitions 4 --if-not-exists")
     typer.echo("            seq 1000 | bradbury produce flights")
     typer.echo("            bradbury consume flights --from-beginning --max 10")
-    typer.echo(f"  stop      {'bradbury down' if detached else 'Ctrl-C'} (the data stays)")
+    typer.echo(f"  stop      {_down(state.namespace) if detached else 'Ctrl-C'} (the data stays)")
     sys.stdout.flush()
+
+
+def _down(namespace: str) -> str:
+    """Command line that stops the cluster of `namespace`."""
+    return "bradbury down" + ("" if namespace == DEFAULT_NAMESPACE else f" --namespace {namespace}")
 
 
 @contextmanager

@@ -107,6 +107,8 @@ def set_quotas(
     entity = _entity((user, user_default), (client_id, client_id_default), (ip, ip_default))
     numbers = {}
     for key, text in parse_pairs(values, "").items():
+        if key not in KEYS:
+            raise UsageError(f"there is no quota {key!r}; use {', '.join(KEYS)}")
         try:
             numbers[key] = float(text)
         except ValueError:

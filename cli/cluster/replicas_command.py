@@ -73,7 +73,8 @@ def assign(
         try:
             admin.alter_partition_reassignments({key: ids})
         except InvalidReplicaAssignment as error:
-            raise CommandFailed(f"{error}; `bradbury status` shows the nodes") from None
+            said = str(error).replace(f"{key}: {key}: ", f"{key}: ")
+            raise CommandFailed(f"{said}; `bradbury status` shows the nodes") from None
         if not wait:
             note("reassignment started; `bradbury replicas list` shows it until it is done")
             return

@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...discovery.state_file import DEFAULT_NAMESPACE, NAMESPACE_VARIABLE
+from ..terminal.options import check_namespace
 
 if TYPE_CHECKING:
     from ...launch.cluster import Cluster
 
 __all__ = ["DEFAULT_NAMESPACE", "Address", "Namespace", "running_cluster"]
-
-
-def _checked(namespace: str) -> str:
-    if not namespace or not all(letter.isalnum() or letter in "-_." for letter in namespace):
-        raise typer.BadParameter(f"{namespace!r}: use letters, digits, '-', '_' and '.'")
-    return namespace
 
 
 Address = Annotated[
@@ -36,7 +31,7 @@ Namespace = Annotated[
     typer.Option(
         metavar="NAME",
         envvar=NAMESPACE_VARIABLE,
-        callback=_checked,
+        callback=check_namespace,
         help="Ray namespace of the cluster, which is also its name.",
     ),
 ]

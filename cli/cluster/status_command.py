@@ -92,10 +92,12 @@ def _print_status(described: dict[str, Any]) -> None:
     )
     typer.echo(f"data        {described['data_dir']}")
     typer.echo(
-        f"topics      {described['topics']} with {described['partitions']} partitions, "
-        f"{described['leaderless']} of them without a leader, "
-        f"{described['under_replicated']} under-replicated, "
-        f"{described['under_min_isr']} under min.insync.replicas, "
+        f"topics      {described['topics']} with "
+        f"{count_text(described['partitions'], 'partition')}: "
+        f"{described['leaderless']} leaderless, {described['under_replicated']} under-replicated,"
+    )
+    typer.echo(
+        f"            {described['under_min_isr']} under min.insync.replicas, "
         f"{described['reassigned']} being reassigned"
     )
     machines = {

@@ -24,7 +24,7 @@ voters = App(
 
 
 @voters.callback()
-def show(
+def show_without_a_subcommand(
     context: typer.Context,
     address: Address = None,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -33,6 +33,16 @@ def show(
     """Show the voters and their lag. A majority of them has to be available."""
     if context.invoked_subcommand is not None:
         return
+    show(address, namespace, as_json)
+
+
+@voters.command()
+def show(
+    address: Address = None,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the voters and their lag, as `bradbury voters` does."""
     with running_cluster(address, namespace) as cluster:
         _show(cluster, as_json=as_json)
 

@@ -138,10 +138,10 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
         flights, airlines = load_flights(settings.rows), load_airlines()
     check = DeliveryCheck(flights)
     try:
-        with demo.step("1 start"), screen.waiting("1 starting a cluster on Ray") as on_progress:
+        with demo.step("[1] start"), screen.waiting("[1] starting a cluster on Ray") as on_progress:
             cluster = _cluster(demo, on_progress)
         try:
-            screen.say(f"1 up: {cluster.bootstrap_servers}")
+            screen.say(f"[1] up: {cluster.bootstrap_servers}")
             demo.summary["bootstrap_servers"] = cluster.bootstrap_servers
             _produce(demo, cluster, flights)
             _consume(demo, cluster, check, airlines)
@@ -149,10 +149,10 @@ def _run(demo: _Demo, no_spark: str | None) -> None:
             if no_spark is None:
                 _etl(demo, cluster, check)
             else:
-                screen.say(f"5 Spark is skipped: {no_spark}")
+                screen.say(f"[5] Spark is skipped: {no_spark}")
         finally:
             if settings.namespace is None:
-                with demo.step("6 stop"), screen.waiting("6 stopping"):
+                with demo.step("[6] stop"), screen.waiting("[6] stopping"):
                     cluster.down()
     finally:
         ray.shutdown()
@@ -182,13 +182,13 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     with cluster.admin() as admin:
         _create(demo, admin, TOPIC, PARTITIONS)
         with (
-            demo.step("2 produce from Ray tasks", count),
-            demo.screen.counting(f"2 producing from {task_count} Ray tasks", count) as advance,
+            demo.step("[2] produce from Ray tasks", count),
+            demo.screen.counting(f"[2] producing from {task_count} Ray tasks", count) as advance,
         ):
             acknowledged = produce_flights(flights, admin, demo.namespace, task_count, advance)
     if acknowledged != count:
         raise CommandFailed(f"{acknowledged:,} of {count:,} rows were acknowledged")
-    demo.screen.say(f"2 produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
+    demo.screen.say(f"[2] produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
 
 
 def _create(demo: _Demo, admin: Any, topic: str, partitions: int = 1) -> None:
@@ -215,9 +215,9 @@ def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) ->
     count = demo.steps[-1].rows
     with (
         cluster.admin() as admin,
-        demo.step("3 consume with actors", count),
+        demo.step("[3] consume with actors", count),
         demo.screen.counting(
-            f"3 consuming with {CONSUMERS} actors",
+            f"[3] consuming with {CONSUMERS} actors",
             count,
             lambda: carrier_table(check.by_carrier, airlines),
         ) as advance,
@@ -228,7 +228,7 @@ def _consume(demo: _Demo, cluster: Any, check: Any, airlines: dict[str, str]) ->
         raise CommandFailed(f"topic {TOPIC!r} differs from what was sent: {'; '.join(problems)}")
     demo.screen.say(carrier_table(check.by_carrier, airlines))
     demo.screen.say(
-        f"3 consumed {check.record_count:,} rows: each exactly once, in order per key, unaltered"
+        f"[3] consumed {check.record_count:,} rows: each exactly once, in order per key, unaltered"
     )
     demo.summary["carriers"] = {
         carrier: {"flights": delays.flights, "mean_delay": delays.mean}
@@ -242,7 +242,7 @@ def _datasets(demo: _Demo, cluster: Any, check: Any) -> None:
     try:
         require_ray_data()
     except RayDataMissing as missing:
-        demo.screen.say(f"4 Datasets are skipped: {missing}")
+        demo.screen.say(f"[4] Datasets are skipped: {missing}")
         return
     from .dataset_steps import CARRIERS, add_up_carriers, compare_carriers, write_carriers
 
@@ -251,17 +251,20 @@ def _datasets(demo: _Demo, cluster: Any, check: Any) -> None:
         _create(demo, admin, CARRIERS)
     rows = check.record_count
     with (
-        demo.step("4 Dataset to topic", rows),
-        demo.screen.waiting("4 a Ray Dataset reads the topic, writes sums"),
+        demo.step("[4] Dataset to topic", rows),
+        demo.screen.waiting("[4] a Ray Dataset reads the topic, writes sums"),
     ):
         write_carriers(servers)
-    with demo.step("4 tasks and a queue"), demo.screen.waiting("4 two Ray tasks add up the sums"):
+    with (
+        demo.step("[4] tasks and a queue"),
+        demo.screen.waiting("[4] two Ray tasks add up the sums"),
+    ):
         found = add_up_carriers(servers)
     compare_carriers(found, check.by_carrier)
     demo.screen.say(
-        f"4 a Ray Dataset summed up each batch of flights by carrier into topic {CARRIERS!r}; two "
-        f"Ray tasks, each taking carriers from one queue, added up {len(found)} totals: the same "
-        "as the table above"
+        f"[4] a Ray Dataset summed up each batch of flights by carrier into topic {CARRIERS!r}; "
+        f"two Ray tasks, each taking carriers from one queue, added up {len(found)} totals: "
+        "the same as the table above"
     )
 
 
@@ -276,19 +279,22 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
         for topic in (spark_etl.DELAYS, spark_etl.LATE):
             _create(demo, admin, topic)
     with ExitStack() as stack:
-        with demo.step("5 start Spark on RayDP"), demo.screen.waiting("5 starting Spark on RayDP"):
+        with (
+            demo.step("[5] start Spark on RayDP"),
+            demo.screen.waiting("[5] starting Spark on RayDP"),
+        ):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
         # Concurrently: each leaves cores idle while it plans.
         with (
-            demo.step("5 Spark batch and stream", 2 * rows),
-            demo.screen.waiting("5 Spark batch and stream"),
+            demo.step("[5] Spark batch and stream", 2 * rows),
+            demo.screen.waiting("[5] Spark batch and stream"),
         ):
             checkpoint = demo.folder / "spark" / "checkpoint"
             query = spark_etl.start_stream(session, checkpoint, rows)
             batch = spark_etl.run_batch(session, parquet)
             micro_batches = spark_etl.finish_stream(query)
-        with demo.step("5 compare"), demo.screen.waiting("5 comparing"):
+        with demo.step("[5] compare"), demo.screen.waiting("[5] comparing"):
             spark_etl.compare(
                 batch,
                 check.by_carrier,
@@ -308,14 +314,14 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     with cluster.admin() as admin:
         leaders = spark_etl.rows_by_leader(admin, batch.partitions)
     demo.screen.say(
-        f"5 Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
+        f"[5] Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
         f"Parquet and in topic {spark_etl.DELAYS!r}, {sum(batch.late.values()):,} late flights by "
         f"batch and by {micro_batches} micro-batches in topic {spark_etl.LATE!r}"
     )
     tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
     read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
-    demo.screen.say(f"5 executors did {tasks}; the driver was on {driver}")
-    demo.screen.say(f"5 rows read by Spark: {read}")
+    demo.screen.say(f"[5] executors did {tasks}; the driver was on {driver}")
+    demo.screen.say(f"[5] rows read by Spark: {read}")
     demo.summary["spark"] = {
         "groups": len(batch.delays),
         "late": sum(batch.late.values()),

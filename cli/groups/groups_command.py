@@ -7,7 +7,6 @@ is.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -198,7 +197,7 @@ def delete(
     """Delete groups that have no members, with their committed offsets."""
     from ...clients.admin.admin import Admin
 
-    if not yes and sys.stdin.isatty():
+    if not yes:
         confirm(f"Delete {', '.join(group)} with all committed offsets?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         for name in dict.fromkeys(group):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ...storage.segments.transaction_index import AbortedTransaction
 
 LOG_SUFFIX = ".log"
+SET_ASIDE = re.compile(r"metadata\.damaged-\d{10,}|.*-damaged")
+"""Names of directories that were set aside; the number is a time in milliseconds."""
 
 
 Content = mmap.mmap | bytes
@@ -35,7 +38,8 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
     """Find the segments of each log below `paths`, oldest first; a directory holds one log.
 
     A path is a segment, a partition's directory or a directory of such directories; the metadata
-    log is one, too. Logs that a broker has renamed for deletion are left out.
+    log is one, too. Left out are logs that a broker has renamed for deletion, and what was set
+    aside as damaged below the paths (by `metadata recover` and by brokers).
 
     Raises:
         CommandFailed: a path does not exist, or has no log.
@@ -47,7 +51,11 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
                 raise UsageError(f"{path}: use a .log file, or a directory of logs")
             segments = [path]
         elif path.is_dir():
-            segments = [one for one in path.rglob(f"*{LOG_SUFFIX}") if one.stem.isdecimal()]
+            segments = [
+                one
+                for one in path.rglob(f"*{LOG_SUFFIX}")
+                if one.stem.isdecimal() and not _is_set_aside(one.relative_to(path))
+            ]
         else:
             raise UsageError(f"{path}: there is no such file or directory")
         if not segments:
@@ -56,6 +64,10 @@ def logs_of(paths: list[Path]) -> list[list[Path]]:
             if not segment.parent.name.endswith("-delete"):
                 found.setdefault(segment.parent, []).append(segment)
     return [sorted(set(found[folder]), key=base_offset_of) for folder in sorted(found)]
+
+
+def _is_set_aside(segment: Path) -> bool:
+    return any(SET_ASIDE.fullmatch(folder) for folder in segment.parts[:-1])
 
 
 def base_offset_of(path: Path) -> int:

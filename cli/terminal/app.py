@@ -1,17 +1,29 @@
-"""Format of every command's help: `--detach`, and not `--detach <bool>`.
+"""Format of every command's help, and the option --namespace of those that find brokers.
+
+The format is `--detach`, and not `--detach <bool>`.
 
 A flag is shown without a type, and an argument as its name alone: TOPIC, FILE. An option's value is
 shown as its metavar (SECONDS, NAME=VALUE), or N, PATH or TEXT by its type: typer's own names of
 types change from version to version.
+
+Every command with --bootstrap also has --namespace, which names a cluster that is up here. It
+applies by the environment's BRADBURY_NAMESPACE, so that whatever the command uses finds the same
+cluster.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from ...discovery.state_file import BOOTSTRAP_VARIABLE, NAMESPACE_VARIABLE
+from .options import ClusterName
 
 TYPES = {"int": "N", "float": "N", "path": "PATH"}
 
@@ -32,7 +44,15 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **settings: Any
     ) -> Callable[[Function], Function]:
-        return super().command(name, cls=cls or _Command, **settings)
+        register = super().command(name, cls=cls or _Command, **settings)
+
+        def command(function: Function) -> Function:
+            names = inspect.signature(function).parameters
+            finds_brokers = "bootstrap" in names and "namespace" not in names
+            register(_with_namespace(function) if finds_brokers else function)
+            return function
+
+        return command
 
 
 class _Command(TyperCommand):
@@ -55,6 +75,31 @@ class _Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _simplify(self.get_params(ctx))
         super().format_help(ctx, formatter)
+
+
+def _with_namespace(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the parameter `namespace`, which applies while it runs and afterwards.
+
+    main.run restores the environment at the end of the command line.
+    """
+
+    @functools.wraps(function)
+    def with_namespace(*arguments: Any, namespace: str | None = None, **options: Any) -> Any:
+        if namespace is not None:
+            os.environ[NAMESPACE_VARIABLE] = namespace
+            os.environ.pop(BOOTSTRAP_VARIABLE, None)  # the command line overrides the environment
+        return function(*arguments, **options)
+
+    own = inspect.signature(function, eval_str=True)
+    added = inspect.Parameter(
+        "namespace", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ClusterName
+    )
+    signature = own.replace(parameters=[*own.parameters.values(), added])
+    with_namespace.__dict__["__signature__"] = signature
+    with_namespace.__annotations__ = {
+        name: parameter.annotation for name, parameter in signature.parameters.items()
+    }
+    return with_namespace
 
 
 def _simplify(params: Iterable[Any]) -> None:

@@ -6,6 +6,8 @@ are shown with their file name. Any other exception is a bug, and shown as unexp
 
 from __future__ import annotations
 
+from .authorization_failure import with_remedy
+
 OWN_PACKAGES = ("bradbury.", "pyspark_bradbury.")
 
 
@@ -25,8 +27,8 @@ USAGE_CODES = ("INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION")
 
 def exit_code(error: BaseException) -> int:
     """Exit code for an error: 2 for a usage error, 1 for any other."""
-    code = getattr(getattr(error, "code", None), "name", None)  # of a KafkaError
-    return USAGE if isinstance(error, UsageError) or code in USAGE_CODES else DONE_FAILED
+    is_usage = isinstance(error, UsageError) or _code_of(error) in USAGE_CODES
+    return USAGE if is_usage else DONE_FAILED
 
 
 def is_unexpected(error: BaseException) -> bool:
@@ -40,13 +42,18 @@ def explain(error: BaseException) -> str:
     if isinstance(cause, Exception) and _is_of(error, ("ray.exceptions",)):
         return explain(cause)  # raised in one of Bradbury's actors; Ray's own text is a traceback
     if _is_of(error, OWN_PACKAGES):
-        return _one_line(str(error))
+        return with_remedy(_code_of(error), _one_line(str(error)))
     if isinstance(error, OSError) and error.strerror:
         about = f"{error.filename}: " if error.filename else ""
         return _one_line(f"{about}{error.strerror}")
     return _one_line(
         f"unexpected {type(error).__name__}: {error}; run it again with --debug to see where"
     )
+
+
+def _code_of(error: BaseException) -> str | None:
+    """Name of the error code of a KafkaError; None for other errors."""
+    return getattr(getattr(error, "code", None), "name", None)
 
 
 def _is_of(error: BaseException, packages: tuple[str, ...]) -> bool:

@@ -20,6 +20,31 @@ Bootstrap = Annotated[
         show_default=False,
     ),
 ]
+
+
+def check_namespace(namespace: str) -> str:
+    """Return `namespace`. Raises typer.BadParameter if it has other characters than names have."""
+    if not namespace or not all(letter.isalnum() or letter in "-_." for letter in namespace):
+        raise typer.BadParameter(f"{namespace!r}: use letters, digits, '-', '_' and '.'")
+    return namespace
+
+
+def _check_given(namespace: str | None) -> str | None:
+    return None if namespace is None else check_namespace(namespace)
+
+
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        callback=_check_given,
+        help="Name of the cluster that is up here, if no brokers are given; by default "
+        "BRADBURY_NAMESPACE, or bradbury.",
+        show_default=False,
+    ),
+]
+"""--namespace of a command that has --bootstrap; see app."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Compression = Annotated[

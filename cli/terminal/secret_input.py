@@ -22,7 +22,7 @@ def read_secret(noun: str, question: str, file: Path | None, *, twice: bool = Fa
         twice: prompt twice, for a new secret.
 
     Raises:
-        UsageError: the line is empty.
+        UsageError: the line is empty, or there is no such file.
         CommandFailed: the file is not UTF-8.
         OSError: the file cannot be read.
     """
@@ -33,6 +33,8 @@ def read_secret(noun: str, question: str, file: Path | None, *, twice: bool = Fa
         where, line = "the input", sys.stdin.readline()
     else:
         where = str(file)
+        if not file.exists():
+            raise UsageError(f"{file}: there is no such file")
         try:
             with file.open(encoding="utf-8") as lines:
                 line = lines.readline()

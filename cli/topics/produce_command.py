@@ -7,6 +7,7 @@ batches of --batch lines.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import sys
@@ -33,6 +34,8 @@ READ_BYTES = 1024 * 1024
 MAX_CHUNK_BYTES = 4 * READ_BYTES
 MAX_OPEN_CHUNKS = 64
 STDIN = Path("-")
+REMARK_SECONDS = 5.0
+"""Seconds of waiting for a delivery until a remark says so."""
 
 
 def produce(
@@ -90,6 +93,7 @@ def produce(
             acks="all" if acks in ("all", "-1") else int(acks),
             compression_type=compression,
         ) as producer,
+        _failures_said_once(),
         _progress_bar(files) as advance,
     ):
         for chunk in _chunks(files, batch):
@@ -97,15 +101,43 @@ def produce(
                 producer.send_batch(topic, table_of(chunk, separator, count), partition=partition)
             )
             if len(open_chunks) > MAX_OPEN_CHUNKS:
-                open_chunks.popleft().result()
+                _await(open_chunks.popleft(), topic)
             count += len(chunk)
             sent = sum(map(len, chunk)) + len(chunk)
             size += sent
             advance(sent)
         for future in open_chunks:
-            future.result()
+            _await(future, topic)
     seconds = time.monotonic() - began
     _report(topic, count, size, seconds, as_json=as_json)
+
+
+def _await(delivery: Future[Any], topic: str) -> None:
+    """Wait for a delivery, with a remark if it takes long. Raises the delivery's error."""
+    try:
+        delivery.result(REMARK_SECONDS)
+    except TimeoutError:
+        if delivery.done():
+            raise
+        note(
+            f"waiting for topic {topic!r}: it has no leader, or too few replicas in sync; "
+            "`bradbury status` shows what is wrong"
+        )
+        delivery.result()
+
+
+@contextmanager
+def _failures_said_once() -> Iterator[None]:
+    """Keep the producer from logging failed batches: the command ends with the first error."""
+    from ...clients.producer import sender
+
+    log = sender.logger
+    former = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(former)
 
 
 def parse_separator(text: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -131,13 +130,14 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
         print_json(described)
         return
     print_table(
-        ("partition", "leader", "address", "epoch", "isr", "first", "end", "records"),
+        ("partition", "leader", "address", "epoch", "replicas", "isr", "first", "end", "records"),
         [
             (
                 partition["partition"],
                 partition["leader"],
                 partition["address"],
                 partition["leader_epoch"],
+                ",".join(map(str, partition["replicas"])),
                 ",".join(map(str, partition["isr"])),
                 partition["log_start_offset"],
                 partition["log_end_offset"],
@@ -146,6 +146,7 @@ def describe(topic: Topic, as_json: AsJson = False, bootstrap: Bootstrap = None)
             for partition in described["partitions"]
         ],
         title=f"{topic}  (id {described['topic_id']})",
+        optional=("epoch", "address"),
     )
     own = [entry for entry in described["configs"] if entry["source"] == "topic"]
     if own:
@@ -267,7 +268,7 @@ def delete(
     """Delete topics and their records."""
     from ...protocol.errors import UnknownTopicOrPartition
 
-    if not yes and sys.stdin.isatty():
+    if not yes:
         confirm(f"Delete {', '.join(topic)} with all records?")
     with _admin(bootstrap) as admin:
         for name in topic:
@@ -309,7 +310,7 @@ def delete_records(
             "add --partition N"
         )
     chosen = range(count) if partition is None else (partition,)
-    if not yes and sys.stdin.isatty():
+    if not yes:
         where = topic if partition is None else f"{topic}-{partition}"
         what = "all records" if before == "latest" else f"records below offset {before}"
         confirm(f"Delete {what} of {where}?")
@@ -374,8 +375,8 @@ def _admin(bootstrap: str | None) -> Admin:
 
 def _unknown(topic: str) -> CommandFailed:
     return CommandFailed(
-        f"topic {topic!r} does not exist; `bradbury topics list` shows those that do, "
-        f"`bradbury topics create {topic}` creates it"
+        f"topic {topic!r} does not exist, or you may not see it; `bradbury topics list` shows "
+        f"those that do, `bradbury topics create {topic}` creates it"
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...actors.ray.placement import is_loopback
+from ...actors.ray.secure_folder import FOLDER, NODE_FILE
 from ...cluster.security.listener_config import ListenerConfig, SecurityProtocol
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
 from ...discovery.ray_connection import UpError
@@ -16,9 +18,16 @@ from ...protocol.security.secret_reference import is_reference
 
 
 def check_for_a_new_ray(
-    config: Mapping[str, Any] | None, host: str | None, *, secure: bool, insecure: bool
+    config: Mapping[str, Any] | None,
+    host: str | None,
+    data_dir: str,
+    *,
+    secure: bool,
+    insecure: bool,
 ) -> None:
     """Refuse early what a start would refuse, before a Ray is started for nothing.
+
+    data_dir: the first data directory, which has the keys of a secured cluster.
 
     Raises UpError, InvalidConfig.
     """
@@ -27,8 +36,11 @@ def check_for_a_new_ray(
     if secure:
         return  # these settings are only complete together with the secured cluster's own
     server = ServerConfig.from_kafka(settings)
-    if host is not None and not insecure:
+    if insecure:
+        return
+    if host is not None:
         refuse_open_listeners(server.security, [host])
+    refuse_secured_data(server.security, data_dir)
 
 
 def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) -> None:
@@ -40,6 +52,21 @@ def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) ->
             f"listener {unprotected[0].name} has no authentication, and all machines of the "
             f"network could reach it at {hosts[0]}: use --secure (sets up TLS and passwords) or, "
             "where the network is private and trusted, --insecure"
+        )
+
+
+def refuse_secured_data(security: SecurityConfig, data_dir: str) -> None:
+    """Raise UpError for listeners without authentication on data that --secure has protected.
+
+    Otherwise one forgotten option would serve the data of a secured cluster to everyone. Only the
+    data directory of this machine is looked at.
+    """
+    unprotected = [each for each in security.listener_configs() if not _asks(each)]
+    if unprotected and (Path(data_dir) / FOLDER / NODE_FILE).exists():
+        raise UpError(
+            f"the data in {data_dir} is a secured cluster's, and listener {unprotected[0].name} "
+            "would serve it without authentication: use --secure again or, if everyone who "
+            "reaches the brokers may read and change it, --insecure"
         )
 
 

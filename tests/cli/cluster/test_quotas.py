@@ -43,10 +43,10 @@ def test_set_listed_and_removed(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("set", "producer_byte_rate=1"), 2, "whose?"),
+        (("set", "producer_byte_rate=1"), 2, "no entity"),
         (("set", "producer_byte_rate=much", "--user", "alice"), 2, "use a number"),
         (("set", "producer_byte_rate", "--user", "alice"), 2, "not a pair"),
-        (("set", "x=1", "--user", "alice"), 1, "Invalid configuration key x"),
+        (("set", "x=1", "--user", "alice"), 2, "use producer_byte_rate, consumer_byte_rate"),
         (("set", "x=1", "--user", "alice", "--user-default"), 2, "either --user"),
         (("list", "--ip", "10.0.0.7", "--user", "alice"), 1, "IP filter component"),
     ],

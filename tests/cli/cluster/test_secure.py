@@ -17,8 +17,9 @@ import pytest
 
 import bradbury
 from bradbury.clients.security.client_config_file import read_client_options
+from bradbury.discovery.ray_connection import UpError
 from bradbury.protocol.errors import AuthenticationFailed, KafkaError
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -178,6 +179,41 @@ def test_a_second_start_makes_nothing_anew(process: Command, down_in_the_end: No
     assert again.code == 0, again
     assert password[1] in Path(path[1]).read_text()
     assert process("topics", "list").out.split()[:1] != []
+
+    assert process("down").code == 0
+    forgotten = process("up", "--detach", "--port", "0").error
+    assert forgotten == refusal_of_secured_data(Path(data_dir_of(again)))
+    assert process("up", "--detach", "--insecure", "--port", "0").code == 0
+    refused = process("up", "--detach", "--secure").error
+    assert ", without --secure; use it, run `bradbury down` first" in refused
+
+
+def data_dir_of(up: Outcome) -> str:
+    found = re.search(r"data      (\S+)", up.out)
+    assert found is not None
+    return found[1]
+
+
+def refusal_of_secured_data(data_dir: Path) -> str:
+    return (
+        f"the data in {data_dir} is a secured cluster's, and listener PLAINTEXT would serve it "
+        "without authentication: use --secure again or, if everyone who reaches the brokers may "
+        "read and change it, --insecure"
+    )
+
+
+def test_secured_data_is_not_served_without_security_by_a_forgotten_option(
+    process: Command, home: Path
+) -> None:
+    keys = home / "data" / "tls"
+    keys.mkdir(parents=True)
+    (keys / "node.pem").touch()
+    line = ("up", "--port", "0", "--data-dir", str(home / "data"))
+    refused = process(*line, "--detach").error
+    assert refused == refusal_of_secured_data(home / "data")
+    assert process(*line).error == refused
+    with pytest.raises(UpError, match="--secure again"):
+        bradbury.up(str(home / "data"), address="local", port=0)
 
 
 def test_without_it_nothing_is_opened_to_the_network(process: Command) -> None:

@@ -160,6 +160,7 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
         *("--config", "num.partitions=2", *mine),
     )
     assert begun.code == 0, begun.err
+    assert "  stop      bradbury down --namespace cli-detached (" in begun.out
     try:
         state = read_state("cli-detached")
         assert state is not None
@@ -175,7 +176,7 @@ def test_in_a_ray_cluster_detached_actors_are_left_and_found_again(
         assert "already up" in other
         assert process("status", *mine).code == 0
         in_the_way = process("up", "--address", joined_ray, *mine).error
-        assert "bradbury down" in in_the_way
+        assert "`bradbury down --namespace cli-detached`" in in_the_way
         other = process(
             "up", "-d", "--address", joined_ray, "--data-dir", data_dir + "2", *mine
         ).error

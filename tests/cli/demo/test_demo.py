@@ -105,7 +105,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_and_no_traceback(environment: dict[
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None
-        assert any(line.startswith("1 up") for line in iter(running.stdout.readline, ""))
+        assert any(line.startswith("[1] up") for line in iter(running.stdout.readline, ""))
         os.kill(running.pid, signal.SIGINT)
         assert running.wait(60) == 130
         assert "Traceback" not in running.stderr.read()

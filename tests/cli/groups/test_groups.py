@@ -116,7 +116,7 @@ def test_a_group_that_is_not_there_is_named_with_the_remedy(command: Command, to
     for words in (
         ("describe", "absent"),
         ("members", "absent"),
-        ("delete", "absent"),
+        ("delete", "absent", "--yes"),
         ("export", "absent"),
         ("remove-members", "absent", "--all"),
         ("delete-offsets", "absent", "-t", topic),

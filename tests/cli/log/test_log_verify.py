@@ -179,6 +179,27 @@ def test_paths_that_hold_no_log_are_refused(command: Command, tmp_path: Path) ->
     assert ".log" in command("log", "verify", str(tmp_path / "x.txt")).usage
 
 
+def test_what_was_set_aside_as_damaged_is_not_checked_again(
+    command: Command, partition: Path
+) -> None:
+    data_dir = partition.parent
+    for name in ("metadata.damaged-1700000000000/__cluster_metadata-0", "__x-0.8f-damaged"):
+        aside = data_dir / name
+        aside.mkdir(parents=True)
+        (aside / "00000000000000000000.log").write_bytes(b"damaged")
+    topic = data_dir / "metadata.damaged-0"  # partition 0 of a topic with such a name
+    topic.mkdir()
+    (topic / "00000000000000000000.log").write_bytes(foreign_batch(0, 1))
+    code, result = verified(command, data_dir)
+    assert code == 0
+    assert [Path(one["file"]).parent.name for one in result["segments"]] == [
+        "metadata.damaged-0",
+        "t-0",
+        "t-0",
+    ]
+    assert command("log", "verify", str(data_dir / "metadata.damaged-1700000000000")).code == 1
+
+
 # --- indexes -------------------------------------------------------------------------------------
 
 

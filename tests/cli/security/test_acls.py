@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,4 +162,66 @@ def test_without_an_authorizer_there_is_nothing_to_say(
     servers = bradbury_cluster.bootstrap_servers
     with bradbury.Admin(servers) as admin, pytest.raises(SecurityDisabled):
         admin.describe_acls()
-    assert "No Authorizer is configured" in command("acls", "list", "-b", servers).error
+    refused = command("acls", "list", "-b", servers).error
+    assert refused.startswith("No Authorizer is configured: this cluster has no ACLs; start it")
+    assert "`bradbury up --secure`" in refused
+    assert "authorizer.class.name=" in refused
+
+
+GATES: Any = {
+    "resource_type": ResourceType.TOPIC,
+    "name": "gates",
+    "pattern": PatternType.LITERAL,
+    "host": "*",
+    "operation": AclOperation.DESCRIBE,
+    "permission": AclPermission.ALLOW,
+}
+
+
+@pytest.fixture
+def as_alice(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """The options of a user who may see a topic, and do nothing else."""
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="admin" password="a" user_admin="a" user_alice="b";'
+    )
+    config = {
+        "listeners": "SASL_PLAINTEXT://:0",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    file = tmp_path / "alice.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="b";\n'
+    )
+    with bradbury.local(config=config) as cluster:
+        security = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "admin",
+            "sasl_password": "a",
+        }
+        with cluster.admin(**security) as admin:  # type: ignore[arg-type]
+            admin.create_topic("gates")
+            admin.create_acls([AclBinding(principal="User:alice", **GATES)])
+        yield "--client-config", str(file), cluster.bootstrap_servers
+
+
+def test_a_missing_right_is_named_with_the_user_and_the_remedy(
+    process: Command, as_alice: tuple[str, ...]
+) -> None:
+    option, file, servers = as_alice
+    refused = process(option, file, "produce", "gates", "-b", servers, stdin=b"x\n").error
+    assert "user 'alice' lacks a right on the " in refused
+    assert "`bradbury acls add --allow-principal User:alice --" in refused
+    refused = process(option, file, "groups", "describe", "readers", "-b", servers).error
+    assert "roup authorization failed: user 'alice' lacks a right on the group; an " in refused
+    assert "User:alice --group NAME --operation OPERATION`" in refused
+    refused = process(option, file, "acls", "list", "-b", servers).error
+    assert refused.startswith("Cluster authorization failed: user 'alice' lacks a right")

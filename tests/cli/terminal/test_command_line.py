@@ -1,20 +1,25 @@
 """What holds for every command: help, exit codes, one-line errors, --debug, completion."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.exceptions import RayTaskError
+from typer.main import get_command
 
 import bradbury
 from bradbury import LocalCluster
+from bradbury.cli.main import app
 from bradbury.cli.terminal.failure import CommandFailed, exit_code, explain
 from bradbury.cli.topics import consume_command
 from bradbury.discovery.extras import MODULES
+from bradbury.discovery.state_file import ClusterState, write_state
 from bradbury.protocol.errors import NotController, TopicAlreadyExists
 from bradbury.tests.support.command_line import Command
 
@@ -32,6 +37,67 @@ def test_every_command_has_help_of_its_own(command: Command, name: str) -> None:
     outcome = command(name, "-h")
     assert outcome.code == 0
     assert "Usage: bradbury" in outcome.out
+
+
+def test_a_command_that_takes_brokers_finds_them_by_a_namespace_too(
+    command: Command, bradbury_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(
+        ClusterState(
+            namespace="two",
+            ray_address="127.0.0.1:1",
+            bootstrap=bradbury_cluster.bootstrap_servers,
+            data_dir=bradbury_cluster.data_dir,
+        )
+    )
+    assert "BRADBURY_NAMESPACE=two or --namespace two" in command("topics", "list").error
+    assert command("topics", "create", "two-gates", "--namespace", "two").code == 0
+    assert "two-gates" in command("topics", "list", "--namespace", "two").out
+    assert "BRADBURY_NAMESPACE" not in os.environ  # for one command line only
+    other = command("topics", "list", "--namespace", "three").error
+    assert other.startswith("no cluster is up in namespace 'three', only in 'two'")
+    assert "'a b'" in command("topics", "list", "--namespace", "a b").usage
+    monkeypatch.setenv("BRADBURY_NAMESPACE", "three")
+    monkeypatch.setenv("BRADBURY_BOOTSTRAP", "127.0.0.1:1")
+    assert "two-gates" in command("topics", "list", "--namespace", "two").out
+    assert os.environ["BRADBURY_BOOTSTRAP"] == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics delete gates",
+        "topics delete-records gates --before latest",
+        "groups delete readers",
+        "users remove alice",
+        "acls remove --topic gates",
+    ],
+)
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(
+    process: Command, bradbury_cluster: LocalCluster, line: str
+) -> None:
+    servers = bradbury_cluster.bootstrap_servers
+    with bradbury.Admin(servers) as admin:
+        if "gates" not in admin.list_topics():
+            admin.create_topic("gates")
+        refused = process(*line.split(), "--bootstrap", servers).error
+        assert refused.startswith("nothing was changed: there is no terminal to ask on (")
+        assert refused.endswith("add --yes")
+        assert "gates" in admin.list_topics()
+
+
+def test_every_command_that_finds_a_cluster_takes_a_namespace() -> None:
+    def check(group: Any) -> int:
+        seen = 0
+        for one in group.commands.values():
+            if hasattr(one, "commands"):
+                seen += check(one)
+            elif {"bootstrap", "address"} & {param.name for param in one.params}:
+                assert "namespace" in {param.name for param in one.params}, one.name
+                seen += 1
+        return seen
+
+    assert check(get_command(app)) > 50
 
 
 def test_parsing_a_command_line_imports_nothing_heavy() -> None:

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+import bradbury
 from bradbury import LocalCluster
 from bradbury.cli.topics.produce_command import split_lines
 from bradbury.tests.support.child_process import ChildProcess
-from bradbury.tests.support.command_line import Command
+from bradbury.tests.support.command_line import Command, command_under_way
 
 
 @pytest.fixture(autouse=True)
@@ -289,3 +290,18 @@ def test_a_process_with_many_open_files_produces_too(
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_wait_for_a_leader_is_remarked(environment: dict[str, str]) -> None:
+    (Path(environment["HOME"]) / "line").write_text("x\n")
+    with bradbury.local(nodes=3) as cluster:
+        with cluster.admin() as admin:
+            leader = admin.create_topic("gates", 1, 1).partitions[0].leader
+        cluster.stop_node([node.node_id for node in cluster.nodes].index(leader))
+        line = ["produce", "gates", "line", "--bootstrap", cluster.bootstrap_servers]
+        with command_under_way(line, environment) as (running, said):
+            assert said.readline() == (
+                "waiting for topic 'gates': it has no leader, or too few replicas in sync; "
+                "`bradbury status` shows what is wrong\n"
+            )
+            running.terminate()

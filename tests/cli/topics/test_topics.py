@@ -35,6 +35,7 @@ def test_a_topic_that_was_created_is_listed_and_described(
     shown = command("topics", "describe", bradbury_topic).out
     assert "retention.ms" in shown
     assert described["topic_id"] in shown
+    assert shown.splitlines()[1].split()[4:6] == ["replicas", "isr"]
 
 
 def test_a_deleted_topic_is_gone(command: Command, bradbury_topic: str) -> None:
@@ -55,7 +56,10 @@ def test_records_are_deleted_below_an_offset(
     assert "add --partition" in command(*delete, "2").usage
     assert "no offset" in command(*delete, "-1").usage
     assert "partitions 0 to 1, not 2" in command(*delete, "2", "-p", "2").error
-    assert "ends at 3; use --before 3 or less" in command(*delete, "4", "-p", "1").error
+    assert (
+        "above the high watermark 3; use --before 3 or less"
+        in command(*delete, "4", "-p", "1").error
+    )
 
     done = command(*delete, "2", "-p", "1", "--json")
     assert json.loads(done.out)["partitions"] == [{"partition": 1, "log_start_offset": 2}]

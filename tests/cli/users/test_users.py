@@ -79,6 +79,8 @@ def test_the_input_is_a_password_where_there_is_no_terminal(
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     refused = command("users", "add", "bob")
     assert (refused.code, "is empty" in refused.err) == (2, True)
+    absent = command("users", "add", "bob", "--password-file", "/absent/file").usage
+    assert absent == "/absent/file: there is no such file"
 
 
 def test_what_makes_no_sense_is_refused_before_a_broker_is_asked(command: Command) -> None:
