@@ -68,7 +68,8 @@ def fill(servers: str) -> None:
     """
     with bradbury.Admin(servers) as admin:
         for topic in SCHEMAS:
-            admin.create_topic(topic, PARTITIONS)
+            # By the time of their records they are too old to be kept.
+            admin.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})
         for topic in INPUTS:
             compacted = {"cleanup.policy": "compact"} if topic == "totals" else {}
             admin.create_topic(topic, PARTITIONS, configs=compacted)
@@ -357,7 +358,7 @@ def kill_half_way(
                 break
             if driver.poll() is not None:
                 raise RuntimeError(f"the driver ended before it was killed: {now}")
-            time.sleep(0.1)
+            time.sleep(0.3)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
