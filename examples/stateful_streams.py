@@ -4,9 +4,10 @@
 
 Six queries in one session: windows with a watermark, two streams joined, duplicates dropped within
 the watermark, a state of one's own (transformWithState), totals kept up to date in a compacted
-topic, and foreachBatch. The process that runs them is killed, with its JVM, when some of the
-output is written, and restarted on the same checkpoints. In the end each topic is compared with the
-result of a batch over the same input. Starts brokers in this process; Spark needs Java 17.
+topic, and foreachBatch. The process that runs them, its JVM with it, is killed twice, each time
+when every query has committed batches and written records, and none is done. It is started again on
+the same checkpoints. In the end each topic is compared with what a batch computes over the same
+input. Starts brokers in this process; Spark needs Java 17.
 """
 
 import json
@@ -17,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,17 +35,27 @@ CLICKS = 3_000
 USERS = 17
 PARTITIONS = 2
 BEGIN_MS = 1_760_000_000_000
-STEP_MS = 100
+STEP_MS = 200
 END_MS = BEGIN_MS + 2 * CLICKS * STEP_MS
-PER_BATCH = 500
+PER_BATCH = {"clicks": 360, "orders": 30, "payments": 20}
+"""About eleven batches for each query, in each of which all partitions come equally far."""
+KILLS = 2
 SCHEMAS = {
     "clicks": "id LONG, user STRING, page STRING",
     "orders": "number LONG",
     "payments": "number LONG",
 }
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""State store provider that transformWithState needs."""
-OUTPUTS = ("visits", "unpaid", "distinct", "tenths", "totals", "pages")
+"""What transformWithState asks for."""
+INPUTS = {
+    "visits": ["clicks"],
+    "unpaid": ["orders", "payments"],
+    "distinct": ["clicks"],
+    "tenths": ["clicks"],
+    "totals": ["clicks"],
+    "pages": ["clicks"],
+}
+"""Topics that each query reads; it has the name of the topic that it writes."""
 
 
 # --- the input ----------------------------------------------------------------------------------
@@ -52,12 +64,13 @@ OUTPUTS = ("visits", "unpaid", "distinct", "tenths", "totals", "pages")
 def fill(servers: str) -> None:
     """Produce clicks, every fifth of them twice; orders, and payments of two in three of them.
 
-    A last record in each partition, an hour later, ends all windows.
+    A last record in each partition, two hours later, ends all windows.
     """
     with bradbury.Admin(servers) as admin:
         for topic in SCHEMAS:
-            admin.create_topic(topic, PARTITIONS)
-        for topic in OUTPUTS:
+            # By the time of their records they are too old to be kept.
+            admin.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})
+        for topic in INPUTS:
             compacted = {"cleanup.policy": "compact"} if topic == "totals" else {}
             admin.create_topic(topic, PARTITIONS, configs=compacted)
     with bradbury.Producer(servers) as producer:
@@ -66,7 +79,7 @@ def fill(servers: str) -> None:
             producer.send(
                 topic,
                 json.dumps(value),
-                partition=step % PARTITIONS,
+                partition=step // 10 % PARTITIONS,
                 timestamp_ms=BEGIN_MS + step * STEP_MS,
             )
 
@@ -82,7 +95,7 @@ def fill(servers: str) -> None:
         for partition in range(PARTITIONS):
             for topic in SCHEMAS:
                 nobody = {"id": -1} if topic == "clicks" else {"number": -1}
-                send(topic, CLICKS + 36_000 + partition, **nobody)
+                send(topic, CLICKS + 36_000 + 10 * partition, **nobody)
 
 
 # --- what is computed, by streams and by a batch alike --------------------------------------------
@@ -195,7 +208,7 @@ def start(spark: SparkSession, folder: Path) -> list[StreamingQuery]:
             spark.readStream.format("bradbury")
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", PER_BATCH)
+            .option("maxOffsetsPerTrigger", PER_BATCH[topic])
             .load()
         )
         return parsed(topic, rows)
@@ -285,17 +298,86 @@ def written(servers: str, topic: str) -> list[tuple[str, str]]:
         return found
 
 
+class Progress(NamedTuple):
+    """How far a query is: input records in its committed batches, of how many; records written."""
+
+    read: int
+    records: int
+    written: int
+
+    @property
+    def is_under_way(self) -> bool:
+        return 0 < self.read < self.records and self.written > 0
+
+
+def progress(
+    servers: str, folder: Path, inputs: Mapping[str, list[str]] = INPUTS
+) -> dict[str, Progress]:
+    """Of each query, by its checkpoint and its topic."""
+    read_from = {topic for topics in inputs.values() for topic in topics}
+    with bradbury.Admin(servers) as admin:
+        ends = admin.list_offsets(
+            [(topic, partition) for topic in read_from for partition in range(PARTITIONS)], "latest"
+        )
+    found = {}
+    for query, topics in inputs.items():
+        records = sum(end.offset for key, end in ends.items() if key.topic in topics)
+        found[query] = Progress(committed(folder / query), records, len(written(servers, query)))
+    return found
+
+
+def committed(checkpoint: Path) -> int:
+    """Input records in the batches that Spark has noted as done; topics begin at offset 0."""
+    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
+    if not done:
+        return 0
+    lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    sources = [json.loads(line) for line in lines[2:]]  # behind the version and the settings
+    return sum(
+        sum(offsets.values())
+        for source in sources
+        for topic, offsets in source.items()
+        if not topic.startswith("@")  # where the first batch began
+    )
+
+
+def kill_half_way(
+    command: list[str], servers: str, folder: Path, before: dict[str, Progress]
+) -> dict[str, Progress]:
+    """Run the driver until every query has gone on from `before`, and none is done.
+
+    Returns how far each was when it died.
+    """
+    driver = subprocess.Popen(command, start_new_session=True)
+    try:
+        while True:
+            now = progress(servers, folder)
+            if all(
+                one.is_under_way and one.read > before[query].read for query, one in now.items()
+            ):
+                break
+            if driver.poll() is not None:
+                raise RuntimeError(f"the driver ended before it was killed: {now}")
+            time.sleep(0.3)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    return progress(servers, folder)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, bradbury.local(f"{folder}/data") as cluster:
         servers = cluster.bootstrap_servers
         fill(servers)
-        command = [sys.executable, __file__, "drive", servers, f"{folder}/checkpoints"]
-        driver = subprocess.Popen(command, start_new_session=True)
-        while driver.poll() is None and len(written(servers, "distinct")) < CLICKS // 4:
-            time.sleep(0.2)
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-        print(f"killed after {len(written(servers, 'distinct')):,} of {CLICKS:,} clicks")
+        checkpoints = Path(folder, "checkpoints")
+        command = [sys.executable, __file__, "drive", servers, str(checkpoints)]
+        at = dict.fromkeys(INPUTS, Progress(0, 0, 0))
+        for number in range(1, KILLS + 1):
+            at = kill_half_way(command, servers, checkpoints, before=at)
+            for topic, one in at.items():
+                told = f"{one.read:,} of {one.records:,} records read, {one.written:,} written"
+                print(f"kill {number}: {topic}: {told}")
         subprocess.run(command, check=True)
         spark = session(servers)
         for topic, (count, missing, more) in differences(spark, servers).items():

@@ -16,7 +16,8 @@ from bradbury.pipelines.spark.session import local_session
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[bradbury.LocalCluster]:
-    with bradbury.local(config={"log.retention.check.interval.ms": 50}) as running:
+    soon = {"log.retention.check.interval.ms": 50, "log.cleaner.backoff.ms": 50}
+    with bradbury.local(config=soon) as running:
         yield running
 
 

@@ -1,8 +1,6 @@
 """A compacted topic, as a client sees it: the last value of each key, at the offset it was given."""
 
 import random
-import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from confluent_kafka.admin import (
 from prometheus_client.parser import text_string_to_metric_families
 
 import bradbury
+from bradbury.tests.support.cleaned_log import wait_until_clean
 
 PATIENCE = 60.0
 COMPACTED = {
@@ -57,20 +56,6 @@ def read_to_the_end(servers: str, topic: str) -> list[tuple[int, bytes, bytes | 
         found.append((message.offset(), message.key(), message.value()))
     consumer.close()
     return found
-
-
-def wait_until_clean(cluster: bradbury.LocalCluster, topic: str) -> int:
-    """Until all closed segments are; returns the offset that the checkpoint says."""
-    directory = next(Path(cluster.data_dir).rglob(f"{topic}-0"))
-    checkpoint = directory.parent / "cleaner-offset-checkpoint"
-    deadline = time.monotonic() + PATIENCE
-    pause = threading.Event()
-    while time.monotonic() < deadline:
-        active = max(int(path.stem) for path in directory.glob("*.log"))
-        if f"{topic} 0 {active}" in checkpoint.read_text().splitlines():
-            return active
-        pause.wait(0.05)
-    raise AssertionError(sorted(path.name for path in directory.iterdir()))
 
 
 def log_bytes(directory: Path) -> int:
