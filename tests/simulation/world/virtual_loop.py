@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bradbury.handlers.records import poll_timers
 from bradbury.protocol.errors import ConnectionFailed, KafkaError
 
 from .simulated_network import Answer, Process
@@ -66,6 +67,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 coroutine.close()
         self._tasks.clear()
         self._ready.clear()
+        # Its timers know the loop, and would keep it, and with it all of the process.
+        poll_timers._timers.pop(self, None)
 
     @contextmanager
     def running(self) -> Iterator[None]:
