@@ -4,6 +4,7 @@ The whole recovery, with brokers, is in tests/live/nodes.
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -13,6 +14,10 @@ from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.controller.controller_calls import AllocateProducerIds
 from bradbury.controller.voter_files.metadata_rebuild import MetadataRebuild
+from bradbury.controller.voter_files.quorum_state_file import (
+    read_quorum_state,
+    write_quorum_state,
+)
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directories import LogDirectories
@@ -57,12 +62,11 @@ def test_each_partition_is_found_with_its_node_and_a_directory_without_a_node_is
     assert (partition.leader_epoch, partition.end_offset) == (4, 2)
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
-    """Of the first batch, too, before which there is no snapshot."""
+def fill_metadata(path: Path) -> None:
+    """The metadata of a cluster of one voter, which was stopped."""
 
     async def fill() -> None:
-        voter = VoterHost("broker/a", str(tmp_path), OsFileSystem(), now_ms=lambda: 0)
+        voter = VoterHost("broker/a", str(path), OsFileSystem(), now_ms=lambda: 0)
         voter.open()
         controller = Controller(
             lambda: [voter], ServerConfig(), now_ms=lambda: 0, on_superseded=lambda: None
@@ -74,6 +78,12 @@ def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
         await voter.close()
 
     asyncio.run(fill())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
+    """Of the first batch, too, before which there is no snapshot."""
+    fill_metadata(tmp_path)
     (log,) = tmp_path.glob("metadata/__cluster_metadata-0/*.log")
     content = bytearray(log.read_bytes())
     content[70 if is_first else -1] ^= 1
@@ -85,3 +95,22 @@ def test_a_flaw_is_named_where_it_is(tmp_path: Path, is_first: bool) -> None:
     assert not found.voters[0].is_fit
     assert str(log) in found.flaws[0]
     assert ("at byte 0 " in found.flaws[0]) == is_first
+
+
+@pytest.mark.parametrize("catches_up", [False, True])
+def test_a_sound_voter_is_fit_unless_it_still_catches_up(tmp_path: Path, catches_up: bool) -> None:
+    disk = OsFileSystem()
+    fill_metadata(tmp_path)
+    path = str(tmp_path / "metadata")
+    stored = read_quorum_state(disk, path).state
+    assert stored is not None
+    write_quorum_state(disk, path, replace(stored, catches_up=catches_up))
+    [voter] = (
+        MetadataRebuild(
+            [str(tmp_path)], disk, new_id=str, internal_configs=lambda topic: None, now_ms=0
+        )
+        ._read_metadata(set())
+        .voters
+    )
+    assert voter.is_fit != catches_up
+    assert any("was set aside" in flaw for flaw in voter.flaws) == catches_up

@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
+import pytest
+
 from bradbury.actors.loop.step_driver import StepDriver
 from bradbury.actors.replication.conversion_queue import ConversionPool
 from bradbury.actors.replication.hosted_replica import HostedReplica
@@ -15,7 +17,9 @@ from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.ports.fetch_answer import FetchAnswer
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records.pending_fetch import begin_fetch
+from bradbury.protocol.errors import KafkaStorageError
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
 from bradbury.replication.partition.replica import LeadershipEnded, Replica
 from bradbury.steps.replies import Reply
 from bradbury.tests.support.storage.batches import make_batch
@@ -132,3 +136,21 @@ def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     leader.step.fetches.park(waiter, is_follower=True)
     assert leader.step.deletes.delete_records(1) == 1
     assert waiter.woken == [0]
+
+
+def test_a_nearly_full_disk_takes_markers_and_internal_topics_alone(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    log, health = leader.step.log, leader.step.log.local.health
+    health.headroom = 1
+    leader.append()
+    assert health.headroom <= 0, "the last batch may exceed what is left"
+    with pytest.raises(KafkaStorageError, match="nearly full"):
+        leader.append()
+    assert log.log_end_offset == 1
+    decision = TransactionDecision(5, 0, is_commit=True, coordinator_epoch=0, transaction_version=2)
+    append_marker(leader.step, decision, now_ms=0, wall_ms=0)
+    assert log.log_end_offset == 2
+    internal = Replica("t", 0, log, leader, may_use_reserve=True)
+    internal.become_leader(PartitionImage((1,), (1,), 1, 1, 1), 0)
+    internal.append(make_batch(), opened=True, now_ms=0, wall_ms=0)
+    assert log.log_end_offset == 3

@@ -330,6 +330,26 @@ def test_a_move_that_dies_at_any_disk_operation_leaves_one_whole_log(
         append(log)
 
 
+def test_a_copy_that_kept_more_than_the_log_after_a_power_loss_becomes_the_log() -> None:
+    """The copy was flushed before the switch, the end of the log was not."""
+    disk = MemoryFileSystem()
+    directories = start(disk)
+    make(directories, [0])
+    source, target = directories.all[:2]
+    log = source.logs["t", 0]
+    append(log, 3)
+    log.flushing.flush()
+    append(log, 3)
+    future = target.make_log("t", 0, TOPIC_ID, CONFIG, unique_id=UUID(int=1))
+    target.future_logs["t", 0] = future
+    future.append_as_follower(read_all(log), now_ms=1000)
+    future.flushing.flush()
+    again = start(disk.crash())
+    assert [sorted(each.logs) for each in again.all] == [[], [("t", 0)], []]
+    assert not again.all[1].future_logs
+    assert again.all[1].logs["t", 0].log_end_offset == 6
+
+
 def test_a_move_that_was_interrupted_can_go_on() -> None:
     disk = MemoryFileSystem()
     directories = start(disk)

@@ -135,6 +135,23 @@ def test_with_skip_it_goes_on_behind_the_gap(tmp_path: Path, how: str) -> None:
     assert log.damage.skipped_offsets == lost
 
 
+def test_a_batch_too_large_for_what_is_left_of_a_fetch_is_read_by_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Other partitions have filled the response; the segment is damaged elsewhere."""
+    stopped(tmp_path)
+    file = middle(tmp_path)
+    damage(file, "byte")
+    log = opened(tmp_path)
+    first = int(file.stem)
+    log.damage.suspect(log.segments.from_offset(first)[0], "a test")
+    examine(log)
+    assert log.damage.ranges
+    left = log.read(first, max_bytes=10, up_to=BATCHES, min_one_batch=False)
+    assert (left.size, left.is_limited) == (0, True)
+    assert next(walk_batches(read(log, first)))[1].base_offset == first
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_it_is_healed_by_what_another_replica_has(tmp_path: Path, how: str) -> None:
     _, content = stopped(tmp_path / "t-0")
