@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.cluster.control import alter_partition, controller_state
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.cluster.partition.partition_change import next_partition
@@ -316,7 +317,14 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
         node.controller_epoch = -1
         original(node, answer, now)
 
+    polled = ControllerHandle._poll
+
+    async def poll(handle: ControllerHandle, call: Any) -> Any:
+        handle._epoch = -1
+        return await polled(handle, call)
+
     patch(NodeLifecycle, "_on_update", on_update)
+    patch(ControllerHandle, "_poll", poll)
 
 
 # --- who votes -----------------------------------------------------------------------------------
