@@ -94,13 +94,13 @@ PORT = re.compile("[1-9][0-9]{0,4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """What one node is started with.
+    """Configuration with which a node is started.
 
-    Of its data directories the first holds the metadata log and the port of the last time; in each
-    of them is a log directory of the name `directory`.
+    The first data directory also holds the metadata log and the port of the last run; each data
+    directory has a log directory named `directory`.
 
-    port_offset: what is added to the ports of further listeners, see SecurityConfig.listeners.
-    ray_address: of the Ray node that it was planned for; "" without Ray.
+    port_offset: added to the ports of further listeners, see SecurityConfig.listeners.
+    ray_address: address of the Ray node that the node was planned for; "" without Ray.
     """
 
     name: str
@@ -112,14 +112,14 @@ class NodeConfig:
     port: int = 0
     port_offset: int = 0
     advertised_host: str | None = None
-    """Where `host` is reached; advertised.listeners may say otherwise to clients."""
+    """Host by which the node is reached; None: `host`. Overridden by advertised.listeners."""
     rack: str | None = None
     machine: str = ""
     ray_address: str = ""
     server: ServerConfig = field(default_factory=ServerConfig)
 
     def moved_to(self, address: str) -> NodeConfig:
-        """The same on a Ray node of another address: a recreated pod, with the old one's disk."""
+        """Copy for a Ray node of another address: a recreated pod, with the old one's disk."""
 
         def own(host: str | None) -> str | None:
             return address if self.ray_address and host == self.ray_address else host
@@ -148,10 +148,10 @@ class NoPartitions:
         raise NotLeaderOrFollower(f"{topic}-{partition} is led by another node")
 
     def follower_of(self, topic: str, partition: int, *, current_leader_epoch: int = -1) -> None:
-        """There is none."""
+        """Return None: the node follows no partition."""
 
     def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
-        """It is answered that there is nothing here."""
+        """Do nothing: the response says that no partition is here."""
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return self.leader_of(topic, partition).log.log_start_offset  # which raises
@@ -159,18 +159,18 @@ class NoPartitions:
     async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError]:
-        """There are none."""
+        """Do nothing: there are no partitions."""
         return {}
 
 
 class NoThrottle:
-    """The throttle of a node that nobody copies from."""
+    """The throttle of a node that no follower copies from."""
 
     def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
         return False
 
     def on_sent(self, topic: str, partition: int, size: int) -> None:
-        """Nothing is sent."""
+        """Do nothing: nothing is sent to followers."""
 
 
 class NoLogDirs:
@@ -184,9 +184,9 @@ class NoLogDirs:
 
 
 class Node:
-    """Implements handlers.ports.context.Node. One event loop.
+    """A node of the cluster. Implements handlers.ports.context.Node. Runs in one event loop.
 
-    `open`, `join`, `close`; after an `open` that has failed and a `close` it may be tried again.
+    Call `open`, `join`, `close`. After a failed `open`, call `close`; then it can be opened again.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Node:
         self.transaction_partitions = HostedTransactionPartitions(self)
         self.voter: VoterHost | None = None
         self.host: PartitionHost | None = None
-        """None on a node without partitions."""
+        """Host of the partitions; None on a node without partitions."""
         self.partitions: HostedPartitions | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
         self.authorizer = (
@@ -235,9 +235,9 @@ class Node:
         self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)
         self._addresses: tuple[ListenerAddress, ...] = ()
-        """Where others are told that it listens."""
+        """Advertised address of each listener."""
         self.is_open = False
-        """Whether it has its directories and its port."""
+        """Whether the directories are open and the ports are bound."""
         self._driver = driver = TwoClockDriver(self.now_ms)
         life = BrokerIncarnation(self.incarnation, config.server.broker.broker_session_timeout_ms)
         self._lifecycle = NodeLifecycle(life, driver.effects)
@@ -300,7 +300,7 @@ class Node:
         self.is_open = True
 
     def _bind(self) -> None:
-        """Every listener takes its port."""
+        """Bind the port of every listener."""
         config = self._node_config
         first, *others = self.server_config.security.listener_configs()
         self._bind_listener(first, config.port, LAST_PORT_FILE)
@@ -316,9 +316,9 @@ class Node:
         )
 
     def _bind_listener(self, listener: ListenerConfig, port: int, file_name: str) -> None:
-        """Port 0 takes the port of the last time if it is still free.
+        """Bind a listener; port 0 means the port of the last run, if it is still free.
 
-        A restarted node keeps its address, and with it the clients that began with it.
+        So a restarted node keeps its address, and clients that bootstrapped from it still find it.
         """
         host = self._node_config.host
         path = f"{self._directory.path}/{file_name}"
@@ -334,7 +334,7 @@ class Node:
             logger.warning("the next start takes another port: %s: %s", path, error.strerror)
 
     def _last_port(self, path: str) -> int | None:
-        """None if the file is absent or damaged: any port will do."""
+        """Port of the last run; None if the file is absent or damaged: any port will do."""
         try:
             text = read_file(self._file_system, path).decode(errors="replace").strip()
         except OSError:
@@ -343,7 +343,7 @@ class Node:
 
     @property
     def _directory(self) -> LogDirectories | LogDirectory:
-        """What says whose this node's data is."""
+        """Directories that record the cluster id and node id of the data."""
         if self.host is not None:
             return self.host.directories
         assert self.voter is not None
@@ -405,9 +405,9 @@ class Node:
         )
 
     async def leave(self) -> bool:
-        """Let others lead, before `close`; False if no controller could be reached.
+        """Hand leadership to other nodes, before `close`; False if no controller could be reached.
 
-        It may be called again. If it fails, the others lead when this node's session is over.
+        May be called again. If it fails, others become leaders when this node's session ends.
         """
         if not self._is_following:
             return True
@@ -424,7 +424,7 @@ class Node:
         return True
 
     async def close(self) -> None:
-        """Stop accepting, then bring everything to the disk and leave the clean mark."""
+        """Stop accepting connections, then flush everything and write the clean mark."""
         self.is_open = False
         await self.socket_server.let_go_of_keys()
         self.socket_server.close()
@@ -494,7 +494,7 @@ class Node:
             self.host.unreachable.on_closed(peer)
 
     def status(self) -> dict[str, object]:
-        """What `bradbury status` shows of this node: little, while its directories are opened."""
+        """Fields of this node in `bradbury status`; until it is open only name, roles and pid."""
         if not self.is_open:
             return {
                 "name": self._node_config.name,

@@ -70,6 +70,10 @@ class PollMetadata(ControllerCall[MetadataUpdate]):
     node_id: int
     incarnation: str
     applied: int
+    newest_epoch: int = -1
+    """Newest epoch in which a voter is known to have voted. A controller of an older one ends: it
+    may have nothing to write, and would never hear of the other one.
+    """
 
 
 @dataclass(frozen=True, slots=True)

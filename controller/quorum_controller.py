@@ -102,11 +102,8 @@ class QuorumController:
         times: QuorumTimes,
     ) -> None:
         """`name`: name of its actor, which voters tell to callers that look for it."""
-        self._name = name
-        self._config = config
-        self._rules = rules
-        self._effects = effects
-        self._times = times
+        self._name, self._config, self._rules = name, config, rules
+        self._effects, self._times = effects, times
         # A question is a heartbeat, too: several in a session.
         self._poll_ms = min(times.poll_ms, config.broker_session_timeout_ms // 3)
         self._me = Candidate()
@@ -469,6 +466,9 @@ class QuorumController:
         self.submit(decide, self._answering(ticket), now)
 
     def _poll(self, ticket: Any, call: PollMetadata, now: Instant) -> None:
+        if call.newest_epoch > self._me.epoch:  # that controller fences all who poll here
+            self.end(f"a voter has voted in epoch {call.newest_epoch}")
+            raise NotController("another controller was voted for")
         node = controller_state.check_session(self._image, call.node_id, call.incarnation)
         self._sessions.on_contact(call.node_id, now_ms=now.now_ms)
         self._publisher.on_applied(call, self._image, now)

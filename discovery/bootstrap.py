@@ -103,8 +103,8 @@ def _why_not(namespace: str) -> str:
     if namespace != DEFAULT_NAMESPACE:
         return (
             f"no cluster is up in namespace {namespace!r} here: start it with "
-            f"`bradbury up --detach --namespace {namespace}`, or name its brokers, --bootstrap "
-            "host:port"
+            f"`bradbury up --detach --namespace {namespace}`, or name its brokers, "
+            'bootstrap="host:port" or --bootstrap host:port'
         )
     return (
         "no cluster found: start one with `bradbury up --detach`, or name its brokers, "

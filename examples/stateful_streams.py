@@ -38,7 +38,7 @@ BEGIN_MS = 1_760_000_000_000
 STEP_MS = 200
 END_MS = BEGIN_MS + 2 * CLICKS * STEP_MS
 PER_BATCH = {"clicks": 360, "orders": 30, "payments": 20}
-"""About eleven batches for each query, in each of which all partitions come equally far."""
+"""Most records of a batch, by topic: about eleven batches per query, of all partitions alike."""
 KILLS = 2
 SCHEMAS = {
     "clicks": "id LONG, user STRING, page STRING",
@@ -46,7 +46,7 @@ SCHEMAS = {
     "payments": "number LONG",
 }
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""What transformWithState asks for."""
+"""State store that transformWithState requires."""
 INPUTS = {
     "visits": ["clicks"],
     "unpaid": ["orders", "payments"],
@@ -55,7 +55,7 @@ INPUTS = {
     "totals": ["clicks"],
     "pages": ["clicks"],
 }
-"""Topics that each query reads; it has the name of the topic that it writes."""
+"""Input topics of each query, which is named after the topic that it writes."""
 
 
 # --- the input ----------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def fill(servers: str) -> None:
     """
     with bradbury.Admin(servers) as admin:
         for topic in SCHEMAS:
-            # By the time of their records they are too old to be kept.
+            # The records have old timestamps: retention would delete them.
             admin.create_topic(topic, PARTITIONS, configs={"retention.ms": "-1"})
         for topic in INPUTS:
             compacted = {"cleanup.policy": "compact"} if topic == "totals" else {}
@@ -260,7 +260,7 @@ def drive(servers: str, folder: Path) -> None:
 
 
 def differences(spark: SparkSession, servers: str) -> dict[str, tuple[int, int, int]]:
-    """By topic: number of records that a batch computes, of missing ones, and of extra ones."""
+    """Number of records that a batch computes, of missing ones and of extra ones, by topic."""
 
     def read(topic: str) -> DataFrame:
         return parsed(topic, spark.read.format("bradbury").option("subscribe", topic).load())
@@ -299,7 +299,7 @@ def written(servers: str, topic: str) -> list[tuple[str, str]]:
 
 
 class Progress(NamedTuple):
-    """How far a query is: input records in its committed batches, of how many; records written."""
+    """Progress of a query: input records in committed batches, input records, output records."""
 
     read: int
     records: int
@@ -313,7 +313,7 @@ class Progress(NamedTuple):
 def progress(
     servers: str, folder: Path, inputs: Mapping[str, list[str]] = INPUTS
 ) -> dict[str, Progress]:
-    """Of each query, by its checkpoint and its topic."""
+    """Progress of each query, according to its checkpoint and its topic."""
     read_from = {topic for topics in inputs.values() for topic in topics}
     with bradbury.Admin(servers) as admin:
         ends = admin.list_offsets(

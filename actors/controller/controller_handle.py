@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from ...cluster.metadata.metadata_image import MetadataImage
@@ -35,11 +35,12 @@ AT_ONCE = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 
 @dataclass(frozen=True, slots=True)
 class ControllerTimes:
-    """In seconds.
+    """Time limits of a ControllerHandle, in seconds.
 
-    silence: a question that waits for news is answered after QuorumTimes.poll_ms at the latest;
-        the controller that is silent for longer is given up.
-    least_wait: clients give admin requests little time; a restarted controller is back within this.
+    silence: a poll without news is answered after QuorumTimes.poll_ms at the latest; a controller
+        that is silent for longer is given up.
+    least_wait: least time that a request waits for a controller. Clients set short timeouts for
+        admin requests; a restarted controller is back within this.
     """
 
     retry: float = 0.1
@@ -52,15 +53,15 @@ class ReachedController(Protocol):
     """An actor that is the controller, or runs a standby controller."""
 
     def ask(self, asked: ControllerCall[A]) -> Awaitable[A]:
-        """Raises what the call raises; ConnectionFailed: there is no answer."""
+        """Make a call. Raises what the call raises; ConnectionFailed: there is no answer."""
         ...
 
 
 class ControllerActors(Protocol):
-    """The controller and the voters by the names of their actors."""
+    """Access to the controller and the voters by the names of their actors."""
 
     def find(self, name: str) -> ReachedController:
-        """CONTROLLER, or a broker with a standby. Raises ConnectionFailed: there is none (yet)."""
+        """Actor: CONTROLLER, or a broker with a standby. Raises ConnectionFailed: none (yet)."""
         ...
 
     async def vote_of(self, name: str) -> Candidate:
@@ -69,14 +70,14 @@ class ControllerActors(Protocol):
 
 
 class _Target:
-    """Who is taken for the controller. `gone` ends the calls that still wait for it."""
+    """Actor currently regarded as the controller; `gone` ends the calls that still wait for it."""
 
     def __init__(self, actor: ReachedController) -> None:
         self._actor = actor
         self.gone = asyncio.Event()
 
     async def ask(self, asked: ControllerCall[A]) -> A:
-        """Raises what it raised, ConnectionFailed also when it is given up meanwhile."""
+        """Make a call. Raises what it raises; ConnectionFailed also if the actor is given up."""
         answer: asyncio.Future[Any] = asyncio.ensure_future(self._actor.ask(asked))
         gone: asyncio.Future[Any] = asyncio.ensure_future(self.gone.wait())
         try:
@@ -95,8 +96,8 @@ class _Target:
 class ControllerHandle(Controller):
     """The controller as a node reaches it.
 
-    It is the actor of that name; when that does not answer, the one whom the voters have
-    voted for, who may be a broker with a standby controller.
+    It is the actor named CONTROLLER; if that does not answer, the one that the voters have
+    voted for, which may be a broker with a standby controller.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ControllerHandle(Controller):
         self._target: _Target | None = None
         self._is_lost = False
         self._vote: Candidate | None = None
-        """The newest that was seen when the controller was lost last."""
+        """Newest known vote; a newer one names the next controller. None: none is known."""
         self._epoch = -1
         """Epoch of the newest controller that has answered."""
         self.candidacy = Candidacy()
@@ -120,14 +121,18 @@ class ControllerHandle(Controller):
         target = self._target
         if target is None:
             target = self._target = await self._find()
+        call: Any = asked
+        if isinstance(asked, PollMetadata) and self._vote is not None:
+            call = replace(asked, newest_epoch=self._vote.epoch)
         try:
-            return await target.ask(asked)
+            answer: A = await target.ask(call)
+            return answer
         except (ConnectionFailed, NotController):
             self._give_up(target)
             raise
 
     def find_controller_again(self) -> None:
-        """Somebody else may be the controller: who waits for the former one asks him."""
+        """Give up the controller, as another may be active: pending calls end, later ones look."""
         self._give_up(self._target)
 
     def _give_up(self, target: _Target | None) -> None:
@@ -139,8 +144,8 @@ class ControllerHandle(Controller):
     async def _find(self) -> _Target:
         name = CONTROLLER
         if self._is_lost:
-            # Whom we have lost is not asked again at once, which takes a second while its node is
-            # dead and Ray does not know: the next controller is elected anyway.
+            # The lost controller is not asked again at once: if its node is dead and Ray does not
+            # know yet, that takes a second, and the next controller is elected anyway.
             deadline = asyncio.get_running_loop().time() + self._times.find
             newest = await self._newest_vote()
             while newest in (None, self._vote):
@@ -155,7 +160,7 @@ class ControllerHandle(Controller):
         return _Target(self._actors.find(name))
 
     async def _newest_vote(self) -> Candidate | None:
-        """As far as a majority of the voters knows. None if nobody answers."""
+        """Newest vote of a majority of the voters, or of those that answer; None if none does."""
         names = self._voter_actors()
         asked = [asyncio.ensure_future(self._actors.vote_of(name)) for name in names]
         pending = set(asked)
@@ -185,9 +190,12 @@ class ControllerHandle(Controller):
         ]
 
     async def ask(self, call: ControllerCall[A]) -> A:
-        """Raises what the call says; NotController, or ConnectionFailed: there is none (yet).
+        """Answer of the controller to a call.
 
-        Whatever only asks for something to be done waits out a controller's restart.
+        Calls other than polls and AT_ONCE are retried while a controller restarts.
+
+        Raises:
+            NotController, ConnectionFailed: there is none (yet). Also what the call raises.
         """
         answer: Any
         if isinstance(call, PollMetadata):
@@ -200,7 +208,7 @@ class ControllerHandle(Controller):
         return typed
 
     async def _poll(self, call: PollMetadata) -> MetadataUpdate:
-        """What the controller has not answered after `silence` it never will."""
+        """Poll for metadata; a controller that does not answer within `silence` is given up."""
         loop = asyncio.get_running_loop()
         try:
             update = await within(self._times.silence, self._ask_once(call))
@@ -214,7 +222,7 @@ class ControllerHandle(Controller):
                 raise ConnectionFailed("the controller does not answer") from None
             raise
         if update.controller_epoch < self._epoch:
-            # A newer one was elected and, having had nothing to write since, does not know it.
+            # A newer one was elected; this one had nothing to write since, and does not know it.
             self._give_up(self._target)
             self.candidacy.on_poll_failed(now_ms=int(loop.time() * 1000), is_reachable=True)
             raise NotController(
@@ -228,7 +236,7 @@ class ControllerHandle(Controller):
         return update
 
     async def _insist(self, call: ControllerCall[A]) -> A:
-        """The answer, after waiting out a controller's restart.
+        """Answer to a call, which is retried while the controller restarts.
 
         Raises:
             NotController: it did not come back within the call's timeout_ms, or `least_wait`.
@@ -254,6 +262,6 @@ def _has_result(answer: asyncio.Future[Candidate]) -> bool:
 
 
 def _retrieve(late: asyncio.Future[Candidate]) -> None:
-    """What a voter says after all, or why it does not, is of no use any more."""
+    """Retrieve and ignore the exception of a vote that came too late."""
     if not late.cancelled():
         late.exception()

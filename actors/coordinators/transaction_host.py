@@ -22,7 +22,7 @@ from .transaction_shard import TransactionShard
 
 
 class TransactionNumbers(NamedTuple):
-    """What the transaction coordinators of a node are, for metrics."""
+    """Counts of a node's transaction coordinators, for metrics."""
 
     partitions: int = 0
     partitions_loading: int = 0
@@ -34,7 +34,10 @@ class TransactionNumbers(NamedTuple):
 
 
 class TransactionHost:
-    """One event loop. `on_metadata` before the node acts on an image; `close` at last."""
+    """Host of a node's transaction coordinators. Runs in one event loop.
+
+    Call `on_metadata` before the node acts on an image, and `close` at last.
+    """
 
     def __init__(self, node: AskingNode) -> None:
         kind = transaction_coordinators(
@@ -43,7 +46,7 @@ class TransactionHost:
             version=TRANSACTION_VERSION,
         )
         self.load_times = Histogram()
-        """From the moment the node leads a partition until its coordinator serves."""
+        """Seconds from the moment the node leads a partition until its coordinator serves."""
         kind = replace(kind, note_load_ms=lambda ms: self.load_times.observe(ms / 1000))
         self._wall_ms = node.now_ms
         self._runtime = CoordinatorRuntime(kind)
@@ -70,15 +73,15 @@ class TransactionHost:
         self._markers.on_resigned(partition)
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """The node is about to act on `image`: its topics and leaders are known from now on."""
+        """Use the topics and leaders of `image`, on which the node is about to act."""
         self._markers.on_metadata(image)
 
     def shard(self, partition: int) -> TransactionShardPort:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Shard of a led partition. Raises NotCoordinator, CoordinatorLoadInProgress."""
         return self._host.shard(partition)
 
     def shards(self) -> Sequence[TransactionShardPort]:
-        """Raises CoordinatorLoadInProgress: a list without the ids of a shard would be wrong."""
+        """All shards. Raises CoordinatorLoadInProgress: a list without some ids would be wrong."""
         return self._host.shards()
 
     def numbers(self) -> TransactionNumbers:

@@ -1,4 +1,4 @@
-"""A condition of procedures: that a coroutine has ended, which begins when it is waited for."""
+"""Condition of a procedure that a coroutine has ended; waiting for it starts the coroutine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .step_driver import StepDriver
 
 
 class AwaitedEnd:
-    """Implements replication.procedure.Condition. `run` is called once."""
+    """Condition that the coroutine of `run` has ended; `run` is called once.
+
+    Implements replication.procedure.Condition.
+    """
 
     def __init__(self, driver: StepDriver, run: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._driver = driver

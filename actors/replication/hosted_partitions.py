@@ -26,20 +26,20 @@ from .unreachable_nodes import UnreachableNodes
 
 
 class LeadershipListener(Protocol):
-    """The coordinators of one internal topic: where its partitions are led, so are they."""
+    """Coordinators of one internal topic, each of which runs on its partition's leader."""
 
     def on_leader(self, partition: int, leader_epoch: int, replica: LeaderReplica) -> None: ...
     def on_resigned(self, partition: int) -> None: ...
 
 
 class ReplicaMaker(Protocol):
-    """Gives a replica what it needs of its node."""
+    """Factory that makes the HostedReplica of a replica."""
 
     def __call__(self, step: Replica) -> HostedReplica: ...
 
 
 class HostedPartitions:
-    """Implements handlers.ports.replica_port.Partitions. One event loop."""
+    """Partitions of one node. Implements handlers.ports.replica_port.Partitions. One event loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class HostedPartitions:
     ) -> None:
         self.throttle = throttle
         self.listeners: dict[str, LeadershipListener] = {}
-        """Whose coordinators are where a partition of this topic is led."""
+        """Coordinators of internal topics, by topic: told when leadership begins and ends here."""
         self._serving = serving
         self._unreachable = unreachable
         self._host_replica = host_replica
@@ -69,7 +69,7 @@ class HostedPartitions:
     def start(
         self, log_dirs: HostedLogDirs, checkpoint: Callable[[PartitionLog], ProcedureSteps]
     ) -> None:
-        """`checkpoint`: LogMaintenance.checkpoint."""
+        """Set what exists only after the logs are open. `checkpoint`: LogMaintenance.checkpoint."""
         self._log_dirs, self._checkpoint = log_dirs, checkpoint
 
     # --- handlers' port --------------------------------------------------------------------------

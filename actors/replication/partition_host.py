@@ -52,11 +52,14 @@ from .unreachable_nodes import UnreachableNodes
 logger = logging.getLogger(__name__)
 
 MOST_SHOWN = 5
-"""Damaged ranges that are named one by one."""
+"""Most damaged ranges that `damage_in_words` names one by one."""
 
 
 class PartitionHost:
-    """One event loop. `open` first, then `start`, `apply` for every image, `close` at last."""
+    """Host of one node's partitions. Runs in one event loop.
+
+    Call `open` first, then `start`, `apply` for every image, and `close` at last.
+    """
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class PartitionHost:
     # --- life ------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directories and recover their logs. Blocking: in a thread, before the loop's.
+        """Lock the directories and recover their logs. Blocking: call it in a thread.
 
         Raises:
             DataDirectoryError: one line with cause and remedy.
@@ -133,7 +136,7 @@ class PartitionHost:
         *,
         suspect: Callable[[int], Coroutine[None, None, None]],
     ) -> None:
-        """`suspect`: tells the controller of a node that cannot be reached."""
+        """Start serving. `suspect`: tells the controller of a node that cannot be reached."""
         self.node_id = node_id
         self.unreachable.start(suspect)
         self.logs.begin()
@@ -236,7 +239,7 @@ class PartitionHost:
         self._conversions.close()
 
     async def stop_following(self) -> None:
-        """No step does anything by itself any more."""
+        """Stop all steps and connections to leaders; returns when storage work has ended."""
         self._driver.close()
         self.steps.halt()
         await self._connections.close()
@@ -252,7 +255,7 @@ class PartitionHost:
         )
 
     def on_failure(self) -> None:
-        """A disk may have failed."""
+        """Tell the steps that a disk may have failed."""
         self.steps.on_storage_failure()
         self._driver.carry_out()
 
@@ -276,7 +279,7 @@ class PartitionHost:
             self.scrubber.configure(server.broker)
 
     def damage_in_words(self) -> list[str]:
-        """For `bradbury status`: what of the partitions here cannot be read; at most MOST_SHOWN."""
+        """Unreadable ranges of partitions here, for `bradbury status`; at most MOST_SHOWN."""
         damaged = [] if self.scrubber is None else self.scrubber.healer.damaged()
         said = [f"{replica} has lost {damage}" for replica, damage in damaged[:MOST_SHOWN]]
         if len(damaged) > MOST_SHOWN:

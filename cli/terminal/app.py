@@ -78,7 +78,7 @@ class _Group(TyperGroup):
 
 
 def _with_namespace(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with the parameter `namespace`, which applies while it runs and afterwards.
+    """Wrap `function` with the parameter `namespace`, which applies while it runs and afterwards.
 
     main.run restores the environment at the end of the command line.
     """

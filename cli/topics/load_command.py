@@ -29,7 +29,7 @@ from ..terminal.options import (
 from ..terminal.output import count_text, note, print_json
 
 REGISTRY_VARIABLE: Final = "BRADBURY_SCHEMA_REGISTRY"
-"""Environment variable of the address: a command line shows its password to other users."""
+"""Environment variable of the registry's URL: a command line would show its password."""
 WITH_SCHEMA: Final = ("json", "avro", "protobuf")
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def load(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help='Of json: {"customer": "string", ...}, or a schema of Spark; of avro an .avsc.',
+            help="Schema of json values (an object of names and types, or a schema of Spark), or "
+            "of avro values (an .avsc).",
             show_default=False,
         ),
     ] = None,
@@ -116,12 +117,12 @@ def load(
         typer.Option(
             min=0,
             metavar="N",
-            help="While loading: when a folder has so many small files; 0 for never.",
+            help="Number of small files in a folder from which they are compacted; 0: never.",
             show_default="8 with delta, else 0; with --compact 2",
         ),
     ] = None,
     target_file_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Of compaction, as 128MB or 1GB.")
+        str, typer.Option(metavar="SIZE", help="Size of compacted files: 128MB or 1GB.")
     ] = "128MB",
     allow_data_loss: AllowDataLoss = False,
     read_uncommitted: Annotated[
@@ -210,7 +211,7 @@ def load(
                 on_progress=_show,
             )
     except UndecodableValue:
-        raise  # a record's fault
+        raise  # the record is invalid, not an argument
     except ValueError as error:
         raise UsageError(str(error)) from None
     if as_json:
@@ -225,7 +226,7 @@ def load(
 
 
 def _size_of(text: str) -> int:
-    """128MB are 134217728 bytes, as with Spark. Raises UsageError."""
+    """Bytes of a size: 128MB are 134217728 bytes, as with Spark. Raises UsageError."""
     found = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise UsageError(f"--target-file-size {text!r} is not a size; use 128MB, 1GB or bytes")

@@ -38,7 +38,7 @@ class RegistryAddress:
     """URL of a registry: http:// or https://, USER:PASSWORD@ if needed, host, port, path."""
 
     def __init__(self, url: str) -> None:
-        """Raises ValueError: it is no such address."""
+        """Parse a URL. Raises ValueError: it is no such address."""
         try:
             parts = urlsplit(url.strip() if isinstance(url, str) else "")
             is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -75,7 +75,7 @@ def ask(
         RegistryFailed: any other failure; the last one, where it was asked again.
     """
     content = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
+    request = urllib.request.Request(  # noqa: S310 -- the scheme was checked
         f"{address.shown}{path}", data=content, headers={"Accept": _ACCEPTED}
     )
     if content is not None:

@@ -54,7 +54,7 @@ class RegistrySerializer:
             register: False: it must be a version of the subject already.
 
         Raises:
-            ValueError: an argument cannot be; fastavro is missing.
+            ValueError: an argument is invalid; fastavro is missing.
             NotInRegistry: with register=False, or without a schema: there is none.
             RegistryFailed: the registry refuses the schema, or cannot be asked.
         """
@@ -84,7 +84,7 @@ class RegistrySerializer:
             text = schema if isinstance(schema, str) else json.dumps(_without_marks(schema))
             references = []
             self._schema = text
-        self._encode = self._encoder()  # before the registry gets a schema that is none
+        self._encode = self._encoder()  # checks the schema before it is registered
         if schema is None:
             self.schema_id = latest.schema_id
         elif register:
@@ -187,13 +187,13 @@ def _avro_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
         parsed = fastavro.parse_schema(json.loads(schema), named_schemas=named)
     except Exception as error:  # noqa: BLE001 -- it has several, and KeyError and TypeError
         reason = str(error) or type(error).__name__
-        raise ValueError(f"schema is no Avro schema: {reason}") from None
+        raise ValueError(f"schema is not an Avro schema: {reason}") from None
 
     def encode(value: Any) -> bytes:
         stream = io.BytesIO()
         try:
             fastavro.schemaless_writer(stream, parsed, value)
-        except Exception as error:  # noqa: BLE001 -- whatever a value of another type ends in
+        except Exception as error:  # noqa: BLE001 -- any error that a value of another type causes
             raise ValueError(f"not of the schema: {type(error).__name__}: {error}") from None
         return stream.getvalue()
 

@@ -74,7 +74,10 @@ def _delete(
 async def _await_replicas(
     topic: str, result: DeleteRecordsPartitionResult, context: RequestContext, deadline: float
 ) -> None:
-    """A partition whose disk has failed, or that has another leader now, was not done."""
+    """Wait for the replicas in sync, and set the result.
+
+    It is an error if the partition's disk has failed, or another node leads it now.
+    """
     try:
         replica = context.node.partitions.leader_of(topic, result.partition_index)
         copied = replica.when_deleted(result.low_watermark)

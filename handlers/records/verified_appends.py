@@ -1,13 +1,14 @@
 """The batches of one Produce request that are a transaction's (KIP-890).
 
-The first one in a partition is appended when the transaction's coordinator has said that it knows
-of it; the ones after it at once. From version 12 on that question also adds the partition. While a
-batch waits, later ones of its producer in the partition ask, too: answers come in the order of the
-questions, so sequences reach the log in theirs. Another producer's batches do not wait.
+The first one in a partition is appended when the transaction's coordinator has confirmed that the
+partition is part of the transaction; the ones after it at once. From version 12 on that request
+also adds the partition. While a batch waits, later ones of its producer in the partition are
+verified, too: responses come in the order of the requests, so sequences reach the log in order.
+Another producer's batches do not wait.
 
-Clients before version 11 do not know TRANSACTION_ABORTABLE, and before 12 they would take a
-coordinator's troubles for a broken transaction: they get NOT_ENOUGH_REPLICAS, which they try
-again without looking for another leader.
+Clients before version 11 do not know TRANSACTION_ABORTABLE, and before 12 they would treat a
+coordinator's errors as a broken transaction: they get NOT_ENOUGH_REPLICAS, which they retry
+without looking for another leader.
 Source: ReplicaManager.handleProduceAppend and maybeSendPartitionsToTransactionCoordinator in
 apache/kafka (4.1).
 """
@@ -44,7 +45,7 @@ class _Waiting(NamedTuple):
 
 
 class VerifiedAppends:
-    """One request: append each of its batches, then begin_verification."""
+    """Appends of one Produce request: `append` each batch, then call `begin_verification`."""
 
     def __init__(self, transactional_id: str, context: RequestContext, *, acks_all: bool) -> None:
         self._transactional_id = transactional_id
@@ -57,7 +58,7 @@ class VerifiedAppends:
     def append(
         self, replica: LeaderReplica, partition: TopicPartition, batch: memoryview
     ) -> Appended | Awaitable[Appended]:
-        """Now, or when begin_verification has its answer. All are of one producer.
+        """Append a batch now, or once it is verified. All batches are of one producer.
 
         `batch` is copied if it waits. Raises KafkaError: it is not appended.
         """
@@ -80,7 +81,7 @@ class VerifiedAppends:
         return answer
 
     def begin_verification(self) -> None:
-        """Ask once for all that wait, before the next request is looked at."""
+        """Send one request for all waiting batches, before the next Produce request is handled."""
         if not self._waiting:
             return
         answer = asyncio.ensure_future(
@@ -88,7 +89,7 @@ class VerifiedAppends:
                 self._transactional_id, *self._producer, list(self._waiting), adds=self._adds
             )
         )
-        # Not by the task that awaits the response: that may be gone, and would come in any order.
+        # Not in the task that awaits the response: it may be cancelled, and tasks run in any order.
         answer.add_done_callback(self._on_verified)
 
     def _on_verified(self, answer: asyncio.Future[dict[TopicPartition, ErrorCode]]) -> None:
@@ -105,8 +106,8 @@ class VerifiedAppends:
                 appended = self._produce(waiting.replica, memoryview(waiting.batch), waiting.guard)
             except InvalidTxnState as error:
                 # A marker of a later epoch came after the question: this transaction has timed out,
-                # or another producer has begun. Asked again, the coordinator says which, and the
-                # client is not left with an error that ends it for good.
+                # or another producer has begun. On a retry the coordinator returns which, and the
+                # client does not get an error that is fatal for it.
                 again = NotEnoughReplicas("the transaction has just been ended")
                 _refuse(waiting.answer, again if self._adds else error)
             except KafkaError as error:

@@ -5,7 +5,7 @@ is waited for until the replicas in sync have it, as with acks=all. Partitions o
 are the group coordinators', who apply the offsets along with the marker.
 
 Version 2 also says which transaction.version the transaction follows (KIP-1228); a marker of
-version 1 is taken for one of former versions. Source: KafkaApis.handleWriteTxnMarkersRequest.
+version 1 counts as one of the earlier versions. Source: KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NOT_READY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Of groups; a transaction coordinator knows of leaders alone."""
+"""Errors of group coordinators, returned as NOT_LEADER_OR_FOLLOWER to the sender."""
 
 Outcome = Awaitable[None] | ErrorCode
 Outcomes = dict[int, dict[TopicPartition, Outcome]]
-"""By producer id: of a marker that comes twice the last one is answered."""
+"""Outcomes by producer id and partition; of a repeated marker the last one is returned."""
 
 
 async def handle(
@@ -76,7 +76,7 @@ async def handle(
 def _append(
     marker: WritableTxnMarker, partition: TopicPartition, context: RequestContext
 ) -> Outcome:
-    """Append a marker; what has to be waited for, or what became of it at once."""
+    """Append a marker; returns what to await, or the code if the outcome is known at once."""
     topic, index = partition
     try:
         if topic == OFFSETS_TOPIC:

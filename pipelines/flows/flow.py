@@ -46,7 +46,7 @@ class FlowSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStep:
-    """One step: exactly one of sql, python and map_batches.
+    """A step of a flow: exactly one of sql, python and map_batches.
 
     python: takes the DataFrames named in `of`, in this order, and returns one. map_batches: a
     function, or a class for actors, as for Ray Data; `options` are keyword arguments of it.
@@ -184,7 +184,7 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
     _one_of(given, ("topic", "table"), where)
     source = FlowSource(name=name, **given)
     if source.table is not None and set(given) - {"table"}:
-        raise ValueError(f"{where} is a table, which has nothing else to say")
+        raise ValueError(f"{where} is a table, and a table has no other settings")
     if source.schema_registry is not None and source.value not in ("json", "avro", "protobuf"):
         raise ValueError(
             f"{where} has a schema_registry, which is for the values json, avro and protobuf"

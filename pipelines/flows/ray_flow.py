@@ -38,7 +38,10 @@ TRANSACTION_MS: Final = 900_000
 
 
 class RayFlow:
-    """Raises RayDataMissing: the extra [data] is not installed; what latest_schema raises."""
+    """A flow with steps of Ray Data.
+
+    Raises RayDataMissing: the extra [data] is not installed; also what latest_schema raises.
+    """
 
     def __init__(self, flow: Flow, servers: str) -> None:
         require_ray_data()

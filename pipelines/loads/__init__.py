@@ -5,9 +5,9 @@ loaded_offsets                    offsets loaded into a table, and which ranges 
 load_rows                         records -> rows of a table, with its partition column
 load_engine, load_task            where rows are read and files written: here, by Spark, by Ray; and
                                   one task of it
-load_target                       what a table must be able to do to be loaded
+load_target                       interface of a table that can be loaded
 compaction                        which small files become one (pure)
-table_files                       the Parquet files of a commit, in whatever table
+table_files                       the Parquet files of a commit, for all table formats
 parquet_target, loaded_files      a directory of Parquet files, with its own commits; which rows
                                   are in which of its files
 delta_target                      a Delta table (delta-rs)

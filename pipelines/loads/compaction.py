@@ -1,4 +1,4 @@
-"""Which small files of a table become one: the rules of compaction. Pure.
+"""Rules of compaction: which small files of a table become one. Pure.
 
 A file is small below three quarters of the target size, as with Iceberg's rewrite_data_files. Small
 files of one folder are taken in the order of their names until the target size is full.
@@ -17,12 +17,15 @@ from typing import Final, NamedTuple
 
 TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 AFTER_FILES: Final = 8
-"""In a load: so many small files of a folder are compacted."""
+"""Least number of small files of a folder that a load compacts, by default."""
 FEWEST_FILES: Final = 2
 
 
 class TableFile(NamedTuple):
-    """path, folder: as its table has them; files of different folders stay apart."""
+    """A data file of a table. path, folder: as the table has them. size: in bytes.
+
+    Files of different folders are never joined.
+    """
 
     path: str
     size: int
@@ -31,7 +34,10 @@ class TableFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """is_part_of_load: a little now and then, instead of all that can be."""
+    """Rules of one compaction.
+
+    is_part_of_load: it follows a commit of a load, and leaves large files out to limit rewriting.
+    """
 
     target_file_size_bytes: int = TARGET_FILE_SIZE_BYTES
     min_files: int = AFTER_FILES
@@ -41,13 +47,13 @@ class CompactionRules:
 def compaction_rules(
     table_format: str, compact: bool, compact_after: int | None, target_file_size_bytes: int
 ) -> CompactionRules | None:
-    """None: a load without compaction.
+    """Rules by the arguments of a load; None: a load without compaction.
 
-    What a load does by itself is what nobody notices who reads the table meanwhile, and that is
-    so with Delta: see docs/pipelines.md.
+    By default a load compacts only tables whose readers do not notice it, which is so with Delta:
+    see docs/pipelines.md.
 
     Raises:
-        ValueError: a number cannot be.
+        ValueError: a number is invalid.
     """
     if target_file_size_bytes < 1:
         raise ValueError(f"target_file_size_bytes={target_file_size_bytes}: use 1 or more")
@@ -67,7 +73,7 @@ def compaction_rules(
 def file_groups(
     files: Iterable[TableFile], rules: CompactionRules, folders: Collection[str | None] | None
 ) -> list[list[TableFile]]:
-    """Files that become one, of these folders, or of all; each group is of one folder."""
+    """Groups of files that become one, in these folders or in all; a group is of one folder."""
     small: dict[str | None, list[TableFile]] = {}
     for file in sorted(files):
         is_asked = folders is None or file.folder in folders

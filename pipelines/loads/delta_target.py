@@ -38,9 +38,9 @@ FEATURES_VERSION: Final = 7
 PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-"""Of which files that are added know nothing."""
+"""Features that do not affect how files are added."""
 RETRIES: Final = 15
-"""Of a commit, on top of others' that do not conflict with it."""
+"""Most retries of a commit on top of other writers' commits, if they do not conflict."""
 ONE_MS: Final = timedelta(milliseconds=1)
 
 
@@ -48,7 +48,7 @@ class DeltaTarget:
     """Delta table to load. path: a directory, or a URL that delta-rs supports (s3://..., ...)."""
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
-        """schema: None: it is there already, is only compacted, and has the columns it has.
+        """schema: None: the table exists, keeps its columns, and is only compacted.
 
         Raises LoadFailed: the extra [delta] is not installed.
         """
@@ -156,7 +156,7 @@ class DeltaTarget:
         """See load_target.
 
         Raises:
-            LoadFailed: there is no table, it has deletion vectors, or somebody has changed it.
+            LoadFailed: there is no table, it has deletion vectors, or another writer changed it.
         """
         from deltalake import WriterProperties
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -192,7 +192,7 @@ class DeltaTarget:
         return int(metrics["numFilesRemoved"])
 
     def _partition_by_column(self) -> str | None:
-        """Raises LoadFailed: by more than one."""
+        """Partition column; None: there is none. Raises LoadFailed: there are several."""
         columns = self._table.metadata().partition_columns
         if len(columns) > 1:
             raise LoadFailed(f"{self._path} is partitioned by {', '.join(columns)}: by no load")
@@ -220,7 +220,7 @@ class DeltaTarget:
         return table
 
     def _check_columns(self, table: Any) -> None:
-        """Raises LoadFailed: it has others."""
+        """Compare columns and partitioning with the load's. Raises LoadFailed: they differ."""
         from deltalake import Schema
 
         def columns(schema: Any) -> dict[str, str]:
@@ -237,7 +237,7 @@ class DeltaTarget:
             )
 
     def _check_protocol(self, table: Any) -> None:
-        """Raises LoadFailed: it has rules that its files would have to go by."""
+        """Check the protocol. Raises LoadFailed: it requires features that a load lacks."""
         protocol = table.protocol()
         if protocol.min_writer_version == FEATURES_VERSION:
             needed = set(protocol.writer_features or ()) - PLAIN_FEATURES

@@ -8,9 +8,9 @@ Rows, summary and property are committed together, on condition that the table h
 the load read it: of two loads into one table the later commit fails. PyIceberg would retry an
 append on top of the other's, which would write rows twice; its retries are turned off.
 
-A compaction replaces the files of a partition in one snapshot, whose summary says the same as the
-one before and "bradbury.compaction": "true". Its operation is "overwrite": PyIceberg 0.12 makes no
-"replace". Files with deleted rows are left to others.
+A compaction replaces the files of a partition in one snapshot, whose summary repeats the
+previous "bradbury.load" and has "bradbury.compaction": "true". Its operation is "overwrite":
+PyIceberg 0.12 writes no "replace". Files with deleted rows are not compacted.
 
 Files that an interrupted load has written are in no snapshot. Iceberg's removal of orphan files
 takes them away.
@@ -36,7 +36,7 @@ from .table_files import WrittenFile
 LOADED: Final = "bradbury.load"
 COMPACTED: Final = "bradbury.compaction"
 MOST_VERSION: Final = 2
-"""Of Iceberg's format; from 3 on rows have ids, which a compaction has to keep."""
+"""Highest version of Iceberg's format to compact: from 3 on rows have ids, to be kept."""
 RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -52,7 +52,7 @@ class IcebergTarget:
         catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """schema: None: it is there already, is only compacted, and has the columns it has.
+        """schema: None: the table exists, keeps its columns, and is only compacted.
 
         Raises LoadFailed: the extra [iceberg] is not installed, or there is no such catalog.
         """
@@ -124,10 +124,10 @@ class IcebergTarget:
             self._table.io.delete(file.path)
 
     def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
-        """See load_target. A partition's files are a snapshot.
+        """See load_target. Each partition is compacted in a snapshot of its own.
 
         Raises:
-            LoadFailed: somebody has changed the table meanwhile, or PyIceberg cannot read it.
+            LoadFailed: another writer changed the table meanwhile, or PyIceberg cannot read it.
         """
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
 
@@ -163,7 +163,7 @@ class IcebergTarget:
         return count
 
     def _replace(self, groups: Sequence[Sequence[Any]], files: list[str]) -> None:
-        """In one snapshot. What is written is added to `files`."""
+        """Replace groups of files in one snapshot; paths of new files are added to `files`."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         table = self._table
@@ -186,9 +186,9 @@ class IcebergTarget:
         transaction.commit_transaction()
 
     def _plain_tasks(self) -> dict[str, Any]:
-        """Of the files that nothing is deleted of, and that are partitioned as the table is now.
+        """Scan tasks, by path, of files without deletes and with the current partitioning.
 
-        Raises LoadFailed: PyIceberg does not read what it has, or would lose its rows' ids.
+        Raises LoadFailed: PyIceberg cannot read the table, or would lose the ids of its rows.
         """
         version = self._table.metadata.format_version
         if version > MOST_VERSION:
@@ -215,7 +215,7 @@ class IcebergTarget:
         return "/".join(values) if values else None
 
     def _rows(self, group: Sequence[Any]) -> tuple[Any, Iterator[Any]]:
-        """With their schema, as the first of the files has it: strings are large ones in some."""
+        """Schema and rows of these files: the first file's schema, as some have large strings."""
         import pyarrow as pa
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
@@ -262,7 +262,7 @@ class IcebergTarget:
             )
 
     def _said_text(self) -> str | None:
-        """Of the newest snapshot of a load that the table's present state goes back to."""
+        """Loaded offsets as text, of the newest load before the current snapshot; None: no load."""
         snapshot = self._table.current_snapshot()
         said: str | None = None
         while snapshot is not None and said is None:
@@ -275,7 +275,7 @@ class IcebergTarget:
         return said
 
     def _said(self) -> LoadedOffsets:
-        """Raises LoadFailed: it is not what a load writes."""
+        """Loaded offsets of the table. Raises LoadFailed: no load wrote them."""
         said = self._said_text()
         if said is None:
             return LoadedOffsets()

@@ -49,7 +49,7 @@ METADATA_TIMEOUT_MS: Final = 65_000
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """After each commit. records, commits: of this call. behind: offsets that are not loaded.
+    """Progress after a commit. records, commits: of this call. behind: offsets not loaded yet.
 
     compacted_files: small files that have gone into larger ones.
     """
@@ -107,19 +107,19 @@ def load(
             functions. The latest schema is that of the beginning of the call.
         start_offset: start of partitions that were never loaded; as for `read_topic`.
         isolation_level: "read_committed", or "read_uncommitted".
-        fail_on_data_loss: False: what retention has taken before it was loaded is passed over, and
-            a topic that was made again is loaded from its beginning.
+        fail_on_data_loss: False: records deleted by retention before they were loaded are skipped,
+            and a topic that was recreated is loaded from its beginning.
         local_files: where a partition's leader is on this machine and its files may be read, read
             those instead of asking the broker.
-        commit_records: most records of a commit, about: what an interrupted load does again.
-        continuous: go on until `stop` is set, or for ever; with a commit after `commit_interval_s`
-            at the latest if there is something new.
+        commit_records: most records of a commit, about; an interrupted load repeats one commit.
+        continuous: continue until `stop` is set, or forever; with a commit after
+            `commit_interval_s` seconds at the latest if there are new records.
         compact: True: load nothing, only make large files of the small ones of a table that was
             loaded; no broker is asked, and columns, values and partition_by are the table's own.
-        compact_after: behind a commit the small files of a day, an hour, or the whole table become
-            one when there are so many; 0: never; None: 8 with delta, 0 with the others, whose
+        compact_after: number of small files of a day, an hour or the whole table from which they
+            become one after a commit; 0: never; None: 8 with delta, 0 with the others, whose
             readers may notice (docs/pipelines.md). With compact=True: by default from 2 on.
-        target_file_size_bytes: of compaction; files below three quarters of it are small.
+        target_file_size_bytes: size of compacted files; files below three quarters of it are small.
         engine: where records are read and files are written: "local", in this process; "spark", by
             Spark's executors; "ray", by tasks of the Ray cluster. With the last two and parquet,
             `to` must be a directory that is mounted on all nodes.
@@ -273,7 +273,7 @@ class _Load:
     def _write(
         self, target: LoadTarget, part: list[PartitionRange], after: LoadedOffsets
     ) -> list[WrittenFile]:
-        """One commit; its files."""
+        """Load `part` in one commit; returns the files of the commit."""
         place, servers = target.begin(), format_servers(self._client.bootstrap)
         tasks = [
             LoadTask(number, servers, ranges, self._rows, self._limits, place)

@@ -44,9 +44,9 @@ class LoadTarget(Protocol):
         ...
 
     def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
-        """Small files become larger ones, and how far it is stays as it is; after `loaded`.
+        """Replace small files by larger ones; loaded offsets stay the same. Call it after `loaded`.
 
-        folders: values of the partition column; None: all. Returns how many files are gone into
-        others; one that somebody else's commit has stopped counts as none if it was part of a load.
+        folders: values of the partition column; None: all. Returns the number of replaced files.
+        If another writer's commit prevents it as part of a load, that is no error.
         """
         ...

@@ -27,7 +27,7 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadTask:
-    """Ranges of one commit. number: of the task; a lower number has earlier ranges."""
+    """Task that loads ranges of a commit. number: tasks with lower ones have earlier ranges."""
 
     number: int
     servers: str

@@ -5,8 +5,8 @@
                                                other's; its footer names them:
         bradbury.compacted    [[path in the table, rows], ...]
 
-What always holds: a file of a commit keeps its name, its rows and their order for ever, whichever
-file they are in now. So a replay that is half way through a commit goes on there, and a commit is
+What always holds: a file of a commit keeps its name, its rows and their order forever, whichever
+file they are in now. So a replay that is half way through a commit resumes there, and a commit is
 the same part of the table before and after a compaction.
 """
 
@@ -26,28 +26,28 @@ COMPACTED_NAME: Final = re.compile(r"(\d{20})-compacted-\d+-[0-9a-f]{32}\.parque
 COMPACTED: Final = b"bradbury.compacted"
 GROUP_ROWS: Final = 131_072
 GROUP_BYTES: Final = 64 * 1024 * 1024
-"""Of values in memory. A row group of a compacted file ends at the first of both."""
+"""Bytes of values in memory; a row group of a compacted file ends at this or GROUP_ROWS."""
 
 
 class LoadedFile(NamedTuple):
-    """As a commit has written it. name: its path in the table. rows: None: not looked up."""
+    """A file of a commit. name: its path in the table. rows: None: not looked up."""
 
     name: str
     rows: int | None
 
 
 def number_of(name: str) -> int | None:
-    """Of the commit that wrote the file of this name. None: no load did."""
+    """Number of the commit that wrote the file of this name; None: no load wrote it."""
     found = LOADED_NAME.fullmatch(name) or COMPACTED_NAME.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def loaded_files(path: Path, name: str) -> list[LoadedFile]:
-    """What is in the file at `path`, whose path in the table is `name`, in its order.
+    """Files of commits whose rows are in the file at `path`, `name` in the table, in order.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
-        ValueError: a compacted file does not say it.
+        ValueError: a compacted file does not list them.
     """
     if COMPACTED_NAME.fullmatch(path.name) is None:
         return [LoadedFile(name, None)]
@@ -59,7 +59,7 @@ def loaded_files(path: Path, name: str) -> list[LoadedFile]:
 
 
 def write_compacted(table: Path, names: Sequence[str], sink: BinaryIO) -> None:
-    """The rows of these files of a directory as one file. A row group at a time is in memory.
+    """Write the rows of these files as one file, with one row group at a time in memory.
 
     Raises:
         OSError, pa.ArrowException, ValueError: one cannot be read, or has other columns.
@@ -79,7 +79,7 @@ def write_compacted(table: Path, names: Sequence[str], sink: BinaryIO) -> None:
 def write_row_groups(
     sink: BinaryIO, schema: Any, pieces: Iterable[Any], footer: Mapping[bytes, bytes] | None = None
 ) -> None:
-    """Tables as a Parquet file whose row groups are as large as readers like them."""
+    """Write tables as a Parquet file, in row groups of about GROUP_ROWS or GROUP_BYTES."""
     with pq.ParquetWriter(sink, schema.with_metadata(footer), compression="zstd") as writer:
         held: list[Any] = []
         rows = size = 0

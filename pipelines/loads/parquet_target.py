@@ -16,8 +16,8 @@ A commit, in this order:
        on the rows are loaded
     3. the files are renamed to where readers look
     4. of a compaction: the files that it takes the place of are removed
-Ended before 2, nothing has happened: the next load throws staging away. Ended in 3 or 4, the next
-load goes on with the newest commit there before anything else.
+Ended before 2, nothing has happened: the next load deletes the staged files. Ended in 3 or 4, the
+next load first completes the newest commit.
 
 The files of the table are those in its folders that a load has written, and the newest commit's,
 without those that it removes. Commits before the newest one are complete.
@@ -47,7 +47,7 @@ from .table_files import WrittenFile
 
 VERSION: Final = 1
 COMPACTION_VERSION: Final = 2
-"""Of a compaction's commit: who does not know of them would finish it without its removals."""
+"""Version of a compaction's commit: code for VERSION would complete it without removals."""
 KEPT_COMMITS: Final = 100
 
 
@@ -58,7 +58,7 @@ class ParquetTarget:
     """
 
     def __init__(self, path: str, schema: Any, partition_by: str | None) -> None:
-        """schema: None: it is there already, is only compacted, and has the columns it has."""
+        """schema: None: the table exists, keeps its columns, and is only compacted."""
         self._path = Path(path)
         self._own = self._path / "_bradbury"
         self._commits = self._own / "commits"
@@ -69,7 +69,7 @@ class ParquetTarget:
         self._number = 0
         self._table_id = uuid.uuid4().hex
         self._newest: dict[str, Any] = {}
-        """What the newest commit says."""
+        """Content of the newest commit; empty: there is none."""
 
     def __enter__(self) -> Self:
         if self._schema is None and not self._commits.is_dir():
@@ -155,7 +155,7 @@ class ParquetTarget:
         self._committed(number, content)
 
     def compact(self, rules: CompactionRules, folders: Collection[str | None] | None = None) -> int:
-        """See load_target. A folder's files are a commit, with the offsets of the one before.
+        """See load_target. Each folder is a commit of its own, with the previous one's offsets.
 
         Raises:
             LoadFailed: nothing is loaded yet, or a file cannot be read.
@@ -185,7 +185,7 @@ class ParquetTarget:
         except (pa.ArrowException, ValueError, OSError) as error:
             self._throw_staging_away()
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the system's, and not pyarrow's of what is in a file
+                raise  # an error of the system, not pyarrow's for invalid content
             raise LoadFailed(
                 f"a file of {self._path} cannot be compacted ({error}): put it back from a backup, "
                 "or take it away"
@@ -203,14 +203,14 @@ class ParquetTarget:
         self._committed(number, content)
 
     def _files(self, folders: Collection[str | None] | None) -> list[TableFile]:
-        """Those of loads, in these folders or all, with the value of their folder."""
+        """Files that loads have written, in these folders or all, with their folder's value."""
         by = self._newest["partition_by"]
         if by is None:
             found: Iterable[tuple[str | None, Path]] = [(None, self._path)]
         elif folders is None:
             named = self._path.glob(f"{by}=*")
             found = [(folder.name.removeprefix(f"{by}="), folder) for folder in named]
-        else:  # not all of a table of years, behind each commit
+        else:  # a table of years is not listed as a whole after each commit
             found = [(value, self._path / f"{by}={value}") for value in folders]
         return [
             TableFile(str(file.relative_to(self._path)), file.stat().st_size, value)
@@ -220,7 +220,7 @@ class ParquetTarget:
         ]
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """See load_target. Whatever has been staged goes."""
+        """See load_target. Deletes all staged files."""
         self._throw_staging_away()
 
     def _link(self, number: int, content: dict[str, Any]) -> None:

@@ -245,7 +245,7 @@ def _note(session: MigrationSession, settings: MirrorSettings) -> None:
 
 
 def _set_timestamp_types(session: MigrationSession) -> None:
-    """As they are in the source: while late records were copied they kept their times."""
+    """Set the source's timestamp types in the target: late records were copied with their own."""
     for topic in sorted(session.copier.targets):
         there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
         if there and there != session.target.describe_configs(topic)[TIMESTAMP_TYPE].value:

@@ -232,7 +232,7 @@ class Migration:
             yield _Opened(source, target, self._settings(ways.cluster, note), note, ways)
 
     def _patterns(self, known: MigrationNote | None) -> list[tuple[str, ...]]:
-        """What was given, else what it began with, else the usual."""
+        """Patterns that were given, else those it began with, else the defaults."""
         usual = [(".*",), INTERNAL, (".*",), EXCLUDE_GROUPS, ()]
         if known is not None:
             usual = [known.topics, known.exclude, known.groups, known.exclude_groups]

@@ -1,15 +1,15 @@
 """Mirrors of one cluster's topics in another cluster, once or continuously.
 
-mirror, mirror_settings         what is called; what it is asked to do
-background_mirror               the same in threads, of several clusters
-mirror_session                  its connections, and the loop
-actor_session, mirror_worker    the same with Ray actors, which copy; one of them
-worker_layout                   which workers there are, and that no former ones are left
-record_copier                   what is new, copied and committed with how far it is
-record_tail                     what comes behind it, by a fetch that waits at the source
-followed_topics                 topics that match, taken in as they come, without cycles
-own_records                     of a topic that is left out, what would never cross
-mirrored_topics                 which topics, under which names; made and grown in the target
-mirrored_groups, offset_syncs   consumer groups' offsets; by what they are translated
-mirror_positions                how far a mirror is, in a topic of the target
+mirror, mirror_settings         the function `bradbury.mirror`; its validated settings
+background_mirror               mirrors in threads, of several clusters
+mirror_session                  connections of a mirror, and its loop
+actor_session, mirror_worker    session whose Ray actors copy; one such actor
+worker_layout                   set of workers, and proof that no former ones are left
+record_copier                   copier of new records, committed together with the positions
+record_tail                     fetch that waits at the source for records at its end
+followed_topics                 matching topics, also new ones, without cycles
+own_records                     records of a left-out topic that would never be copied
+mirrored_topics                 names of topics in the target; creates and grows them there
+mirrored_groups, offset_syncs   consumer groups' offsets; how they are translated
+mirror_positions                positions of a mirror, in a topic of the target
 """

@@ -1,11 +1,11 @@
 """A mirror's topics: matching topics of the source, created in the target, without cycles.
 
-A mirror says that it fills a topic before it makes it, and before it looks whether the source's is
-itself filled from the target: of two that begin at once, one in each direction, at least one sees
-the other. If both do, both take back what they have said, and one of them is the first to look
-again.
+A mirror commits a position for a topic before it creates it, and before it checks whether the
+source's topic is itself filled from the target: of two mirrors that start at once, one in each
+direction, at least one detects the other. If both do, both withdraw their positions, and one of
+them is the first to check again.
 
-A topic that is left out is looked at again from time to time: whether it is still filled from the
+A topic that is left out is checked again from time to time: whether it is still filled from the
 target, and has no records that would never get there (own_records).
 """
 
@@ -28,9 +28,9 @@ from .record_copier import RecordCopier
 logger = logging.getLogger(__name__)
 
 LEFT_OUT_SECONDS: Final = 60.0
-"""So often topics that are left out are looked at again."""
+"""Seconds between checks of the topics that are left out."""
 COLLISION_SECONDS: Final = 15.0
-"""Of two mirrors that have seen each other, one looks again so much later: after a few turns."""
+"""Seconds after which the second of two mirrors that detected each other checks again."""
 
 
 class FollowedTopics:
@@ -67,7 +67,7 @@ class FollowedTopics:
             settings.limits,
             fetch=replace(settings.limits.fetch, security=settings.source_security),
         )
-        # Of two mirrors, one in each direction, only one is it.
+        # True in exactly one of two mirrors with opposite directions.
         self._looks_first = source.describe_cluster().cluster_id < self._target_cluster
         self._circular: set[str] = set()
         self._look_again_at = 0.0
@@ -105,11 +105,11 @@ class FollowedTopics:
         if new:
             copier.partitions |= {name: changed[name] for name in new}
             copier.say_what_is_filled()
-            # Of two that begin at once each finds what the other one has just said.
+            # Of two that start at once each detects the positions that the other just committed.
             if self._without_cycles(names, new) != names:
                 wait_s = 0.0 if self._looks_first else COLLISION_SECONDS
                 self._look_again_at = time.monotonic() + wait_s
-        # Made when it was said: or the other mirror would take it for one that nobody fills.
+        # Created after its position is committed: or the other mirror would think nobody fills it.
         for name in changed.keys() & copier.targets.keys():
             make_topic(
                 self._from,
@@ -130,7 +130,7 @@ class FollowedTopics:
             )
 
     def _target_of(self, name: str, partitions: int, there: Collection[str]) -> str:
-        """Its name in the target, where these topics are."""
+        """Name of a topic in the target. there: topics of the target."""
         to = target_name(name, self._settings.alias, self._settings.policy)
         if self._filled.get(name, to) != to:
             raise MirrorFailed(
@@ -144,7 +144,7 @@ class FollowedTopics:
         return to
 
     def _begin_anew(self, name: str, to: str) -> None:
-        """The target's topic is not there: what was copied into a former one is gone."""
+        """Forget what was copied into a former topic of the target, which is deleted."""
         syncs = self._copier.syncs
         if not any(known.pieces for key, known in syncs.items() if key.topic == name):
             return
@@ -182,7 +182,7 @@ class FollowedTopics:
         return {one.target for positions in back.values() for one in positions}
 
     def _look_at_left_out(self, matching: Sequence[str]) -> None:
-        """Take in again what no mirror fills any more."""
+        """Include topics again that no mirror fills from the target any more."""
         if not self._circular or time.monotonic() < self._look_again_at:
             return
         self._look_again_at = time.monotonic() + LEFT_OUT_SECONDS
@@ -193,7 +193,7 @@ class FollowedTopics:
         self._refuse_own_records(left)
 
     def _refuse_own_records(self, topics: Collection[str]) -> None:
-        """Raises MirrorFailed: there are some that would never get to the target."""
+        """Raise MirrorFailed if these topics have records that would never get to the target."""
         if not topics:
             return
         found = find_own_record(

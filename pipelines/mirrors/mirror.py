@@ -58,7 +58,7 @@ def mirror(
     actor_options: Mapping[str, Any] | None = None,
     **security: Unpack[SecurityOptions],
 ) -> MirrorProgress:
-    """Copy new records of the source's topics; returns when those of before the call are copied.
+    """Copy new records of the source's topics; returns when those that existed are copied.
 
     Args:
         topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
@@ -90,13 +90,13 @@ def mirror(
             BRADBURY_CLIENT_CONFIG in the environment applies to that cluster.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
         MirrorFailed: no topic matches; a topic would form a cycle, and would leave records behind
             if it were left out, or all would.
         DataLoss: records are gone before they were copied.
         ProducerFenced: another mirror of this alias has begun.
-        ConnectionFailed, RequestTimedOut, KafkaError: nothing is committed that is not whole;
-            called again, it goes on.
+        ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is
+            committed; a new call resumes.
     """
     check_alias(alias)
     if policy not in ("prefix", "identity"):

@@ -36,7 +36,7 @@ _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
 
 
 class MirrorPosition(NamedTuple):
-    """cluster: id of the source that the records come from.
+    """Position of a mirror in one partition. cluster: id of the cluster that it copies from.
 
     is_complete: whatever its mirror has ever copied into the partition lies within the syncs.
     """
@@ -106,7 +106,7 @@ def read_state(admin: Admin, topic: str, limits: ReadLimits) -> MirrorState:
 def mirrored_from(
     admin: Admin, cluster: str, limits: ReadLimits, *, but: frozenset[str] = frozenset()
 ) -> dict[str, list[MirrorPosition]]:
-    """What mirrors from the cluster of this id fill in admin's cluster, by their positions topics.
+    """Positions of mirrors from the cluster of this id to admin's cluster, by positions topic.
 
     but: positions topics to ignore.
     """

@@ -24,7 +24,9 @@ class MirrorFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """Of this call. batches: went undecoded; recoded: did not. behind: offsets left to copy.
+    """Progress of a call of `mirror`.
+
+    batches: batches copied undecoded; recoded: those that were not. behind: offsets left to copy.
 
     left_out: topics that match and are not copied, since a mirror fills them from the target.
     """

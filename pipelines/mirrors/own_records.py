@@ -1,13 +1,13 @@
 """Records that no mirror has brought, in a topic that is left out since a mirror fills it.
 
 A mirror that keeps names makes one topic of two. If there is one each way, the later one leaves the
-topic out, or records would go round for ever; then those that were sent to its side never cross.
+topic out, or records would go round forever; those sent to its side are then never copied.
 (MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot detect a cycle.)
 
-What always holds: what is found was brought by no mirror from the other cluster. It is looked for
-between the pieces that the positions remember, which became visible by the same transactions as the
-records; and only there, where the positions say that the pieces are complete. Not found are records
-that lie within a piece, which grows over them when pieces are joined.
+What always holds: what is found was brought by no mirror from the other cluster. The search is
+between the pieces of the positions, which became visible by the same transactions as the records;
+and only in topics whose positions say that the pieces are complete. Records within a piece are not
+found: joined pieces also cover what lies between them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .mirror_positions import MirrorPosition
 logger = logging.getLogger(__name__)
 
 DECIDED_SECONDS: Final = 2.0
-"""So long is waited for the ends of transactions in positions topics."""
+"""Seconds to wait for the ends of transactions in positions topics."""
 LOOK_SECONDS: Final = 0.1
 
 
 class OwnRecord(NamedTuple):
-    """positions_topic: of the mirror that fills the topic, and has not brought this record."""
+    """Record that no mirror has brought. positions_topic: of the mirror that fills its topic."""
 
     partition: TopicPartition
     offset: int
@@ -49,14 +49,14 @@ def find_own_record(
     *,
     but: frozenset[str] = frozenset(),
 ) -> OwnRecord | None:
-    """The first one in these topics of admin's cluster that no mirror of `cluster` has brought.
+    """Find the first record in these topics of admin's cluster that no mirror of `cluster` brought.
 
-    Topics that a mirror has given another name are not looked into: they are that mirror's.
+    Topics that a mirror has given another name are not searched: they are that mirror's.
 
-    but: topics of positions that are not asked.
+    but: positions topics to ignore.
 
     Returns:
-        None: there is none, or it cannot be told.
+        None: there is none, or it is not known.
     """
     described = admin.describe_topics(sorted(topics))
     keys = [
@@ -64,7 +64,7 @@ def find_own_record(
     ]
     starts = {key: at.offset for key, at in admin.list_offsets(keys, "earliest").items()}
     stable = admin.list_offsets(keys, isolation_level="read_committed")
-    # Positions are read after the ends of records, and when those of all these records are decided.
+    # Positions are read after the records' ends, once the transactions up to there are decided.
     fillings = mirror_positions.mirrored_from(admin, cluster, limits, but=but)
     if not _are_decided(admin, list(fillings)):
         logger.warning(
@@ -111,7 +111,7 @@ def _are_decided(admin: Admin, topics: Sequence[str]) -> bool:
 
 
 def _gaps(positions: Sequence[MirrorPosition], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What lies between the pieces, of [start, end)."""
+    """Ranges of offsets in [start, end) that no piece covers."""
     pieces = sorted(
         (piece.target_start, piece.target_end) for one in positions for piece in one.syncs.pieces
     )

@@ -58,11 +58,11 @@ T = TypeVar("T")
 class RecordCopier:
     """Copies the partitions of a mirror, or a share of them. Used by one thread.
 
-    targets, partitions: by the source's topic its name in the target, and how many partitions are
-        copied; what is not in them is not.
-    is_mine: which of these partitions this copier has.
+    targets, partitions: topic of the target, and number of partitions to copy, by source topic;
+        other topics are not copied.
+    is_mine: whether this copier copies a partition.
     records: sends them without transactions; None: `producer` does, in its own.
-    skips: what is not copied, since it is in the target already.
+    skips: ranges that are not copied, since they are in the target already.
     left_out: topics that are not copied, since they come from the target; for the progress.
     leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
         it has said something.
@@ -134,7 +134,7 @@ class RecordCopier:
             one
             for one in ranges
             if self.positions.offsets.get(one.topic_partition) != one.start
-            # What is sent without transactions may come twice, and once outside of the syncs.
+            # Records sent without transactions may be written twice, once outside of the syncs.
             or (self._records is not None and one.topic_partition in self._complete)
         ]
         if moved:
@@ -184,7 +184,7 @@ class RecordCopier:
                 self._unsaid.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:
-        """As if they had never been copied; what is committed stays, until they are again."""
+        """Treat topics as never copied; committed positions stay until they are copied again."""
         self._refilled.update(topics)
         self._complete = frozenset(key for key in self._complete if key.topic not in topics)
         self._forget(topics)

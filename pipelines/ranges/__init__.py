@@ -10,9 +10,9 @@ shared_positions  committed records of a topic in which several producers keep p
 local_segments    records from the segment files of a broker on this machine
 topic_columns     decoded records -> tables with the columns of ray.data.read_kafka
 value_decoder     values -> text, JSON or Arrow columns
-schema_values     the same of Avro and Protobuf
-schema_file       what values are, of a file: fields of JSON, or an Avro schema
-json_values       the same of JSON
+schema_values     Avro and Protobuf values -> Arrow columns
+schema_file       schema of values, from a file: fields of JSON, or an Avro schema
+json_values       JSON values -> Arrow columns
 json_schema       JSON Schema -> the Arrow schema of such values
 registry_values   values that begin with ids of a schema registry
 """

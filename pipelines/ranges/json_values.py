@@ -39,10 +39,10 @@ class JsonValues:
 
 
 def _objects(values: pa.Array, schema: pa.Schema) -> pa.Array:
-    """One object a value; line ends inside an object are allowed."""
+    """Structs of JSON objects, one for each value; objects may contain line ends."""
     from pyarrow import json
 
-    values = values.cast(pa.string())  # which is where bytes that are no UTF-8 are found
+    values = values.cast(pa.string())  # raises for bytes that are not UTF-8
     _check_objects(values)
     present = values if not values.null_count else values.drop_null()
     if not len(present):
@@ -81,4 +81,4 @@ def _check_objects(values: pa.Array) -> None:
     for place in np.flatnonzero(~are_objects.fill_null(True).to_numpy(zero_copy_only=False)):
         text = values[place].as_py().strip(" \t\r\n")
         if not (text.startswith("{") and text.endswith("}")):
-            raise NotOfSchema(int(place), f"{text[:40]!r} is no JSON object")
+            raise NotOfSchema(int(place), f"{text[:40]!r} is not a JSON object")

@@ -23,7 +23,7 @@ def topic_names(topics: str | Sequence[str]) -> list[str]:
 
 
 def servers_of(bootstrap_servers: str | Sequence[str] | None) -> str:
-    """Given addresses, or those found as by all clients. Raises ConnectionFailed."""
+    """Bootstrap servers: those given, or those found as by all clients. Raises ConnectionFailed."""
     if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
         bootstrap_servers = ",".join(bootstrap_servers)
     return find_servers(bootstrap_servers, default_namespace())

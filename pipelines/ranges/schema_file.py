@@ -1,4 +1,4 @@
-"""A file that says what values are: of `bradbury load --schema FILE`.
+"""Schema file, which describes the values: of `bradbury load --schema FILE`.
 
     avro    an Avro schema (.avsc), as it is
     json    the fields of the objects, in JSON, either with the names of their types,
@@ -33,15 +33,15 @@ _SPARK: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-"""Where Spark and Arrow have the same name, it is the same type: string, float, double, binary."""
+"""Arrow types by Spark's names; string, float, double and binary have the same name in both."""
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def read_schema_file(file: Path, decoder: str) -> Any:
-    """What value_schema is for value_decoder "json" or "avro".
+    """Read a file into the value_schema for value_decoder "json" or "avro".
 
     Raises:
-        ValueError: the file cannot be read, or says something else.
+        ValueError: the file cannot be read, or is no such schema.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def read_schema_file(file: Path, decoder: str) -> Any:
 
 
 def _type(said: Any, place: str) -> pa.DataType:
-    """place: what it is of, for errors. Raises ValueError."""
+    """Arrow type of a part of the schema. place: its path, for errors. Raises ValueError."""
     if isinstance(said, str):
         return _named(said, place)
     if isinstance(said, list) and len(said) == 1:

@@ -189,7 +189,7 @@ def _parsed_avro(schema: Any, named: dict[str, Any], *, keep_logical_types: bool
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise ValueError(f"value_schema is no Avro schema in JSON: {error}") from None
+            raise ValueError(f"value_schema is not an Avro schema in JSON: {error}") from None
     if not keep_logical_types:
         schema = _plain(schema)
     return fastavro.parse_schema(schema, named_schemas=named)

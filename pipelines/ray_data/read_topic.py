@@ -93,13 +93,13 @@ def read_topic(
             "protobuf" begin with the ids of schemas that it has. `value_schema` is what they
             become; without it, it is the latest of the subject TOPIC-value now (docs/schemas.md).
         isolation_level: "read_committed", as librdkafka has it, or "read_uncommitted".
-        fail_on_data_loss: False: records that retention has taken meanwhile are passed over.
-        poll_timeout_ms: a task fails after so long without a record.
+        fail_on_data_loss: False: records that retention has deleted meanwhile are skipped.
+        poll_timeout_ms: a task fails after this time without a record.
         local_files: where a task runs on the machine of a partition's leader and may read its
             files, read those instead of asking the broker: two to four times as fast. In a Ray
             cluster of several nodes tasks are placed there while it has CPUs free, if `concurrency`
             and the arguments of the tasks leave it open.
-        override_num_blocks: how many tasks read; by default by size and CPUs, at least one for each
+        override_num_blocks: number of tasks; by default by size and CPUs, at least one for each
             partition.
         num_cpus, num_gpus, memory, concurrency, remote_args: of the tasks; see
             `ray.data.read_datasource`. Among them may be security_protocol, ssl_* and sasl_* (see

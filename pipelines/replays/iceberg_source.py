@@ -2,8 +2,8 @@
 
 The first part is all of the snapshot that was current when the replay began; each snapshot after it
 that has appended files is a part of its own, and its number is Iceberg's sequence number.
-Compaction ("replace", or what a load says is one) adds no rows and is passed over. What deletes or
-changes rows is refused: records that are in a topic stay there.
+Compaction ("replace", or one marked by `bradbury load`) adds no rows and is skipped. Snapshots that
+delete or change rows are refused: records in a topic cannot be removed.
 
 Rows are read by PyIceberg, with the current columns of the table, file by file in the order of
 their paths; each file is held in memory as a whole.

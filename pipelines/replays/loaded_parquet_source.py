@@ -1,6 +1,6 @@
 """A directory of Parquet files that `load` has written, also while another load writes to it.
 
-A part is a commit: the files that it wrote, wherever its renames are, and whichever files a
+A part is a commit: the files that it wrote, renamed already or not, and whichever files a
 compaction has put their rows into. Commits that are made later are later parts, so a replay that is
 run again brings what is new.
 
@@ -23,7 +23,7 @@ from .table_source import ReplayFailed, TablePart
 
 
 class _Place(NamedTuple):
-    """Where the rows are that a commit wrote into a file. rows: from `first` on; None: all."""
+    """Place of the rows that a commit wrote as a file. rows: number from `first` on; None: all."""
 
     path: Path
     first: int
@@ -31,7 +31,7 @@ class _Place(NamedTuple):
 
 
 class LoadedParquetSource:
-    """See the beginning of this module."""
+    """Directory of Parquet files to replay; see the module docstring."""
 
     def __init__(self, path: str) -> None:
         """Raises ReplayFailed: nothing is loaded yet, or files are there that no load wrote."""
@@ -88,10 +88,12 @@ class LoadedParquetSource:
                     yield from _with_folder(rows, name).select(columns).to_batches()
 
     def _opened(self, name: str) -> tuple[BinaryIO, _Place]:
-        """Whoever has opened a file may read it to its end, also when it is compacted meanwhile.
+        """Open the file that has the rows of this name now; also returns their place in it.
+
+        An open file can be read to its end, also if it is compacted meanwhile.
 
         Raises:
-            ReplayFailed: it is gone, and in no other file.
+            ReplayFailed: the file is gone, and its rows are in no other one.
         """
         while True:
             place = self._places[name]
@@ -106,7 +108,7 @@ class LoadedParquetSource:
                     ) from None
 
     def _look(self) -> None:
-        """Where each file of a commit is now. Raises ReplayFailed."""
+        """Update the current place of each file of a commit. Raises ReplayFailed."""
         missing = None
         while True:
             newest, commit = self._newest()
@@ -142,7 +144,7 @@ class LoadedParquetSource:
             ) from None
 
     def _found(self, newest: int, commit: dict[str, Any]) -> dict[str, _Place]:
-        """Raises FileNotFoundError: a file was compacted meanwhile."""
+        """Places by name. Raises FileNotFoundError: a file was compacted meanwhile."""
         names = {}
         for file in self._path.rglob("*.parquet"):
             name = str(file.relative_to(self._path))
@@ -169,7 +171,7 @@ class LoadedParquetSource:
 
 
 class _Rows:
-    """What a replay needs of a pyarrow Dataset."""
+    """Rows of files, with the methods of a pyarrow Dataset that a replay uses."""
 
     def __init__(self, source: LoadedParquetSource, names: Sequence[str]) -> None:
         self._source = source
@@ -198,7 +200,7 @@ def _groups(metadata: Any, start: int, end: int) -> tuple[list[int], int]:
 
 
 def _with_folder(rows: Any, name: str) -> Any:
-    """With the columns that folders (day=...) have."""
+    """Rows with the columns that folder names (day=...) add."""
     for folder in name.split("/")[:-1]:
         column, equals, value = folder.partition("=")
         if equals:

@@ -6,8 +6,8 @@
 What always holds: a value that is not what `value` says fails the query, unless on_error="null".
 With a schema registry the columns are those of the latest schema at the time of the call.
 
-A view that is no stream has what was there when it was first asked, as Spark keeps the ranges of a
-source with its DataFrame: it is made again for what is new.
+A view that is not a stream has the records that existed when it was first queried, as Spark keeps
+the ranges of a source with its DataFrame: create the view again for newer records.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def topic_view(
         options: of the source, as startingOffsets (docs/spark.md).
 
     Raises:
-        ValueError: an argument cannot be.
+        ValueError: an argument is invalid.
         NotInRegistry, RegistryFailed: the schema registry has no schema of the topic; it cannot be
             asked.
     """
@@ -155,7 +155,7 @@ def _struct(schema: Any) -> StructType:
 def _by_arrow(
     frame: DataFrame, format_name: str, schema: Any, registry: str | None, *, lenient: bool
 ) -> tuple[DataFrame, StructType]:
-    """Decoded in Spark's Python workers, a batch at a time."""
+    """Frame with values decoded in Spark's Python workers, and the Spark type of the values."""
     from pyspark.sql.types import StructField, StructType
 
     kind = _arrow_type(schema_values(format_name, schema).type)

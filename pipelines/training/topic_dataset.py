@@ -63,7 +63,7 @@ class TopicDataset(_Base):
         start_offset, end_offset: as in `read_topic`: an offset, a datetime, "earliest", "latest",
             or {topic: {partition: one of these}}. Looked up once, here: where several ranks
             make a dataset each, give all of them the same end.
-        follow: go on with what comes later, forever. Shards have whole partitions then.
+        follow: continue with new records, forever. Shards have whole partitions then.
         columns: of offset, key, value, topic, partition, timestamp, timestamp_type, headers.
         value_decoder, value_schema, schema_registry: as in `read_topic`, but for "arrow".
         batch_size: rows in a batch; None: one row at a time, as a dict.
@@ -85,7 +85,7 @@ class TopicDataset(_Base):
             a DataLoader. They are not part of the state.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument cannot be.
+        ValueError, InvalidConfig, TypeError: an argument is invalid.
         UnknownTopicOrPartition, DataLoss, ConnectionFailed, RegistryFailed: as `read_topic`.
     """
 

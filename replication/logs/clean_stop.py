@@ -1,4 +1,4 @@
-"""Clean stop: in which order what works on a node's logs ends, before they are closed.
+"""Clean stop: the order in which the work on a node's logs ends, before they are closed.
 
     moves          no copy is written any more; the copies stay, and the next start continues them
     scrubber       no segment is replaced by a repaired one
@@ -30,7 +30,9 @@ def clean_stop(
     lifecycle: DirectoryLifecycle,
     shut_down: Callable[[LogDirectories], ProcedureSteps],
 ) -> ProcedureSteps:
-    """What is None was never started. A condition stops its part, and holds when that has ended.
+    """Steps of the clean stop. An argument of None was never started.
+
+    The conditions stop their parts when they are waited for, and are met when those have ended.
 
     `shut_down`: ReplicaManager.shut_down. Raises what stopping a part has raised.
     """

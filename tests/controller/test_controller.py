@@ -4,6 +4,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -106,6 +107,27 @@ def test_everything_decided_is_there_after_the_controller_and_its_voter_died(
         assert second.image.cluster_id == image.cluster_id
         assert second.image.epoch == image.epoch + 1
         assert (await second.ask(AllocateProducerIds()))[0] == ids[0] + ids[1]
+        await voter.close()
+
+    run(scenario())
+
+
+def test_a_controller_that_a_node_polls_ends_when_the_node_knows_of_a_newer_vote(
+    tmp_path: Path,
+) -> None:
+    """It may have nothing to write, and would never hear of the other one."""
+
+    async def scenario() -> None:
+        voter = open_voter(tmp_path)
+        ended: list[str] = []
+        controller = await start_controller(voter, ended=ended)
+        registered = await controller.ask(RegisterBroker(registration()))
+        poll = PollMetadata(registered.node_id, "i", -1, newest_epoch=controller.me.epoch)
+        assert (await controller.ask(poll)).controller_epoch == controller.me.epoch
+        with pytest.raises(NotController):
+            await controller.ask(replace(poll, newest_epoch=controller.me.epoch + 1))
+        assert ended == ["superseded"]
+        assert not controller.is_active
         await voter.close()
 
     run(scenario())

@@ -64,6 +64,7 @@ PAGES = (
     "docs/classic.md",
     "docs/tools.md",
     "docs/pipelines.md",
+    "docs/schemas.md",
     "docs/mirroring.md",
     "docs/flows.md",
     "docs/migrating.md",

@@ -214,7 +214,7 @@ def test_what_tasks_had_done_is_not_kept_behind_the_write(
     [
         ({"delivery_guarantee": "most"}, "use exactly-once or at-least-once"),
         ({"value_encoder": "json"}, "use raw or arrow"),
-        ({"value_encoder": "arrow", "key": "name"}, "it has no key by row"),
+        ({"value_encoder": "arrow", "key": "name"}, "cannot have a key by row"),
         ({"producer_config": {"transactional_id": "x"}}, "which write_topic sets itself"),
         ({"value": "nothing"}, "there is no column 'nothing'; there are number, name, payload"),
         ({}, "there is no column 'value'"),

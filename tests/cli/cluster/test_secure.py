@@ -213,7 +213,7 @@ def test_secured_data_is_not_served_without_security_by_a_forgotten_option(
     assert refused == refusal_of_secured_data(home / "data")
     assert process(*line).error == refused
     with pytest.raises(UpError, match="--secure again"):
-        bradbury.up(str(home / "data"), address="local", port=0)
+        bradbury.up(str(home / "data"), address="local", port=0, namespace="secured")
 
 
 def test_without_it_nothing_is_opened_to_the_network(process: Command) -> None:

@@ -97,7 +97,7 @@ def test_a_consumer_that_has_not_joined_yet_cannot_commit(
 ) -> None:
     topic = new_topic()
     one = consumer(topic)
-    with pytest.raises(UnknownMemberId, match="without this member"):
+    with pytest.raises(UnknownMemberId, match="has removed this member"):
         one.commit({(topic, 0): 1})
     one.commit()  # there is nothing yet
     calls: list[Any] = []

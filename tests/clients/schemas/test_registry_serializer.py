@@ -91,8 +91,8 @@ def test_a_schema_that_does_not_fit_earlier_ones_is_refused(server: RegistryServ
     ("value_format", "schema", "said"),
     [
         ("xml", None, "value_format is 'xml'"),
-        ("avro", {"type": "recrd"}, "schema is no Avro schema"),
-        ("avro", "{", "schema is no Avro schema"),
+        ("avro", {"type": "recrd"}, "schema is not an Avro schema"),
+        ("avro", "{", "schema is not an Avro schema"),
         ("json", {"type": "strin"}, "schema is no JSON Schema"),
         ("json", "{", "schema is no JSON Schema"),
         ("protobuf", None, "a class that protoc has generated"),

@@ -339,7 +339,7 @@ def test_partitions_that_are_gone_altogether_are_named_and_the_node_comes_back(
             "the node's former directory is still registered; waiting for its session to expire"
             in caplog.text
         )
-        assert "what its former one had of 4 partitions" in caplog.text
+        assert "the records that its former one had of 4 partitions" in caplog.text
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         producer.produce(TOPICS[0], b"more", partition=0)
         assert producer.flush(20) == 0

@@ -130,8 +130,8 @@ def test_a_token_that_is_refused_is_said_at_once_and_not_shown(
     stranger = Issuer(tmp_path, "strangers").token("alice")
     for provider, said in (
         (lambda: stranger, "invalid_token"),
-        (lambda: "no token!", "is none"),
-        (lambda: None, "gave NoneType"),
+        (lambda: "no token!", "is malformed"),
+        (lambda: None, "returned NoneType"),
         (lambda: 1 // 0, "division"),
     ):
         began = time.monotonic()

@@ -88,10 +88,6 @@ FOUND_BY: Final = {
     "a healing that fails is the last": 12,
     "producers are forgotten with the damage": 29,
     "what cannot be moved is moved": 2,
-    "entries of former epochs are counted": 61,
-    "the voters are changed again at once": 35,
-    "the voters are changed before the epoch is committed": 253,
-    "a controller goes by the voters of before": 64,
     "a copy of a compacted log is cut at its gaps": 23,
     "gaps are noted when they are there": 6,
     "what is not committed is cleaned": 1,
@@ -108,3 +104,15 @@ FOUND_BY: Final = {
     "what was deleted on a full disk counts as lost": 4,
     "nothing expires": 1,
 }
+QUORUM_FOUND_BY: Final = {
+    "entries of former epochs are counted": 61,
+    "the longest log is adopted": 234,
+    "half of the voters are a majority": 6,
+    "a voter answers before its fsync": 29,
+    "a contradicting suffix is kept": 11,
+    "answered before it is committed": 5,
+    "the voters are changed again at once": 35,
+    "the voters are changed before the epoch is committed": 253,
+    "a controller goes by the voters of before": 64,
+}
+"""Those planted in the quorum's own world."""
