@@ -86,7 +86,7 @@ FOUND_BY: Final = {
     "what is sent in vain is sent forever": 29,
     "a healed log is not compacted any more": 2,
     "a healing that fails is the last": 12,
-    "producers are forgotten with the damage": 29,
+    "producers are forgotten with the damage": 57,
     "what cannot be moved is moved": 2,
     "a copy of a compacted log is cut at its gaps": 23,
     "gaps are noted when they are there": 6,
