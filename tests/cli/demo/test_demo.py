@@ -57,7 +57,7 @@ def test_without_java_spark_is_skipped_in_one_line_and_what_is_kept_can_be_broug
         assert summary["rows"] == 5000
         assert sum(one["flights"] for one in summary["carriers"].values()) == 5000
         assert "Java" in summary["spark"]["skipped"]
-        assert [step["step"][0] for step in summary["steps"]] == ["1", "2", "3", "4", "4", "6"]
+        assert [step["step"][1] for step in summary["steps"]] == ["1", "2", "3", "4", "4", "6"]
         assert sum("Spark is skipped" in line for line in outcome.err.splitlines()) == 1
         assert "each exactly once, in order per key" in outcome.err
         assert "Starting execution of Dataset" not in outcome.err  # Ray Data's own words

@@ -26,7 +26,7 @@ FOUND_BY: Final = {
     "a voter answers before its fsync": 32,
     "a replaced disk votes": 6,
     "a new voter counts before it has the log": 3,
-    "two voters are changed at once": 307,
+    "two voters are changed at once": 430,
     "the end of a transaction is answered before it is replicated": 14,
     "added partitions are answered before they are replicated": 29,
     "a producer that was replaced may go on": 9,
