@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...protocol.varint import encode_varint
+
 MAGIC: Final = 0
 PREFIX_SIZE: Final = 5
 MOST_INDEXES: Final = 64
@@ -35,7 +37,7 @@ def encode_message_indexes(indexes: Sequence[int]) -> bytes:
     """
     if list(indexes) == [0]:
         return b"\0"
-    return b"".join(_varint(number) for number in (len(indexes), *indexes))
+    return b"".join(encode_varint(number) for number in (len(indexes), *indexes))
 
 
 def decode_message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
@@ -58,16 +60,6 @@ def decode_message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
             raise ValueError(f"it has the message index {index}")
         indexes.append(index)
     return tuple(indexes), position
-
-
-def _varint(number: int) -> bytes:
-    rest = number << 1
-    found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    found.append(rest)
-    return bytes(found)
 
 
 def _number(value: bytes, position: int) -> tuple[int, int]:
