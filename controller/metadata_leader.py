@@ -11,7 +11,9 @@ Each voter is brought what it has not, one request at a time: a snapshot if what
 in the log. One that cannot be reached is tried again forever, and looked up again, as its process
 may be another one by then. A node that is to vote next is sent the log before it counts, and who is
 to be none until that is committed. A voter that refuses has voted in a newer epoch: then it is
-over.
+over. An idle leader asks too, every confirm_ms, by an append without entries: it would not notice
+otherwise that it was superseded, and nodes that do not know either would follow it forever. If no
+majority confirms it, it ends, as Kafka's leader does (KIP-595, check quorum).
 
 The rules are in cluster/quorum/metadata_quorum.py; the log is small, so all of it behind the
 snapshot, and that, is held in memory.
@@ -86,6 +88,8 @@ class _Recipient:
     name: str
     voter: Any
     retry_ms: int
+    confirmed_ms: int
+    """Time at which it last answered as the voter of this leader."""
     is_asked: bool = False
     survey: VoterSurvey | None = None
     resume_ms: int | None = None
@@ -121,6 +125,8 @@ class MetadataLeader:
         self._installing = ""
         self._commits_at: tuple[int, int] | None = None
         """End offset of the batch being replicated, and the deadline of its commit."""
+        self._unconfirmed_until_ms = 0
+        """Least time until which a missing majority is waited for."""
         self._leaving: frozenset[str] = frozenset()
         self._is_closed = False
         self.adopted: AdoptedLog | None = None
@@ -295,10 +301,16 @@ class MetadataLeader:
 
     @property
     def next_deadline_ms(self) -> int | None:
+        if self.end_reason is not None:
+            return None
         deadlines = [] if self._commits_at is None else [self._commits_at[1]]
+        if self._recipients:
+            deadlines.append(self._confirmation_deadline_ms)
         for each in self._recipients.values():
             if each.resume_ms is not None:
                 deadlines.append(each.resume_ms)
+            elif not each.is_asked and each.survey is None:
+                deadlines.append(each.confirmed_ms + self._times.confirm_ms)
             if each.survey is not None and each.survey.next_deadline_ms is not None:
                 deadlines.append(each.survey.next_deadline_ms)
         return min(deadlines, default=None)
@@ -306,12 +318,31 @@ class MetadataLeader:
     def on_tick(self, now: Instant) -> None:
         if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
             self._on_late_commit(*self._commits_at, now)
+        if self._recipients and now.now_ms >= self._confirmation_deadline_ms:
+            self._on_unconfirmed(now)
         for each in list(self._recipients.values()):
             if each.survey is not None:
                 each.survey.on_tick(now)
             if each.resume_ms is not None and now.now_ms >= each.resume_ms:
                 each.resume_ms = None
-                self._drive(each, now)
+            self._drive(each, now)
+
+    @property
+    def _confirmation_deadline_ms(self) -> int:
+        """Time at which a majority will not have confirmed this leader for too long."""
+        times = self._times
+        confirmed = sorted(self._recipients[name].confirmed_ms for name in self.quorum.voters)
+        # The newest time that a majority has reached.
+        majority_ms = confirmed[(len(confirmed) - 1) // 2]
+        return max(majority_ms + times.commit_ms + times.confirm_ms, self._unconfirmed_until_ms)
+
+    def _on_unconfirmed(self, now: Instant) -> None:
+        """End as no majority confirms this leader; see `_on_late_commit` for the exception."""
+        deadline_ms = self._confirmation_deadline_ms
+        if now.now_ms - deadline_ms > self._times.answer_ms:
+            self._unconfirmed_until_ms = now.now_ms + self._times.answer_ms
+        else:
+            self._end_without_majority(self._times.commit_ms + self._times.confirm_ms)
 
     def _on_late_commit(self, end_offset: int, deadline_ms: int, now: Instant) -> None:
         """End because of a commit timeout; if this process stood still, first wait for the unread
@@ -322,7 +353,10 @@ class MetadataLeader:
         if now.now_ms - deadline_ms > self._times.answer_ms:
             self._commits_at = end_offset, now.now_ms + self._times.answer_ms
             return
-        seconds = self._times.commit_ms / 1000
+        self._end_without_majority(self._times.commit_ms)
+
+    def _end_without_majority(self, silence_ms: int) -> None:
+        seconds = silence_ms / 1000
         why = [f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence]
         ending = f" ({'; '.join(why)})" if why else ""
         self._end(f"no majority of the voters answered for {seconds:g} s{ending}")
@@ -330,7 +364,7 @@ class MetadataLeader:
     # --- bringing the log to each voter ----------------------------------------------------------
 
     def _add_recipient(self, name: str, voter: Any, now: Instant) -> None:
-        self._recipients[name] = _Recipient(name, voter, self._times.retry_ms)
+        self._recipients[name] = _Recipient(name, voter, self._times.retry_ms, now.now_ms)
         self._drive(self._recipients[name], now)
 
     def _drive_all(self, now: Instant) -> None:
@@ -342,7 +376,9 @@ class MetadataLeader:
         if self.end_reason is not None or to.is_asked or to.survey or to.resume_ms is not None:
             return
         quorum, name = self.quorum, to.name
-        if quorum.acknowledged.get(name) == quorum.end.offset and not self._may_install(name):
+        has_all = quorum.acknowledged.get(name) == quorum.end.offset
+        is_confirmed = now.now_ms < to.confirmed_ms + self._times.confirm_ms
+        if has_all and is_confirmed and not self._may_install(name):
             return
         if to.voter is None:
             to.survey = VoterSurvey(self._effects, self._times, partial(self._on_survey, to))
@@ -407,6 +443,8 @@ class MetadataLeader:
         to.is_asked = False
         if self._recipients.get(to.name) is not to or self.end_reason is not None:
             return
+        if isinstance(answer, AppendResponse | InstallResponse):
+            to.confirmed_ms = now.now_ms
         match answer:
             case AppendResponse(is_there=True):
                 self._on_progress(to, self.quorum.on_acknowledged(to.name, answer.offset), now)

@@ -15,6 +15,8 @@ class QuorumTimes:
     """Timeout of fetching a piece of the log or of a snapshot that is adopted."""
     commit_ms: int = 10_000
     """Timeout for a majority to have an entry."""
+    confirm_ms: int = 2_000
+    """Interval in which an idle leader lets voters confirm that it has their votes."""
     retry_ms: int = 200
     """Pause before a failed voter is asked again; doubled each time, up to longest_retry_ms."""
     longest_retry_ms: int = 1_000

@@ -1,7 +1,7 @@
 """Leftovers of interrupted work in a log's directory, cleaned up before the log is opened.
 
-    .deleted, .cleaned, .tmp    go
-    .swap                       takes the place of what it was made of, if it is whole
+    .deleted, .cleaned, .healed, .tmp   go
+    .swap, .healedswap          takes the place of what it was made of, if it is whole
     a directory for a file      is set aside, as is a file that cannot be read
     a log file that is gone     leaves a mark in its place, see segments/lost_segments
 
@@ -24,7 +24,7 @@ from ..segments.lost_segments import (
     missing_segments,
     offset_of,
 )
-from ..segments.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from ..segments.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIXES
 
 MOST_RECORDS = 2**24
 """Most records of a batch. Where the log begins within a batch, the batch is repaired as a whole:
@@ -72,28 +72,41 @@ class LogLeftovers:
             self._keep_places(self._names())
         names = self._names()
         self._listed.forget_leftovers(names)
-        cleaned = [offset_of(name) for name in names if name.endswith(CLEANED_SUFFIX)]
-        swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
-        # While there is a .cleaned, the .swap next to it is an index without its log (see
-        # SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
-        keep = [name for name in swaps if not cleaned or offset_of(name) < min(cleaned)]
-        for name in sorted(set(swaps) - set(keep)):
-            self._unlink(name)
+        swaps: dict[str, list[str]] = {}
+        for made, swap in SWAP_SUFFIXES.items():
+            swaps[swap] = self._drop_unfinished(names, made, swap)
         for name in names:
-            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) and (
+            if name.endswith((DELETED_SUFFIX, *SWAP_SUFFIXES, ".tmp")) and (
                 name not in self.waiting
             ):
                 self._unlink(name)
-        for name in keep:
-            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-                self._finish_swap(name)
-        for name in keep:
-            self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
+        for swap, kept in swaps.items():
+            self._finish_swaps(kept, swap)
         names = self._names()
         for name in names:
             stem, dot, suffix = name.partition(".")
             if dot + suffix in INDEX_SUFFIXES and stem + LOG_SUFFIX not in names:
                 self._unlink(name)
+
+    def _drop_unfinished(self, names: list[str], made: str, swap: str) -> list[str]:
+        """Unlink the swap files of a segment that is not complete. Returns the others.
+
+        While there is a .cleaned, the .swap next to it is an index without its log (see
+        SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
+        """
+        unfinished = [offset_of(name) for name in names if name.endswith(made)]
+        swaps = [name for name in names if name.endswith(swap)]
+        kept = [name for name in swaps if not unfinished or offset_of(name) < min(unfinished)]
+        for name in sorted(set(swaps) - set(kept)):
+            self._unlink(name)
+        return kept
+
+    def _finish_swaps(self, names: list[str], swap: str) -> None:
+        for name in names:
+            if name.endswith(LOG_SUFFIX + swap):
+                self._finish_swap(name)
+        for name in names:
+            self._file_system.rename(self._path(name), self._path(name.removesuffix(swap)))
 
     def _set_unreadable_aside(self) -> None:
         """Set aside a directory where a file should be, and a file whose size cannot be read: its
@@ -165,7 +178,7 @@ class LogLeftovers:
             stem, _, suffix = other.partition(".")
             if not stem.isdigit() or suffix == "snapshot":
                 continue
-            if suffix.endswith((SWAP_SUFFIX.removeprefix("."), SET_ASIDE_SUFFIX)):
+            if other.endswith((*SWAP_SUFFIXES.values(), SET_ASIDE_SUFFIX)):
                 continue
             if base_offset <= int(stem) < max(next_offset, base_offset + 1):
                 self._unlink(other)

@@ -1,8 +1,8 @@
 """Repair of a damaged segment: from its undamaged parts, and from another replica.
 
-    <base offset>.log.cleaned  being made; a start throws it away
-    <base offset>.log.swap     whole, and takes the place of the damaged one; a start continues
-    <base offset>.log          done
+    <base offset>.log.healed      being made; a start throws it away
+    <base offset>.log.healedswap  whole, and takes the place of the damaged one; a start continues
+    <base offset>.log             done
 
 What always holds: nothing is taken out of the log before what takes its place is whole and on the
 disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
@@ -23,7 +23,7 @@ from ..disk.storage_failure import SHORTAGES, refused_or_failed
 from ..producers.healed_producers import HealedProducers, HealedSegment
 from ..producers.producer_recovery import aborted_in, merged
 from ..segments.log_segment import LogSegment
-from ..segments.segment_files import CLEANED_SUFFIX
+from ..segments.segment_files import HEALED_SUFFIX
 from ..segments.segment_runs import SegmentReader, SegmentRun
 from .log_damage import SegmentExamination
 from .partition_log import PartitionLog
@@ -63,7 +63,7 @@ class SegmentPatch:
             now_ms=now_ms,
             size=0,
             next_offset=examination.segment.base_offset,
-            suffix=CLEANED_SUFFIX,
+            suffix=HEALED_SUFFIX,
         )
 
     @property

@@ -42,18 +42,18 @@ from .closed_segments import (
 )
 from .log_segment import LogSegment
 from .segment_files import (
-    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SWAP_SUFFIX,
+    SWAP_SUFFIXES,
     TIME_INDEX_SUFFIX,
 )
 from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
 LOST = b"lost records\n"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-WAITING_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+LOG_SWAP_SUFFIXES = tuple(LOG_SUFFIX + suffix for suffix in SWAP_SUFFIXES.values())
+WAITING_SUFFIXES = (DELETED_SUFFIX, *SWAP_SUFFIXES, *SWAP_SUFFIXES.values())
 
 
 def mark_lost(file_system: FileSystem, path: str) -> None:
@@ -138,7 +138,7 @@ class ListedSegments:
     def forget_leftovers(self, names: Collection[str]) -> None:
         """Remove lines of segments that deletions and swaps, about to be finished, replace."""
         replaced = _bases(names, *(LOG_SUFFIX + suffix for suffix in WAITING_SUFFIXES))
-        swapped = min(_bases(names, LOG_SUFFIX + SWAP_SUFFIX), default=None)
+        swapped = min(_bases(names, *LOG_SWAP_SUFFIXES), default=None)
         present = _bases(names, LOG_SUFFIX) - replaced
         self._withdraw(
             base
@@ -199,7 +199,7 @@ def _bases(names: Iterable[str], *suffixes: str) -> set[int]:
 
 def first_segment(names: Iterable[str]) -> int | None:
     """Base offset of the first segment, after what a start finishes; None: there is none."""
-    ends = (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)
+    ends = (LOG_SUFFIX, *LOG_SWAP_SUFFIXES)
     return min((offset_of(name) for name in names if name.endswith(ends)), default=None)
 
 

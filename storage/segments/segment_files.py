@@ -27,6 +27,12 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+HEALED_SUFFIX = ".healed"
+HEALED_SWAP_SUFFIX = ".healedswap"
+SWAP_SUFFIXES = {CLEANED_SUFFIX: SWAP_SUFFIX, HEALED_SUFFIX: HEALED_SWAP_SUFFIX}
+"""Suffix of a new segment's files while they are swapped in, by their suffix before. The cleaner
+and the repair of damage have their own: both may make a segment of the same offset at once.
+"""
 
 
 class SegmentFiles:
@@ -131,10 +137,11 @@ class SegmentFiles:
         """Replace the suffix of all existing files by `suffix`.
 
         The log is renamed last when the new suffix says that it takes part in a swap, else first:
-        while there is a .log.swap, all of it can be done again. Returns the new paths.
+        while there is a .log.swap (.log.healedswap), all of it can be done again. Returns the
+        new paths.
         """
         order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
-        if suffix == SWAP_SUFFIX:
+        if suffix in SWAP_SUFFIXES.values():
             order.reverse()
         old, self._suffix = self._suffix, suffix
         self._name_indexes()
@@ -145,6 +152,10 @@ class SegmentFiles:
                 self._file_system.rename(path + old, path + suffix)
                 renamed.append(path + suffix)
         return renamed
+
+    def begin_swap(self) -> None:
+        """Rename the files of a new, durable segment: from here on a start finishes the swap."""
+        self.rename(SWAP_SUFFIXES[self._suffix])
 
     def _name_indexes(self) -> None:
         self.offset_index.path = self.path_prefix + INDEX_SUFFIX + self._suffix

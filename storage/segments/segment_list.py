@@ -15,7 +15,7 @@ from typing import overload
 
 from ..disk.file_system import FileSystem
 from .log_segment import LogSegment
-from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX
 
 DELETED_LOG_SUFFIX = LOG_SUFFIX + DELETED_SUFFIX
 
@@ -113,9 +113,10 @@ class SegmentList:
         """Replace adjacent closed segments by one whose files are durable.
 
         Nothing waits, and readers of the old segments go on. Until the new log is called .log.swap
-        it is thrown away by a start, from then on a start finishes what follows. Raises OSError.
+        (.log.healedswap) it is thrown away by a start, from then on a start finishes what follows.
+        Raises OSError.
         """
-        segment.files.rename(SWAP_SUFFIX)
+        segment.files.begin_swap()
         self.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
         segment.files.rename("")
         segment.files.release()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bradbury.cluster.quorum.voter import Candidate
-from bradbury.controller.controller_effects import AskVoter, Instant
+from bradbury.controller.controller_effects import AskVoter, FindVoters, FoundVoters, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
-from bradbury.controller.voter_requests import FormatVoter
-from bradbury.protocol.errors import KafkaStorageError
+from bradbury.controller.voter_requests import FormatVoter, VoteRequest
+from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaStorageError
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.tests.simulation.world.simulated_voter import ask_at_once, open_voter
@@ -37,12 +37,29 @@ class Cluster:
         stamp(batch, base_offset=0, leader_epoch=1)
         self.leader.append(bytes(batch), 1, START)
 
-    def answer(self, now: Instant) -> None:
-        """Whoever is asked answers."""
+    @property
+    def asked(self) -> bool:
+        """Whether a request to a voter has not been answered."""
+        return bool(self._effects)
+
+    def answer(self, now: Instant, absent: str = "") -> None:
+        """Answer all requests; the `absent` voters cannot be reached."""
         effects, self._effects[:] = self._effects[:], []
         for effect in effects:
+            if isinstance(effect, FindVoters):
+                present = [name for name in self.voters if name not in absent]
+                effect.then(FoundVoters(present, "0" * 32), now)
+                continue
             assert isinstance(effect, AskVoter)
-            effect.then(ask_at_once(*self.voters[effect.voter], effect.request), now)
+            if effect.voter in absent:
+                effect.then(ConnectionFailed("connection refused"), now)
+                continue
+            answer: Any
+            try:
+                answer = ask_at_once(*self.voters[effect.voter], effect.request)
+            except FencedLeaderEpoch as error:
+                answer = error
+            effect.then(answer, now)
 
     def refuse(self, error: Exception, now: Instant) -> None:
         """Whoever is asked cannot write."""
@@ -87,3 +104,47 @@ def test_a_controller_that_stood_still_ends_when_nobody_answers_then_either() ->
     assert leader.next_deadline_ms is not None
     leader.on_tick(Instant(30_000 + TIMES.answer_ms, 0))
     assert leader.end_reason is not None
+
+
+def idle() -> Cluster:
+    """A cluster whose controller has nothing to write: all voters have its entry."""
+    cluster = Cluster()
+    while cluster.leader.is_appending or cluster.asked:
+        cluster.answer(START)
+    assert cluster.leader.next_deadline_ms == TIMES.confirm_ms
+    return cluster
+
+
+def test_an_idle_controller_ends_when_a_voter_has_voted_for_another() -> None:
+    cluster = idle()
+    cluster.leader.on_tick(Instant(TIMES.confirm_ms - 1, 0))
+    assert not cluster.asked
+    ask_at_once(*cluster.voters["b"], VoteRequest(Candidate(epoch=2, owner="other")))
+    now = Instant(TIMES.confirm_ms, 0)
+    cluster.leader.on_tick(now)
+    cluster.answer(now)
+    assert cluster.leader.end_reason is not None
+    assert "newer controller" in cluster.leader.end_reason
+
+
+def test_an_idle_controller_stays_as_long_as_a_majority_confirms_it() -> None:
+    cluster = idle()
+    for second in range(1, 61):
+        now = Instant(second * 1000, 0)
+        cluster.leader.on_tick(now)
+        cluster.answer(now, absent="a")
+        assert cluster.leader.end_reason is None
+
+
+def test_an_idle_controller_ends_when_no_majority_confirms_it() -> None:
+    cluster = idle()
+    silence_ms = TIMES.commit_ms + TIMES.confirm_ms
+    for now_ms in range(TIMES.confirm_ms, silence_ms, 500):
+        cluster.leader.on_tick(Instant(now_ms, 0))
+        cluster.answer(Instant(now_ms, 0), absent="ab")
+        assert cluster.leader.end_reason is None
+    cluster.leader.on_tick(Instant(silence_ms, 0))
+    reason = cluster.leader.end_reason
+    assert reason is not None
+    assert "no majority of the voters answered for 12 s" in reason
+    assert "a: connection refused" in reason

@@ -53,6 +53,7 @@ TIMES = QuorumTimes(
     answer_ms=30,
     fetch_ms=30,
     commit_ms=300,
+    confirm_ms=30,
     retry_ms=3,
     longest_retry_ms=20,
     find_ms=5,

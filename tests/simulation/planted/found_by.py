@@ -32,7 +32,7 @@ FOUND_BY: Final = {
     "a producer that was replaced may go on": 9,
     "a commit of what was aborted is said to be done": 8,
     "batches are not verified": 5,
-    "an older controllers news are taken": 9,
+    "an idle leader asks nobody": 39,
     "a commit writes abort markers": 1,
     "pending offsets are forgotten by the next coordinator": 1,
     "the next coordinator aborts what was decided": 3,

@@ -15,6 +15,7 @@ from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
+from bradbury.controller.controller_calls import PollMetadata
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.node_lifecycle import NodeLifecycle
 from bradbury.controller.quorum_controller import QuorumController
@@ -310,7 +311,7 @@ def answered_before_it_is_committed(patch: Patch) -> None:
 
 @fault(**RIVALS)
 def an_older_controllers_news_are_taken(patch: Patch) -> None:
-    """A node does not look at the controller's epoch."""
+    """A node does not look at the controller's epoch, and does not say which one it knows."""
     original = NodeLifecycle._on_update
 
     def on_update(node: NodeLifecycle, answer: Any, now: Any) -> None:
@@ -323,8 +324,32 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
         handle._epoch = -1
         return await polled(handle, call)
 
+    looked = QuorumController._poll
+
+    def look(controller: QuorumController, ticket: Any, call: PollMetadata, now: Any) -> None:
+        looked(controller, ticket, replace(call, newest_epoch=-1), now)
+
+    patch(QuorumController, "_poll", look)
     patch(NodeLifecycle, "_on_update", on_update)
     patch(ControllerHandle, "_poll", poll)
+
+
+@fault(**{**RIVALS, "kinds": ("rival",), "stale_controller": 0.9})
+def an_idle_leader_asks_nobody(patch: Patch) -> None:
+    """A controller with nothing to write does not notice that it was superseded; nor do nodes."""
+    looked = QuorumController._poll
+
+    def look(controller: QuorumController, ticket: Any, call: PollMetadata, now: Any) -> None:
+        looked(controller, ticket, replace(call, newest_epoch=-1), now)
+
+    begun = MetadataLeader._add_recipient
+
+    def add(leader: MetadataLeader, *args: Any) -> None:
+        leader._times = replace(leader._times, confirm_ms=1 << 40)
+        begun(leader, *args)
+
+    patch(QuorumController, "_poll", look)
+    patch(MetadataLeader, "_add_recipient", add)
 
 
 # --- who votes -----------------------------------------------------------------------------------

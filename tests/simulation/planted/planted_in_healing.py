@@ -10,9 +10,11 @@ from bradbury.replication.logs.log_scrub import LogScrub
 from bradbury.replication.logs.segment_healer import SegmentHealer
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import ProcedureSteps
+from bradbury.storage.log import segment_patch
 from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.log_damage import LogDamage
 from bradbury.storage.log.segment_patch import SegmentPatch
+from bradbury.storage.segments.segment_files import CLEANED_SUFFIX
 
 from .fault_registry import Patch, fault
 
@@ -88,6 +90,12 @@ def a_follower_is_led_past_a_gap(patch: Patch) -> None:
 def a_healed_log_is_not_compacted_any_more(patch: Patch) -> None:
     """As this node once did, until its restart."""
     patch(LogCompactor, "_is_left", lambda compactor, log: log in compactor.uncleanable)
+
+
+@fault(**{**ROTTING, "compacts": True, "groups": 2, "transactional_ids": 0})
+def a_repair_writes_the_cleaners_files(patch: Patch) -> None:
+    """Both make a segment of the same offset, and one of them removes what the other has made."""
+    patch(segment_patch, "HEALED_SUFFIX", CLEANED_SUFFIX)
 
 
 @fault(**ROTTING)

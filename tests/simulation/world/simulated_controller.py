@@ -59,6 +59,7 @@ def times_of(swarm: Swarm) -> QuorumTimes:
         answer_ms=150,
         fetch_ms=300,
         commit_ms=1_500,
+        confirm_ms=150,
         retry_ms=30,
         longest_retry_ms=120,
         find_ms=50,

@@ -16,6 +16,10 @@ from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.partition.leader_state import LeaderState
 from bradbury.replication.partition.replica import Replica
 from bradbury.storage.log.partition_log import PartitionLog
+from bradbury.storage.segments.batch_scan import walk_headers
+from bradbury.storage.segments.log_segment import LogSegment
+
+from .simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from .simulated_node import SimulatedNode
@@ -99,9 +103,33 @@ def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 
     with from_outside(log):
         for segment in log.segments.from_offset(start):
             found = segment.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
-            if found.size:
-                return segment.file.read_at(found.size, found.position)
+            data = segment.file.read_at(found.size, found.position) if found.size else b""
+            if disk_of(log).rotten and (not data or int.from_bytes(data[:8]) > start):
+                # A position that the segment remembers may stem from a rotten header.
+                data = _walked(segment, start, up_to, max_bytes)
+            if data:
+                return data
         return b""
+
+
+def _walked(segment: LogSegment, start: int, up_to: int, max_bytes: int) -> bytes:
+    """As LogSegment.read with min_one_batch, found by the headers of the whole file."""
+    begin, end = -1, 0
+    for position, header in walk_headers(segment.file, 0, segment.size):
+        if header.next_offset <= start:
+            continue
+        if begin < 0:
+            begin = end = position
+        size = position + header.size - begin
+        if header.next_offset > up_to or (size > max_bytes and end > begin):
+            break
+        end = position + header.size
+    return segment.file.read_at(end - begin, begin) if end > begin else b""
+
+
+def disk_of(log: PartitionLog) -> SimulatedDisk:
+    disk: Any = log.local.file_system
+    return disk
 
 
 @contextmanager
@@ -109,7 +137,7 @@ def from_outside(log: PartitionLog) -> Iterator[None]:
     """For who looks at the simulation: nothing is rotten, and a disk that fails whoever uses it in
     earnest is not to hear of this.
     """
-    disk: Any = log.local.file_system
+    disk = disk_of(log)
     failing, disk.failing = disk.failing, set()
     disk.is_as_written = True
     try:

@@ -7,14 +7,20 @@ import pytest
 from bradbury.protocol.config_key import LONG_MAX
 from bradbury.protocol.errors import CorruptMessage
 from bradbury.protocol.records.record_batch import walk_batches
-from bradbury.storage.cleaner.cleaner import Cleaning, CleaningAborted, UncleanableLog
+from bradbury.storage.cleaner.cleaner import (
+    CleanedSegment,
+    Cleaning,
+    CleaningAborted,
+    UncleanableLog,
+)
 from bradbury.storage.cleaner.cleaner_config import CleanerConfig
 from bradbury.storage.disk.storage_failure import StorageFailure
 from bradbury.storage.log.cleaner_manager import find_cleanable
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
-from bradbury.storage.log.segment_patch import SegmentPatch
+from bradbury.storage.log.segment_patch import SegmentChanged, SegmentPatch
 from bradbury.storage.log_config import LogConfig
+from bradbury.storage.segments.log_segment import LogSegment
 from tests.support.storage.keyed_logs import (
     SEED,
     Found,
@@ -250,17 +256,8 @@ def test_a_damaged_batch_makes_a_log_uncleanable_and_nothing_else() -> None:
     assert not [name for name in disk.list_directory(PATH) if name.endswith(".cleaned")]
 
 
-def test_a_segment_that_is_healed_during_a_cleaning_ends_it_and_the_next_one_goes_on() -> None:
-    """The cleaner has read the damaged file, which is not the log's any more when it says so."""
-    _, log = build()
-    before = last_values(read_records(log))
-    whole = read_all(log)
-    segment = log.segments[1]
-    (byte,) = segment.file.read_at(1, 100)
-    segment.file.write_at(bytes([byte ^ 1]), 100)
-    cleaning = begin(log)
-    with pytest.raises(CorruptMessage, match="wrong CRC") as caught:
-        cleaning.build_offset_map(lambda size: None)
+def begin_repair(log: PartitionLog, segment: LogSegment, whole: bytes) -> SegmentPatch:
+    """A repair of a damaged segment that is ready to be applied; `whole` is what the log had."""
     log.damage.suspect(segment, "test")
     examination = log.damage.begin_examination(segment)
     assert examination is not None
@@ -272,7 +269,86 @@ def test_a_segment_that_is_healed_during_a_cleaning_ends_it_and_the_next_one_goe
         start = next(at for at, header in walk_batches(whole) if header.last_offset >= wanted[0])
         patch.add(whole[start:])
     patch.finish()
+    return patch
+
+
+def damaged_while_cleaned() -> tuple[MemoryFileSystem, PartitionLog, Cleaning, CleanedSegment]:
+    """A log whose first segment was damaged right after the cleaner had read it."""
+    disk, log = build()
+    cleaning = begin(log)
+    cleaning.build_offset_map(lambda size: None)
+    cleaned = cleaning.clean_group(next(iter(cleaning.groups())), lambda size: None)
+    segment = log.segments[0]
+    assert cleaned.segment.base_offset == segment.base_offset
+    (byte,) = segment.file.read_at(1, 100)
+    segment.file.write_at(bytes([byte ^ 1]), 100)
+    return disk, log, cleaning, cleaned
+
+
+def test_a_segment_is_repaired_and_cleaned_at_once_in_files_of_their_own() -> None:
+    _, whole_log = build()
+    whole, before = read_all(whole_log), last_values(read_records(whole_log))
+    disk, log, cleaning, cleaned = damaged_while_cleaned()
+    begin_repair(log, log.segments[0], whole).apply(2000)
+    with pytest.raises(CleaningAborted):
+        log.compaction.replace_segments(cleaning, cleaned, 2000)
+    assert read_all(log) == whole
+    disk, log, cleaning, cleaned = damaged_while_cleaned()
+    patch = begin_repair(log, log.segments[0], whole)
+    with pytest.raises(CorruptMessage):  # the cleaner removes what it has begun
+        cleaning.clean_group(next(iter(cleaning.groups())), lambda size: None)
     patch.apply(2000)
+    assert read_all(log) == whole
+    disk, log, cleaning, cleaned = damaged_while_cleaned()
+    patch = begin_repair(log, log.segments[0], whole)
+    log.compaction.replace_segments(cleaning, cleaned, 2000)
+    with pytest.raises(SegmentChanged):
+        patch.apply(2000)
+    patch.abandon()
+    assert last_values(read_records(log)) == before
+    assert not [name for name in disk.list_directory(PATH) if ".healed" in name]
+
+
+def test_a_death_in_a_repair_leaves_the_log_whole_although_the_cleaner_has_begun_a_file() -> None:
+    _, whole_log = build()
+    whole = read_all(whole_log)
+    at = 0
+    while True:
+        disk, log, _, _ = damaged_while_cleaned()
+        patch = begin_repair(log, log.segments[0], whole)
+        Death(disk, at)
+        try:
+            patch.apply(2000)
+            break
+        except Died:
+            found = killed(disk)
+            end = whole_log.log_end_offset
+            after = open_log(
+                PATH, file_system=found, config=CONFIG, cleaner_offset=0, recovery_point=end
+            )
+        at += 1
+        assert after.log_end_offset == end
+        # The damaged segment, or the repaired one: everything else is as it was.
+        stored = stored_bytes(after)
+        assert [i for i in range(len(whole)) if stored[i] != whole[i]] in ([], [100])
+        assert len(stored) == len(whole)
+        names = found.list_directory(PATH)
+        assert not [name for name in names if name.endswith((".cleaned", ".healed", "swap"))]
+    assert at > 4
+
+
+def test_a_segment_that_is_healed_during_a_cleaning_ends_it_and_the_next_one_goes_on() -> None:
+    """The cleaner has read the damaged file, which is not the log's any more when it says so."""
+    _, log = build()
+    before = last_values(read_records(log))
+    whole = read_all(log)
+    segment = log.segments[1]
+    (byte,) = segment.file.read_at(1, 100)
+    segment.file.write_at(bytes([byte ^ 1]), 100)
+    cleaning = begin(log)
+    with pytest.raises(CorruptMessage, match="wrong CRC") as caught:
+        cleaning.build_offset_map(lambda size: None)
+    begin_repair(log, segment, whole).apply(2000)
     failure = log.compaction.explain_cleaning_failure(cleaning, caught.value)
     assert isinstance(failure, CleaningAborted)
     clean(log)
