@@ -42,6 +42,7 @@ from .local_log import LocalLog
 SKIP = "skip"
 MOST_LOOKED_AT = 8 * 1024 * 1024
 """Most bytes of a batch that is checked on the log's loop; a larger one is examined in a thread."""
+NO_BATCH = "a reader found no valid batch where one was expected"
 SENT_IN_VAIN, SENT_EVERY = 3, 100
 """Deliveries of the same records to a follower before the leader checks them, and before it checks
 them again.
@@ -280,7 +281,10 @@ class LogDamage:
         passed = tried[:-1] if self.has_gaps else tried
         if found is not None and self.has_gaps and all(each.is_proven for each in passed):
             return None
-        self._suspect(passed if found is not None else [segment])
+        if found is None:  # also if this process has written it: disks forget
+            self.suspect(segment, NO_BATCH)
+        else:
+            self._suspect(passed)
         raise KafkaStorageError(f"{segment.files.path} is being examined: it may be damaged")
 
     def look_at_end(self, segments: Sequence[LogSegment], offset: int) -> int | None:
@@ -402,7 +406,7 @@ class LogDamage:
     def _suspect(self, segments: Iterable[LogSegment]) -> None:
         for segment in segments:
             if not segment.is_proven or segment.unproven:
-                self.suspect(segment, "a reader found no valid batch where one was expected")
+                self.suspect(segment, NO_BATCH)
 
     def suspect(self, segment: LogSegment, reason: str) -> None:
         """Schedule the examination of a segment."""

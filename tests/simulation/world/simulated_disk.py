@@ -103,8 +103,10 @@ class SimulatedDisk(MemoryFileSystem):
         rotten = bytes(inode.content[start:end])
         if inode.synced[start:end] == written:
             inode.synced = inode.synced[:start] + rotten + inode.synced[end:]
-        # One that is rotten already was something else before.
-        self.rotten = [(rotten, dict(self.rotten).get(written, written)), *self.rotten]
+        # One that is rotten already was something else before, maybe what it is now.
+        before = dict(self.rotten).get(written, written)
+        if rotten != before:
+            self.rotten = [(rotten, before), *self.rotten]
 
     def lose_power(self, random: Random, *, under: set[str] | None = None) -> "SimulatedDisk":
         """The disk afterwards: of each file what was synced, or more: a prefix of its newest text.

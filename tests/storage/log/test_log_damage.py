@@ -251,6 +251,22 @@ def test_nothing_is_suspect_in_a_sound_log(tmp_path: Path) -> None:
     assert not log.damage.suspects
 
 
+def test_a_segment_that_this_process_has_written_is_examined_too(tmp_path: Path) -> None:
+    """A reader comes to it over a segment that compaction has left nothing of."""
+    log = written(tmp_path)
+    log.compaction.note_gaps(0)
+    passed, segment = list(log.segments)[:2]
+    assert segment.is_proven
+    content = bytearray(Path(segment.files.path).read_bytes())
+    content[80] ^= 1
+    Path(segment.files.path).write_bytes(content)
+    with pytest.raises(KafkaStorageError, match="is being examined"):
+        log.damage.look((passed, segment), 0, passed.base_offset)
+    examine(log)
+    first = segment.base_offset
+    assert [(each.start, each.end) for each in log.damage.ranges] == [(first, first + 1)]
+
+
 def test_offsets_are_not_given_again_after_the_last_segment_was_lost(tmp_path: Path) -> None:
     stopped(tmp_path)
     max(tmp_path.glob("*.log")).unlink()
