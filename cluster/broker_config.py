@@ -226,14 +226,14 @@ class BrokerConfig(Config):
     )
     bradbury_log_scrub_enable: bool = boolean(
         True,
-        "Whether closed segments are read whole in the background, so that a damaged one is found, "
+        "Whether segments are read whole in the background, so that a damaged one is found, "
         "and fetched again from another replica, before a consumer comes to it.",
         dynamic=True,
     )
     bradbury_log_scrub_interval_ms: int = long(
         7 * 24 * 60 * MINUTE_MS,
         1,
-        "Time after which all closed segments are read again; segments that existed at the "
+        "Time after which all segments are read again; segments that existed at the "
         "start are read first.",
         dynamic=True,
     )

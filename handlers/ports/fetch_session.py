@@ -137,6 +137,9 @@ class FetchSession:
         if cached is None:
             cached = self.partitions[key] = CachedPartition(self, key, wanted)
         else:
+            if cached.wanted.current_leader_epoch != wanted.current_leader_epoch:
+                # The last answer was of an epoch that the client has left: it was not applied.
+                cached.high_watermark = -1
             cached.wanted = wanted
         self.dirty.setdefault(key, cached)
 

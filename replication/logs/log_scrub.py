@@ -3,7 +3,8 @@
     ends        of all segments that were there at the start, once: a file that is gone, emptied or
                 cut short is found within moments
     doubted     every closed segment that was not read whole since the start
-    all         every closed segment again, each bradbury.log.scrub.interval.ms
+    all         every segment again, each bradbury.log.scrub.interval.ms; of the active one what is
+                there when it is read: in a topic that is seldom written to it stays for years
 
 The latter two within bradbury.log.scrub.hours: what these leave undone is done in those of the next
 day. What is damaged already is passed over: segment_healer looks after it. After a restart the
@@ -30,7 +31,7 @@ REASON: Final = "it does not end where the next one begins"
 
 
 class LogScrub:
-    """Scrub of the closed segments of one node."""
+    """Scrub of the segments of one node."""
 
     def __init__(
         self,
@@ -93,8 +94,6 @@ class LogScrub:
                     return
                 path = segment.files.path
                 if segment.is_proven if only_doubted else path in self._read_again:
-                    continue
-                if segment is log.segments.active and not only_doubted:
                     continue
                 if self._healer.is_stopping or not log.health.is_online:
                     break

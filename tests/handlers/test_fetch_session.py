@@ -1,6 +1,7 @@
 """When does a fetch session begin, go on and end, and what is in an incremental answer? (KIP-227)"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -195,6 +196,19 @@ def test_an_error_is_sent_each_time_and_its_end_once() -> None:
     is_sent(session)
     for _ in range(2):
         assert is_sent(session, error_code=6, high_watermark=-1, log_start_offset=-1)
+    assert is_sent(session)
+    assert not is_sent(session)
+
+
+def test_a_client_that_has_come_to_a_new_leader_epoch_is_told_the_high_watermark() -> None:
+    """It did not apply the last answer if that was on its way when the epoch changed."""
+    session = begin(cache())
+    wanted = FetchPartition(partition=0, current_leader_epoch=1)
+    session.put(("t", NO_ID, 0), wanted)
+    assert is_sent(session)
+    session.put(("t", NO_ID, 0), replace(wanted, fetch_offset=5))
+    assert not is_sent(session)
+    session.put(("t", NO_ID, 0), replace(wanted, fetch_offset=5, current_leader_epoch=2))
     assert is_sent(session)
     assert not is_sent(session)
 

@@ -86,13 +86,13 @@ def test_it_reads_in_its_hours_and_goes_on_the_next_day_where_it_was() -> None:
     assert healer.examined[3:] == ["a", "b"]
     healer.at(3, 1)
     run(scrub)
-    assert healer.examined[5:] == ["c"]
+    assert healer.examined[5:] == ["c", "active"]
     healer.at(3, 2)  # that round is over, and the next one is due a day later
     run(scrub)
-    assert healer.examined[6:] == []
+    assert healer.examined[7:] == []
     healer.at(4, 2)
     run(scrub)
-    assert healer.examined[6:] == ["a"]
+    assert healer.examined[7:] == ["a"]
 
 
 def test_without_hours_it_reads_at_any() -> None:
