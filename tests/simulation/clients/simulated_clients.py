@@ -97,6 +97,8 @@ class Producer(Client):
         self._made = 0
         self._is_backing_off = False
         self._is_known = False
+        swarm = cluster.swarm
+        self._may_be_forgotten = swarm.retention_ms >= 0 or "delete records" in swarm.kinds
         self._make()
 
     def _make(self) -> None:
@@ -124,8 +126,11 @@ class Producer(Client):
     def _send_more(self) -> None:
         # Of a producer id that it has never seen a leader takes any sequence as the first (KIP-360):
         # were the first batch lost and the second not, the first could never be written.
-        # So it is where all it has written is deleted meanwhile, and what it was known by.
-        most = self.cluster.swarm.in_flight if self.acks_all and self._is_known else 1
+        # So it is where all it has written may be deleted meanwhile, and what it was known by, at
+        # any moment: the second may wait in the socket of a node that is stopped. Kafka's producers
+        # begin a new epoch then, this one cannot.
+        is_certain = self.acks_all and self._is_known and not self._may_be_forgotten
+        most = self.cluster.swarm.in_flight if is_certain else 1
         while self._in_flight < min(most, len(self.waiting)) and not self._is_backing_off:
             sent = self.waiting[self._in_flight]
             if not sent.is_acknowledged and not self._send(sent):
@@ -180,9 +185,6 @@ class Producer(Client):
         if self._is_backing_off:
             return
         self._is_backing_off = True
-        swarm = self.cluster.swarm
-        if swarm.retention_ms >= 0 or "delete records" in swarm.kinds:
-            self._is_known = False
         self._generation += 1
         self._in_flight = 0
 
