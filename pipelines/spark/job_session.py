@@ -51,4 +51,14 @@ def _active() -> SparkSession | None:
         from pyspark.sql import SparkSession
     except ImportError:
         return None  # the next step raises SparkMissing
-    return SparkSession.getActiveSession()
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    # Spark knows an active session per thread; the process has one all the same. Streams look up
+    # their sink in the thread's.
+    found: SparkSession | None = SparkSession._instantiatedSession
+    if found is None or found._sc._jsc is None:
+        return None
+    assert found._jvm is not None, "its JVM lives as long as its context"
+    found._jvm.SparkSession.setActiveSession(found._jsparkSession)
+    return found

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fastavro
@@ -12,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import SparkSession
 
 import bradbury
+from bradbury.pipelines.spark.job_session import job_session
 from bradbury.pipelines.spark.session import local_session
 
 pytestmark = [
@@ -94,6 +96,32 @@ def test_a_view_of_a_stream_makes_streams(
     assert run() == 10
     producer.send(flights, '{"tail": "late", "delay": 1}').result(30)
     assert run() == 11
+
+
+def test_a_job_in_another_thread_uses_the_session_of_the_process(
+    spark: SparkSession, bootstrap: str, flights: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    target = new_topic(1)
+
+    def run() -> None:
+        with job_session("job", bootstrap, 0) as session:
+            source = session.readStream.format("bradbury").option("subscribe", flights)
+            query = (
+                source.option("startingOffsets", "earliest")
+                .load()
+                .select("value")
+                .writeStream.format("bradbury")
+                .option("topic", target)
+                .option("checkpointLocation", str(tmp_path))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(120)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
+    written = bradbury.topic_view(spark, target)  # the session has not ended with the job
+    assert written.count() == 10
 
 
 def test_avro_values_are_decoded(

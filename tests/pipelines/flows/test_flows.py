@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -199,9 +200,15 @@ def test_a_flow_of_spark_is_killed_interrupted_and_goes_on(servers: str, folder:
     assert run(folder, "delays.yaml", servers)["late"]["behind"] in (0, None)
     late = values(servers, "killed-late")
     assert sorted(each["delay"] for each in late) == list(range(16, 60))
-    # Spark's own list of the files that count; those of killed batches are beside them.
-    sink = sorted((folder / "tables" / "late" / "_spark_metadata").glob("[0-9]*"))
-    assert sink
+    assert sorted(delays_in(folder / "tables" / "late")) == list(range(16, 60))
+
+
+def delays_in(table: Path) -> list[float]:
+    """Column `delay` of the files that count by Spark's own list; others are of killed batches."""
+    listed = (table / "_spark_metadata").glob("[0-9]*")
+    entries = [json.loads(line) for file in listed for line in file.read_text().splitlines()[1:]]
+    paths = {each["path"].removeprefix("file://") for each in entries}
+    return [delay for path in paths for delay in pq.read_table(path)["delay"].to_pylist()]
 
 
 @pytest.mark.spark
