@@ -220,12 +220,23 @@ def merged(
     base_offset: int,
     end_offset: int,
 ) -> list[AbortedTransaction]:
-    """Merge entries of a transaction index of these offsets; `best` takes precedence."""
-    by_marker = {
-        each.last_offset: each
-        for each in (*others, *best)
-        if base_offset <= each.last_offset < end_offset and each.first_offset <= each.last_offset
-    }
+    """Merge entries of a transaction index of these offsets; `best` takes precedence.
+
+    A transaction ends once: where its marker was damaged, the next marker of its producer seems to
+    end it, too. The first one does.
+    """
+    by_transaction: dict[tuple[int, int], AbortedTransaction] = {}
+    for each in (*best, *others):
+        if not base_offset <= each.last_offset < end_offset or each.first_offset > each.last_offset:
+            continue
+        known = by_transaction.setdefault((each.producer_id, each.first_offset), each)
+        if each.last_offset < known.last_offset:
+            by_transaction[each.producer_id, each.first_offset] = each
+    by_marker: dict[int, AbortedTransaction] = {}
+    for each in (*others, *best):
+        key = each.producer_id, each.first_offset
+        if key in by_transaction and by_transaction[key].last_offset == each.last_offset:
+            by_marker[each.last_offset] = each
     return [by_marker[offset] for offset in sorted(by_marker)]
 
 

@@ -14,6 +14,8 @@ from bradbury.protocol.records.record_batch import read_header, walk_batches
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.segment_patch import SegmentPatch
 from bradbury.storage.log_config import LogConfig
+from bradbury.storage.producers.producer_recovery import merged
+from bradbury.storage.segments.transaction_index import AbortedTransaction
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.transactions import (
@@ -280,3 +282,16 @@ def test_a_transaction_index_that_is_damaged_alone_is_made_again(
     assert read_committed(log) == committed
     log.close(clean=True)
     assert index.read_bytes() == content
+
+
+def test_a_transaction_ends_with_its_first_marker() -> None:
+    """Its marker was damaged when the index was made again: the next one seemed to end it."""
+    was = AbortedTransaction(1000, 22, last_offset=32, last_stable_offset=33)
+    seemed = AbortedTransaction(1000, 22, last_offset=33, last_stable_offset=34)
+    other = AbortedTransaction(1001, 26, last_offset=30, last_stable_offset=22)
+    assert merged([seemed], [was, other], 30, 40) == [other, was]
+    assert merged([was], [seemed, other], 30, 40) == [other, was]
+    assert merged([was._replace(last_stable_offset=31)], [was], 30, 40) == [
+        was._replace(last_stable_offset=31)
+    ]
+    assert merged([seemed], [was], 33, 40) == [seemed]
