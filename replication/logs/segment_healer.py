@@ -312,7 +312,7 @@ class SegmentHealer:
     def _fill(self, patch: SegmentPatch, replica: Replica, node_id: int) -> ProcedureSteps:
         yield from self.in_thread(self._work(patch.prepare))
         while (wanted := patch.wanted) is not None:
-            fetch = RecordsFetch(self._effects, node_id, self._request(replica, wanted[0]))
+            fetch = RecordsFetch(self._effects, node_id, self._request(replica, patch, wanted[0]))
             if self.is_stopping:
                 raise ScrubbingStopped
             [failure] = yield [fetch]
@@ -322,7 +322,7 @@ class SegmentHealer:
             yield from self.in_thread(self._work(partial(patch.add, records)))
         yield from self.in_thread(self._work(patch.finish))
 
-    def _request(self, replica: Replica, offset: int) -> FetchRequest:
+    def _request(self, replica: Replica, patch: SegmentPatch, offset: int) -> FetchRequest:
         topic = self._image().topics.get(replica.topic)
         if topic is None:
             raise ConnectionFailed(f"{replica} is no longer on this node")
@@ -340,7 +340,7 @@ class SegmentHealer:
                             partition=replica.partition,
                             current_leader_epoch=-1,
                             fetch_offset=offset,
-                            last_fetched_epoch=-1,
+                            last_fetched_epoch=patch.epoch_before_wanted,
                             log_start_offset=-1,
                             partition_max_bytes=MOST_BYTES,
                         )
@@ -404,6 +404,11 @@ class RecordsFetch:
         [found] = self.answer.responses[0].partitions
         if found.error_code:
             raise error_for(found.error_code)
+        if found.diverging_epoch.epoch >= 0:
+            raise CorruptMessage(
+                f"its log differs before offset {offset}: what precedes the damage here was not "
+                "committed"
+            )
         if not found.records:
             raise CorruptMessage(f"no records at offset {offset}")
         return bytes(found.records)

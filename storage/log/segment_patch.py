@@ -8,7 +8,8 @@ What always holds: nothing is taken out of the log before what takes its place i
 disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
 offsets that are missing, without a gap where the log may have none, and the leader epochs that this
 log knows of, or at least none out of order, where what it knows was rebuilt from a log with this
-hole: then it is, byte for byte, what was here, as only committed records are sent.
+hole, and follows what this log has before it: then it is, byte for byte, what was here, as only
+committed records are sent.
 
 Not here: who is asked (replication/logs/segment_healer).
 """
@@ -52,6 +53,8 @@ class SegmentPatch:
         self._producers = HealedProducers(self._missing)
         self._epochs: list[tuple[int, int]] = []
         """(leader epoch, first offset) in the fetched records that this log did not know."""
+        self._epoch = -1
+        """Leader epoch of the last batch in the new segment."""
         self.fetched_bytes = 0
         base_offset = examination.segment.base_offset
         self._earlier = [each for each in local.segments if each.base_offset < base_offset]
@@ -75,6 +78,21 @@ class SegmentPatch:
         start = max(start, self.segment.next_offset)
         # Below the log start nobody has it any more.
         return min(max(start, self._log.log_start_offset), end - 1), end
+
+    @property
+    def epoch_before_wanted(self) -> int:
+        """Leader epoch of what precedes `wanted` in this log; -1: nothing does.
+
+        A source that has none of this epoch up to there has another log: this one has records that
+        were never committed, which a truncation will take, and records of both must not be mixed.
+        """
+        assert self.wanted is not None
+        offset, start = self.wanted[0], self._log.log_start_offset
+        if offset != self.segment.next_offset or offset <= start:
+            return -1
+        if self.segment.size:
+            return self._epoch
+        return self._log.epochs.epoch_at(offset - 1)
 
     def prepare(self) -> None:
         """Create the file, and copy what comes before the first gap.
@@ -118,6 +136,7 @@ class SegmentPatch:
             last, expected = position + header.size, header.next_offset
         if taken:
             self.segment.append_run(view[first:last], taken)
+            self._epoch = taken[-1].leader_epoch
             self._producers.add(taken)
             self.fetched_bytes += last - first
         elif expected != end:
@@ -172,6 +191,7 @@ class SegmentPatch:
         expected = run.first_offset
         for header, data in reader.batches(run.position, run.first_offset):
             self.segment.append_run(data, [header])
+            self._epoch = header.leader_epoch
             expected = header.next_offset
         if expected != run.next_offset:
             raise CorruptMessage(f"{damaged.files.path} has changed at offset {expected}")

@@ -1,5 +1,8 @@
 """Damage that is healed while something else happens, told step by step."""
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from bradbury.replication.effects import SendRepairFetch
@@ -90,6 +93,37 @@ def test_what_is_truncated_while_it_is_fetched_is_not_put_in_its_place() -> None
     assert scrubber.healer.healed == 1
     assert not bench.damage(3)
     assert bench.records(3) == bench.records(1)[:cut_at]
+
+
+class OfTheLast(Random):
+    """Takes the last of everything."""
+
+    def choice(self, found: Any) -> Any:
+        return found[-1]
+
+
+def test_what_was_not_committed_is_not_mended_with_what_was() -> None:
+    """A former leader has two records that nobody else has, and the second rots. What is committed
+    there instead follows another first record.
+    """
+    bench = Bench(segment_bytes=300)
+    bench.decide(3, 1, (1, 2, 3))
+    bench.separate({3}, {1, 2})
+    bench.append(3, 2)
+    bench.decide(1, 2, (1, 2))
+    bench.append(1, 2)
+    bench.run()
+    log = bench.log(3)
+    log.flushing.flush()
+    assert bench.nodes[3].disk.rot(OfTheLast(), log.segments.active.files.path)
+    bench.join()
+    bench.separate({1}, {3})  # it cannot follow, but ask the other follower
+    bench.run(LONG_MS)
+    assert bench.epochs(3) == [1, 1]
+    bench.join()
+    bench.run(LONG_MS)
+    assert bench.epochs(3) == [2, 2]
+    assert bench.records(3) == bench.records(1)
 
 
 def test_a_follower_does_not_copy_damage_and_its_leader_is_healed() -> None:

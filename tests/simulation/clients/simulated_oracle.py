@@ -381,7 +381,10 @@ class Oracle:
         # Whoever was taken away with what it had lost is made up for by as many as must have it.
         if len(set(new.isr) - ledger.lossy) >= self._cluster.swarm.min_insync:
             ledger.lossy &= set(new.replicas)
-        if new.recovering and not ledger.is_damaged:
+        # A node whose tail has rotted says that it has lost records, of all its partitions: what
+        # the new leader has is looked at when it leads.
+        has_rot = "rot" in self._cluster.swarm.kinds
+        if new.recovering and not ledger.is_damaged and not has_rot:
             raise Violation("R3", f"an unclean election: {new}", partition_id)
 
     def _forgive(self, partition_id: TopicPartition, ledger: Ledger) -> None:

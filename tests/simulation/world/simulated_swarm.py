@@ -30,6 +30,8 @@ TRANSACTION_KINDS = ("kill producer", "pause producer")
 DIRECTORY_KINDS = ("disk error", "damage", "full disk", "move")
 
 _DISKS = "disks"
+_DAMAGE = "damage"
+OF_DAMAGE = ("kill", "power", "cut", "stop", "topic", "delete records", "full disk", "controller")
 OF_DISKS = (
     "kill",
     "stop",
@@ -271,6 +273,37 @@ class Swarm:
             access=False,
         )
 
+    @classmethod
+    def draw_damage(cls, random: Random) -> Self:
+        """For a seed that is mostly about damage: batches rot all the time in small segments, which
+        are compacted and deleted meanwhile, while processes die.
+        """
+        swarm = replace(
+            cls.draw(random),
+            is_reckless=False,
+            kinds=("rot", "rot", *(kind for kind in OF_DAMAGE if random.random() < 0.4)),
+            segment_bytes=600,
+            fault_every_ms=random.choice((40, 60, 100)),
+            outage_ms=random.choice((100, 300)),
+            duration_ms=4_000,
+            careless_producers=0,
+            partitions=random.choice((1, 2)),
+            directories=1,
+            retention_ms=random.choice((-1, -1, 1_500)),
+            compacts=True,
+            access=False,
+        )
+        kind = random.random()
+        if kind < 0.4:
+            return replace(
+                swarm, groups=0, transactional_ids=random.choice((1, 2)), transaction_partitions=1
+            )
+        if kind < 0.8:
+            return replace(swarm, groups=2, transactional_ids=0, offsets_in_transactions=False)
+        return replace(
+            swarm, groups=0, transactional_ids=0, offsets_in_transactions=False, compacts=False
+        )
+
     @property
     def has_group_coordinators(self) -> bool:
         return bool(self.groups) or self.offsets_in_transactions
@@ -289,7 +322,13 @@ def disk_seed(number: int) -> str:
     return f"{_DISKS} {number}"
 
 
+def damage_seed(number: int) -> str:
+    return f"{_DAMAGE} {number}"
+
+
 def swarm_of(seed: object) -> Swarm:
-    """A number draws from everything, a disk_seed from what happens to disks."""
+    """A number draws from everything, a disk_seed and a damage_seed from what their names say."""
     random = Random(f"swarm {seed}")
-    return Swarm.draw_disks(random) if str(seed).startswith(_DISKS) else Swarm.draw(random)
+    if str(seed).startswith(_DISKS):
+        return Swarm.draw_disks(random)
+    return Swarm.draw_damage(random) if str(seed).startswith(_DAMAGE) else Swarm.draw(random)
