@@ -2,6 +2,7 @@
 
     python -m bradbury.tests.simulation.run --seeds 20000 [--first 600] [--jobs 2]
     python -m bradbury.tests.simulation.run --disks --seeds 2000    seeds that are mostly about disks
+    python -m bradbury.tests.simulation.run --damage --seeds 2000   or about damage and its repair
     python -m bradbury.tests.simulation.run --seed 17        one seed, with its transcript
     python -m bradbury.tests.simulation.run --faults 400     planted faults: which are found
 
@@ -16,7 +17,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -27,18 +28,23 @@ from rich.table import Table
 
 from bradbury.tests.simulation.planted.planted_faults import FAULTS, planted, swarm_for
 from bradbury.tests.simulation.world.simulated_runs import Outcome, Totals, run_seed
-from bradbury.tests.simulation.world.simulated_swarm import disk_seed
+from bradbury.tests.simulation.world.simulated_swarm import damage_seed, disk_seed
 
 TOTALS = Path(__file__).parents[2] / ".cache" / "simulation.json"
+SEEDS_OF: dict[str, Callable[[int], object]] = {
+    "": lambda number: number,
+    "disks": disk_seed,
+    "damage": damage_seed,
+}
 AT_A_TIME = 8
 SHOWN = 3
 
 
-def run_some(first: int, count: int, disks: bool) -> tuple[list[Outcome], int]:
+def run_some(first: int, count: int, family: str) -> tuple[list[Outcome], int]:
     """Outcomes, and how many seeds gave another run the second time."""
     outcomes, mismatches = [], 0
     for number in range(first, first + count):
-        seed = disk_seed(number) if disks else number
+        seed = SEEDS_OF[family](number)
         outcome = run_seed(seed)
         mismatches += run_seed(seed).digest != outcome.digest
         outcomes.append(outcome)
@@ -67,15 +73,15 @@ def progress(console: Console) -> Progress:
     )
 
 
-def run_many(console: Console, first: int, count: int, jobs: int, *, disks: bool) -> int:
+def run_many(console: Console, first: int, count: int, jobs: int, *, family: str) -> int:
     totals, failed = Totals(), []
-    kept = Totals() if disks else read_totals()
+    kept = Totals() if family else read_totals()
     started = time.monotonic()
     starts = list(range(first, first + count, AT_A_TIME))
     sizes = [min(AT_A_TIME, first + count - start) for start in starts]
     with progress(console) as shown, ProcessPoolExecutor(jobs) as pool:
         task = shown.add_task("seeds", total=count)
-        for outcomes, mismatches in pool.map(run_some, starts, sizes, repeat(disks)):
+        for outcomes, mismatches in pool.map(run_some, starts, sizes, repeat(family)):
             for outcome in outcomes:
                 for each in (totals, kept):
                     each.add(outcome)
@@ -86,7 +92,7 @@ def run_many(console: Console, first: int, count: int, jobs: int, *, disks: bool
             shown.update(
                 task, advance=len(outcomes), description=f"seeds, {len(failed)} violations"
             )
-            if not disks:
+            if not family:
                 write_totals(kept)
     seconds = time.monotonic() - started
     console.print(table_of(totals, kept, seconds))
@@ -152,7 +158,12 @@ def arguments() -> Iterator[tuple[str, dict[str, object]]]:
     yield "--seeds", {"type": int, "default": 1000}
     yield "--first", {"type": int, "default": None, "help": "default: where the last run ended"}
     yield "--jobs", {"type": int, "default": os.cpu_count() or 1}
-    yield "--disks", {"action": "store_true", "help": "seeds of disks; totals are not kept"}
+    for family in filter(None, SEEDS_OF):
+        about = f"seeds mostly about {family}; totals are not kept"
+        yield (
+            f"--{family}",
+            {"dest": "family", "action": "store_const", "const": family, "help": about},
+        )
     yield "--seed", {"default": None, "help": "only this one, with its transcript"}
     yield "--lines", {"type": int, "default": 60, "help": "of a transcript"}
     yield "--faults", {"type": int, "default": None, "help": "most seeds for each planted fault"}
@@ -173,8 +184,8 @@ def main() -> int:
         return score(console, given.faults, given.jobs)
     first = given.first
     if first is None:
-        first = 0 if given.disks else read_totals().seeds
-    return run_many(console, first, given.seeds, given.jobs, disks=given.disks)
+        first = 0 if given.family else read_totals().seeds
+    return run_many(console, first, given.seeds, given.jobs, family=given.family or "")
 
 
 if __name__ == "__main__":

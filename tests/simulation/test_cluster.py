@@ -1,6 +1,7 @@
 """A replicated cluster under faults: is what was promised kept? 25 seeds, in
 `make test-long` 75 more, in `make test-deep` 500; `make simulate` for more. Of those that are mostly
-about disks 25, 25 and 250; `make simulate ARGS=--disks` for more.
+about disks, and about damage, 25, 25 and 250 each; `make simulate ARGS=--disks` (`--damage`) for
+more.
 
 A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed N
 """
@@ -8,17 +9,19 @@ A failing seed is shown again by: python -m bradbury.tests.simulation.run --seed
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from bradbury.tests.simulation.world.simulated_cluster import SimulatedCluster
 from bradbury.tests.simulation.world.simulated_runs import Totals, run_seed
-from bradbury.tests.simulation.world.simulated_swarm import disk_seed
+from bradbury.tests.simulation.world.simulated_swarm import damage_seed, disk_seed
 
 SEEDS = 600
 LONG = 100
 AT_A_TIME = 25
-OF_DISKS = 300
+OF_EACH = 300
+"""Seeds of disks, and of damage."""
 WITH_SETS = ((7,), (74, 105))
 """Those that have transactions and their offsets are long."""
 
@@ -62,14 +65,17 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
         pytest.param(AT_A_TIME, marks=pytest.mark.long),
         *(
             pytest.param(first, marks=pytest.mark.deep)
-            for first in range(2 * AT_A_TIME, OF_DISKS, AT_A_TIME)
+            for first in range(2 * AT_A_TIME, OF_EACH, AT_A_TIME)
         ),
     ],
 )
-def test_what_was_promised_is_kept_where_disks_fail_and_fill_up_all_the_time(first: int) -> None:
+@pytest.mark.parametrize("seed_of", [disk_seed, damage_seed])
+def test_what_was_promised_is_kept_where_disks_fail_all_the_time(
+    first: int, seed_of: Callable[[int], str]
+) -> None:
     totals = Totals()
     for number in range(first, first + AT_A_TIME):
-        outcome = run_seed(disk_seed(number))
+        outcome = run_seed(seed_of(number))
         if outcome.failure is not None:
             pytest.fail("\n".join(outcome.transcript))
         totals.add(outcome)
