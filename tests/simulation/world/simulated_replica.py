@@ -104,7 +104,10 @@ def read_bytes(log: PartitionLog, start: int, up_to: int, max_bytes: int = 1 << 
         for segment in log.segments.from_offset(start):
             found = segment.read(start, max_bytes=max_bytes, up_to=up_to, min_one_batch=True)
             data = segment.file.read_at(found.size, found.position) if found.size else b""
-            if disk_of(log).rotten and (not data or int.from_bytes(data[:8]) > start):
+            first = batches_of(data)[0] if disk_of(log).rotten and data else None
+            if disk_of(log).rotten and not (
+                first and first.base_offset <= start < first.next_offset
+            ):
                 # A position that the segment remembers may stem from a rotten header.
                 data = _walked(segment, start, up_to, max_bytes)
             if data:
