@@ -154,7 +154,7 @@ def print_groups(found: Iterable[DescribedGroup]) -> None:
         if one.partitions:
             print_table(COLUMNS, one.rows(), title=one.title(), optional=OPTIONAL)
         else:
-            note(f"group {one.description.group_id!r} has committed nothing ({one.title()})")
+            note(f"{one.title()}: no committed offsets")
     if not shown:
         note("there are no groups yet")
 
