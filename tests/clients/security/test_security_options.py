@@ -285,4 +285,4 @@ def test_a_misspelt_argument_of_a_client_is_refused_with_the_name_that_was_meant
 
 def test_an_argument_like_no_other_is_refused_without_a_hint() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'zzzz'$"):
-        bradbury.Producer(**{"zzzz": 1})  # type: ignore[arg-type]
+        bradbury.Producer(zzzz=1)  # type: ignore[call-arg]
