@@ -114,7 +114,7 @@ def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list
 def print_lags(found: Sequence[DescribedGroup]) -> None:
     """Print the lag of each group in a line."""
     if not found:
-        note("there are no groups yet")
+        note("there are no groups, or you may not see them")
         return
     print_table(
         ("group", "state", "members", "partitions", "lag", "behind"),
@@ -156,7 +156,7 @@ def print_groups(found: Iterable[DescribedGroup]) -> None:
         else:
             note(f"{one.title()}: no committed offsets")
     if not shown:
-        note("there are no groups yet")
+        note("there are no groups, or you may not see them")
 
 
 def member_json(member: GroupMember) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def list_groups(
             ]
         )
     elif not found:
-        note("no group matches" if state or kind else "there are no groups yet")
+        note("no group matches" if state or kind else "there are no groups, or you may not see them")
     else:
         print_table(
             ("group", "state", "type", "protocol"),
