@@ -11,6 +11,7 @@ embedded Ray and ends it again.
 
 import importlib.util
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,10 @@ class DelayModel:
 
 
 def main() -> None:
-    with bradbury.up(port=0) as cluster:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        bradbury.up(folder, port=0, address="local") as cluster,
+    ):
         with cluster.admin() as admin:
             admin.create_topic("departures", 4)
             admin.create_topic("predictions", 2)
