@@ -22,7 +22,15 @@ from importlib import import_module
 from typing import Any
 
 from .byte_code import byte_code_kept
-from .state_file import BOOTSTRAP_VARIABLE, SEPARATOR, default_namespace, read_state
+from .state_file import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_NAMESPACE,
+    NAMESPACE_VARIABLE,
+    SEPARATOR,
+    default_namespace,
+    read_state,
+    running_namespaces,
+)
 
 LOCAL = "local"
 """Address that means: start an embedded Ray."""
@@ -171,15 +179,23 @@ def running_address(namespace: str, address: str | None = None) -> str:
         return named
     state = read_state(namespace)
     if state is None:
+        others = [name for name in running_namespaces() if name != namespace]
+        if others:
+            raise UpError(
+                f"no cluster is up in namespace {namespace!r} here, only in "
+                f"{', '.join(map(repr, others))}; name it by {NAMESPACE_VARIABLE}={others[0]} or "
+                f"--namespace {others[0]}"
+            )
         raise UpError(
             f"no cluster is up in namespace {namespace!r} here; start one with `bradbury up` or "
             "bradbury.up(), or give the address of its Ray (--address, RAY_ADDRESS)"
         )
     if state.is_stale:
+        data_dirs = state.data_dir.replace(SEPARATOR, " --data-dir ")
+        named = "" if namespace == DEFAULT_NAMESPACE else f" --namespace {namespace}"
         raise UpError(
             f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
-            f"`bradbury up --data-dir {state.data_dir.replace(SEPARATOR, ' --data-dir ')}` "
-            "starts it again with its data"
+            f"`bradbury up --data-dir {data_dirs}{named}` starts it again with its data"
         )
     return state.ray_address
 

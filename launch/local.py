@@ -11,6 +11,7 @@ partitions are served by nodes in processes of their own, for tests that need mo
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
@@ -48,6 +49,7 @@ T = TypeVar("T")
 DataDirectories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 START_SECONDS = 60.0
 LOOK_SECONDS = 0.005
+LEAVE_SECONDS = 1.0
 # No other process is about to join a group, so its first member need not wait.
 DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
 
@@ -93,6 +95,9 @@ class LocalCluster:
             target=self._loop.run_forever, name="bradbury-local", daemon=True
         )
         self._thread.start()
+        self._owner = os.getpid()
+        if self._temporary is not None:
+            atexit.register(self._remove_at_exit)
         try:
             self._start_in_time()
         except BaseException:
@@ -170,8 +175,20 @@ class LocalCluster:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        atexit.unregister(self._remove_at_exit)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _remove_at_exit(self) -> None:
+        """Remove the temporary directory of a cluster that the program has not closed.
+
+        There is no clean stop: at this point the interpreter starts no threads any more.
+        """
+        if os.getpid() != self._owner or self._temporary is None:
+            return  # a child that was forked, whose parent uses it
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LEAVE_SECONDS)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

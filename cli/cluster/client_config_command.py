@@ -58,6 +58,8 @@ def client_config(
         _print_python(servers, options)
     else:
         _print_properties(servers, options)
+    if "sasl_mechanism" in options and user is not None:
+        note(f"put the password of {user} in the place of PASSWORD")
     if options and user is None and sys.stdout.isatty():
         note("the output has a password: keep the file private (chmod 600)")
 

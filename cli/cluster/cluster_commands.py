@@ -18,6 +18,7 @@ from ...discovery.state_file import (
     ClusterState,
     read_state,
     remove_state,
+    running_namespaces,
     write_state,
 )
 from ..terminal.failure import CommandFailed
@@ -136,6 +137,8 @@ def up(
 
 def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> None:
     """Stop the cluster. Its data stays, and the next `up` serves it again."""
+    from ...discovery.ray_connection import named_address
+
     state = None if address not in (None, LOCAL) else read_state(namespace)
     if state is not None and state.pid is not None and state.started is not None:
         if state.is_stale:
@@ -151,6 +154,8 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
             note(f"stopped; the data is in {state.data_dir}")
             return
         address = state.ray_address
+    if state is None and named_address(address) in (None, LOCAL):
+        raise CommandFailed(_nothing_to_stop(namespace))
     with running_cluster(address, namespace) as cluster:
         data_dir = cluster.data_dir
         cluster.down()
@@ -160,6 +165,17 @@ def down(address: Address = None, namespace: Namespace = DEFAULT_NAMESPACE) -> N
     )
     if state is not None and state.is_program:
         note(f"its Ray cluster still runs, in process {state.pid}, which started it")
+
+
+def _nothing_to_stop(namespace: str) -> str:
+    others = [name for name in running_namespaces() if name != namespace]
+    remedy = (
+        f"`{_down(others[0])}` stops {others[0]!r}"
+        if others
+        else "one that was started from another machine is stopped with --address HOST:PORT, the "
+        "address of its Ray cluster"
+    )
+    return f"nothing to stop: no cluster is up in namespace {namespace!r} here; {remedy}"
 
 
 # --- up ------------------------------------------------------------------------------------------

@@ -86,9 +86,11 @@ def _print_status(described: dict[str, Any]) -> None:
     typer.echo(f"bootstrap   {described['bootstrap_servers']}")
     typer.echo(f"controller  epoch {described['epoch']}, pid {described['pid']}")
     lags = _voter_lags(described)
+    lag = max(lags.values(), default=0)
+    lagging = f", the slowest {count_text(lag, 'record')} behind" if lag else ""
     typer.echo(
         f"metadata    {count_text(described['metadata_offset'], 'record')} on "
-        f"{count_text(len(lags), 'voter')}, the last one {max(lags.values(), default=0)} behind"
+        f"{count_text(len(lags), 'voter')}{lagging}"
     )
     typer.echo(f"data        {described['data_dir']}")
     typer.echo(

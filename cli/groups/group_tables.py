@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...clients.admin.group_admin import GroupDescription, GroupMember
     from ...clients.admin.group_lag import GroupLag
 
+NO_GROUPS = "there are no groups, or you may not see them"
 OPTIONAL = ("member", "host", "client")
 """Columns left out of a narrow table; `groups members` shows them."""
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "behind", "member", "client", "host")
@@ -114,7 +115,7 @@ def described_groups(admin: Admin, names: Sequence[str], *, times: bool) -> list
 def print_lags(found: Sequence[DescribedGroup]) -> None:
     """Print the lag of each group in a line."""
     if not found:
-        note("there are no groups yet")
+        note(NO_GROUPS)
         return
     print_table(
         ("group", "state", "members", "partitions", "lag", "behind"),
@@ -154,9 +155,9 @@ def print_groups(found: Iterable[DescribedGroup]) -> None:
         if one.partitions:
             print_table(COLUMNS, one.rows(), title=one.title(), optional=OPTIONAL)
         else:
-            note(f"group {one.description.group_id!r} has committed nothing ({one.title()})")
+            note(f"{one.title()}: no committed offsets")
     if not shown:
-        note("there are no groups yet")
+        note(NO_GROUPS)
 
 
 def member_json(member: GroupMember) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..terminal.output import count_text, note, print_json, print_table
 from .group_options import Group, Groups, Topics, parse_partitions
 from .group_reset_command import reset_offsets
 from .group_tables import (
+    NO_GROUPS,
     described_groups,
     lags_json,
     member_json,
@@ -82,7 +83,7 @@ def list_groups(
             ]
         )
     elif not found:
-        note("no group matches" if state or kind else "there are no groups yet")
+        note("no group matches" if state or kind else NO_GROUPS)
     else:
         print_table(
             ("group", "state", "type", "protocol"),

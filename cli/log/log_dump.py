@@ -51,6 +51,10 @@ def dump(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per line.")] = False,
 ) -> None:
     """Show the batches and records of a .log file, or the entries of an index."""
+    if file.is_dir():
+        raise UsageError(
+            f"{file} is a directory; name a .log or index file in it, or use `bradbury log verify`"
+        )
     if not file.is_file():
         raise UsageError(f"{file}: there is no such file; use one of a partition's directory")
     if file.suffix == ".log":

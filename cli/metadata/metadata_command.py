@@ -1,7 +1,8 @@
 """The command `bradbury metadata recover`: rebuilds a damaged or lost metadata log offline.
 
 It prints what was found and the metadata made of it; with --dry-run nothing is changed. Exit
-code 0: done, or there was nothing to do; 1: failed, and the error line has the reason.
+code 0: done, or there was nothing to do; 1: failed, and the error line has the reason; 2: there is
+no such directory.
 
 Not here: reading and writing files (controller/voter_files/metadata_rebuild), the recovery itself
 (cluster/metadata/metadata_recovery).
@@ -10,12 +11,13 @@ Not here: reading and writing files (controller/voter_files/metadata_rebuild), t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..terminal.app import App
-from ..terminal.failure import CommandFailed
+from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.options import AsJson
 from ..terminal.output import note, print_json, print_table
 
@@ -59,6 +61,9 @@ def recover(
     import time
     import uuid
 
+    missing = [path for path in data_dirs if not Path(path).is_dir()]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: there is no such directory")
     from ...controller.voter_files.metadata_rebuild import MetadataRebuild
     from ...storage.disk.file_system import OsFileSystem
 

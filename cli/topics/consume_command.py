@@ -18,6 +18,7 @@ import typer
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import UsageError
 from ..terminal.options import Bootstrap, Topic
+from ..terminal.output import note
 from .record_format import Formatter, formatter
 from .topic_commands import require_partition
 
@@ -81,12 +82,15 @@ def consume(
             help="read_committed: leave out records of open and aborted transactions.",
         ),
     ] = "read_uncommitted",
+    as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
     """Print the records of a topic."""
     from ...clients.consumer.consumer import Consumer
     from ...clients.wire.record_metadata import TopicPartition
 
+    if as_json:
+        raise UsageError("--json: consume has --format json, with a JSON object for each record")
     write = formatter(format_text)
     if offset is not None and partition is None:
         raise UsageError("--offset needs --partition: every partition has its own offsets")
@@ -116,12 +120,18 @@ def consume(
 
 
 def _seek(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
-    if offset >= 0:
-        consumer.seek(partition, offset)
-        return
+    """Seek to `offset`, or if it is outside of the log, with a remark, to the nearest end.
+
+    offset: negative: relative to the end.
+    """
     (first,) = consumer.beginning_offsets(partition).values()
     (end,) = consumer.end_offsets(partition).values()
-    consumer.seek(partition, max(first, end + offset))
+    wanted = offset if offset >= 0 else max(first, end + offset)
+    nearest = min(max(first, wanted), end)
+    if nearest != wanted:
+        where = "before the first record" if wanted < first else "beyond the end"
+        note(f"offset {wanted} is {where} of {partition}; reading begins at {nearest}")
+    consumer.seek(partition, nearest)
 
 
 def _print(

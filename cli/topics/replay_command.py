@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -125,6 +126,8 @@ def replay(
     """Write the rows of a table as records of a topic, each row exactly once."""
     from ...pipelines.replays.replay_table import default_name, replay as replay_table
 
+    if table_format != "iceberg" and "://" not in table and not Path(table).exists():
+        raise UsageError(f"{table}: there is no such file or directory")
     began = time.monotonic()
     try:
         with (

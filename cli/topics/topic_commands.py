@@ -105,7 +105,10 @@ def list_topics(
     if as_json:
         print_json(found)
     elif not found:
-        note("there are no topics yet; `bradbury topics create NAME` creates one")
+        note(
+            "there are no topics, or you may not see them; `bradbury topics create NAME` creates "
+            "one"
+        )
     else:
         print_table(
             ("topic", "partitions", "replicas", "leaderless"),

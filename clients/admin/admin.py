@@ -113,7 +113,7 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
             config=ClientConfig(
                 client_id=client_id,
                 request_timeout_ms=timeout_ms,
-                security=given_security(security),
+                security=given_security(security, Admin),
             ),
         )
         self._finalizer = weakref.finalize(self, self._client.close)

@@ -65,7 +65,7 @@ class AsyncConsumer:
 
     def __init__(self, *topics: str, listener: Any = None, **options: Any) -> None:
         bound = inspect.signature(Consumer).bind(*topics, **options)
-        check_names(bound.arguments.get("security", {}))
+        check_names(bound.arguments.get("security", {}), Consumer)
         self._topics = topics
         self._options = options
         self._listener = listener

@@ -162,7 +162,7 @@ class Consumer:
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
                 allow_auto_create_topics=allow_auto_create_topics,
-                security=given_security(security),
+                security=given_security(security, Consumer),
             ),
         )
         # Garbage collection, or the end of the interpreter, ends the thread; only `close` commits.

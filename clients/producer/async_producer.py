@@ -58,7 +58,7 @@ class AsyncProducer(AsyncTransactionCalls):
 
     def __init__(self, bootstrap: str | None = None, **options: Any) -> None:
         bound = inspect.signature(Producer).bind(bootstrap, **options)
-        check_names(bound.arguments.get("security", {}))
+        check_names(bound.arguments.get("security", {}), Producer)
         self._make = functools.partial(_LoopProducer, bootstrap, **options)
         self._producer: _LoopProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

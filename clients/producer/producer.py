@@ -167,7 +167,7 @@ class Producer(TransactionCalls):
                 retry_backoff_ms=retry_backoff_ms,
                 metadata_max_age_ms=metadata_max_age_ms,
                 allow_auto_create_topics=allow_auto_create_topics,
-                security=given_security(security),
+                security=given_security(security, Producer),
             ),
         )
         self._interceptors = ProducerInterceptors.of(interceptors)

@@ -57,7 +57,8 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: the client configuration cannot be read ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidConfig(f"{path}: the client configuration cannot be read: {reason}") from None
     options: Any = {}
     for number, line in _lines(text):
         name, separator, value = (part.strip() for part in line.partition("="))

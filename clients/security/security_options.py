@@ -10,11 +10,13 @@ up in the process that connects, a password each time that it authenticates.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -96,6 +98,12 @@ class SecurityOptions(TypedDict, total=False):
 
 
 NAMES: Final = frozenset(SecurityOptions.__annotations__)
+NAMES_ELSEWHERE: Final = {
+    "bootstrap_servers": "bootstrap",
+    "group_id": "group",
+    "max_in_flight_requests_per_connection": "max_in_flight",
+}
+"""Our names of arguments by those of other Python clients of Kafka."""
 SECRETS: Final = (
     "sasl_password",
     "sasl_jaas_config",
@@ -365,16 +373,43 @@ class ClientSecurity:
         return _looked_up(dict(self.options).get(name, default))
 
 
-def check_names(options: Mapping[str, object]) -> None:
-    """Raises TypeError: a name that is none of SecurityOptions."""
+def check_names(options: Mapping[str, object], of: Callable[..., object] | None = None) -> None:
+    """Check the names of keyword arguments that a client has not taken by itself.
+
+    of: the client, whose own arguments may have been meant.
+
+    Raises:
+        TypeError: a name that is none of SecurityOptions.
+    """
     for name in options:
         if name not in NAMES:
-            raise TypeError(f"unexpected keyword argument {name!r}")
+            raise TypeError(f"unexpected keyword argument {name!r}{_hint(name, of)}")
 
 
-def given_security(options: SecurityOptions) -> ClientSecurity | None:
-    """Checked settings; None: nothing was given, so client_config_file finds them."""
-    return ClientSecurity.from_options(options) if options else None
+def _hint(name: str, of: Callable[..., object] | None) -> str:
+    """What may have been meant by `name`; empty if nothing is like it."""
+    parameters = {} if of is None else inspect.signature(of).parameters
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = [each for each, parameter in parameters.items() if parameter.kind not in variadic]
+    if name in ("topic", "topics") and "topics" in parameters:
+        return ": give topics by position, before all keyword arguments"
+    meant = NAMES_ELSEWHERE.get(name)
+    if meant not in own:
+        meant = next(iter(difflib.get_close_matches(name, [*own, *sorted(NAMES)], 1)), None)
+    return "" if meant is None else f": did you mean {meant!r}?"
+
+
+def given_security(
+    options: SecurityOptions, of: Callable[..., object] | None = None
+) -> ClientSecurity | None:
+    """Checked settings; None: nothing was given, so client_config_file finds them.
+
+    of: the client, for the error of a misspelt name; see check_names.
+    """
+    if not options:
+        return None
+    check_names(options, of)
+    return ClientSecurity.from_options(options)
 
 
 def security_of(options: Mapping[str, Any]) -> SecurityOptions:

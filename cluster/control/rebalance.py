@@ -172,9 +172,11 @@ class _Share:
                     if target is None and where_possible:
                         continue
                     if target is None:
+                        count = len(each.replicas)
                         raise InvalidReplicationFactor(
-                            f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, "
-                            "and too few machines would be left"
+                            f"{each.topic}-{each.partition} has {count} replica{'s'[count == 1 :]} "
+                            "and too few machines would be left for that; add a machine first, or "
+                            "let fewer nodes hold the partition (`bradbury replicas assign`)"
                         )
                     self._move(each, place, target)
 

@@ -48,7 +48,9 @@ def check_replicas(ids: Sequence[int], nodes: Mapping[int, NodeImage], where: st
     unknown = sorted(set(ids) - nodes.keys())
     if unknown:
         named = ", ".join(map(str, unknown))
-        raise InvalidReplicaAssignment(f"{where}: there is no node {named}")
+        raise InvalidReplicaAssignment(
+            f"{where}: {named}: there is no such node that can hold partitions"
+        )
     machines = {machine_of(nodes[node_id]) for node_id in ids}
     if len(machines) < len(ids):
         raise InvalidReplicaAssignment(f"{where}: several of the nodes {ids} are on one machine")

@@ -36,9 +36,10 @@ A topic's setting is the first of these that is there:
    `bradbury.local(config=...)`;
 5. the default below.
 
-`bradbury topics configs TOPIC` shows each value and where it is from. What is changed while brokers
-run is kept in the cluster's metadata and survives every restart. A broker's setting without "yes"
-under "at run time" is given when the cluster is started and answered `INVALID_REQUEST` otherwise.
+`bradbury topics configs TOPIC --all` shows each value and where it is from. What is changed while
+brokers run is kept in the cluster's metadata and survives every restart. A broker's setting without
+"yes" under "at run time" is given when the cluster is started and answered `INVALID_REQUEST`
+otherwise.
 """
 
 TOPICS = """\

@@ -39,6 +39,8 @@ class ParquetSource:
             raise ReplayFailed(
                 f"{path}: {error}; use a directory, or s3://... or gs://..."
             ) from None
+        if found.type == fs.FileType.NotFound:
+            raise ReplayFailed(f"{path}: there is no such file or directory")
         infos = [found]
         if found.type == fs.FileType.Directory:
             infos = self._files.get_file_info(fs.FileSelector(self._path, recursive=True))

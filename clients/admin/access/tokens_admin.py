@@ -39,7 +39,9 @@ REASONS: Final[Mapping[int, str]] = {
         "delegation tokens are disabled: the brokers have no delegation.token.secret.key"
     ),
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "request tokens on a listener with authentication, and not authenticated by a token"
+        "only a client that has logged in by a password or certificate, not by a token, can use "
+        "delegation tokens: give its settings (`bradbury --client-config FILE`), to a cluster "
+        "whose listener asks for them (`bradbury up --secure`)"
     ),
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "use the token as its owner or a renewer",
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no token with this HMAC; it may have expired",

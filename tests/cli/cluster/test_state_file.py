@@ -11,6 +11,7 @@ from bradbury.cli.cluster.background import stop_process
 from bradbury.cli.terminal.bootstrap_address import bootstrap_servers
 from bradbury.clients.wire.bootstrap_servers import find_bootstrap
 from bradbury.discovery.processes import descendants_of, start_time
+from bradbury.discovery.ray_connection import UpError, running_address
 from bradbury.discovery.state_file import (
     DEFAULT_NAMESPACE,
     ClusterState,
@@ -136,6 +137,18 @@ def test_another_cluster_is_named_and_not_taken(
         bootstrap_servers(None)
     monkeypatch.setenv("BRADBURY_NAMESPACE", "other")
     assert bootstrap_servers(None) == "127.0.0.1:7777"
+
+
+def test_nothing_to_stop_is_said_with_the_command_that_stops_another_cluster(
+    command: Command, mine: ClusterState
+) -> None:
+    nothing = command("down").error
+    assert nothing.startswith("nothing to stop: no cluster is up in namespace 'bradbury' here")
+    assert "--address HOST:PORT" in nothing
+    write_state(replace(mine, namespace="other"))
+    assert "`bradbury down --namespace other` stops 'other'" in command("down").error
+    with pytest.raises(UpError, match="only in 'other'; name it by BRADBURY_NAMESPACE=other"):
+        running_address(DEFAULT_NAMESPACE)  # what `status` and `bradbury.connect` ask
 
 
 def test_python_finds_what_the_commands_find(mine: ClusterState) -> None:

@@ -165,7 +165,7 @@ def test_other_files_are_refused(command: Command, tmp_path: Path) -> None:
     other.touch()
     assert ".timeindex" in command("log", "dump", str(other)).usage
     assert "no such file" in command("log", "dump", str(tmp_path / "absent.log")).usage
-    assert "no such file" in command("log", "dump", str(tmp_path)).usage
+    assert "is a directory; name a .log" in command("log", "dump", str(tmp_path)).usage
 
 
 def test_an_empty_segment_is_no_damage(command: Command, tmp_path: Path) -> None:

@@ -185,6 +185,13 @@ def test_max_partition_and_offset_choose_the_records(
     assert command(*read, "--offset", "97", "--until-end").out.split() == ["97", "98", "99"]
     assert command(*read, "--offset", "-2", "--until-end").out.split() == ["98", "99"]
     assert command(*read, "--offset", "-1000", "--max", "1").out.split() == ["0"]
+    late = command(*read, "--offset", "5000", "--timeout", "0")
+    assert (late.code, late.out) == (0, "")
+    assert late.err == f"offset 5000 is beyond the end of {topic}-0; reading begins at 100\n"
+    command("topics", "delete-records", topic, "-p", "0", "--before", "98", "--yes")
+    early = command(*read, "--offset", "3", "--until-end")
+    assert early.out.split() == ["98", "99"]
+    assert "is before the first record" in early.err
     assert command("consume", topic, "--until-end").out == ""
     assert command("consume", topic, "--timeout", "0").out == ""
 
@@ -204,6 +211,7 @@ def test_bad_input_of_consume_is_one_line(command: Command, topic: str) -> None:
     assert "--group" in command("consume", topic, "-p", "0", "-g", "g").usage
     assert "%x" in command("consume", topic, "--format", "%x").usage
     assert "--format" in command("consume", topic, "--format", "yaml").usage
+    assert "--format json" in command("consume", topic, "--json").usage
 
 
 def test_a_reader_that_has_seen_enough_ends_consume_quietly(

@@ -42,7 +42,10 @@ def test_what_cannot_be_is_said_in_a_line(
 ) -> None:
     topic, again = topics
     table = str(tmp_path / "table")
-    assert "has no Parquet files" in command("replay", table, "--to", again).error
+    assert "there is no such file" in command("replay", table, "--to", again).usage
+    (tmp_path / "empty").mkdir()
+    empty = command("replay", str(tmp_path / "empty"), "--to", again)
+    assert "has no Parquet files" in empty.error
     command("load", topic, "--to", table)
     assert "nothing is loaded into" in command("replay", table, "--to", again).error
     assert "--format" in command("replay", table, "--to", again, "--format", "csv").usage

@@ -153,7 +153,7 @@ def test_partitions_are_added_and_seen_at_once(admin: bradbury.Admin, new_topic:
     admin.create_partitions(topic, 4, assignments=[[node]])
     with pytest.raises(InvalidPartitions, match="has 4 partitions already"):
         admin.create_partitions(topic, 4)
-    with pytest.raises(InvalidReplicaAssignment, match="there is no node 77"):
+    with pytest.raises(InvalidReplicaAssignment, match="77: there is no such node"):
         admin.create_partitions(topic, 5, assignments=[[77]])
     with pytest.raises(UnknownTopicOrPartition):
         admin.create_partitions("nowhere", 5)

@@ -1,7 +1,9 @@
 """Which security settings a client takes, and which it refuses with the remedy."""
 
 import pickle
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -260,3 +262,27 @@ def test_a_function_goes_with_the_settings_and_no_secret_is_shown() -> None:
     assert (oauth.client_id, oauth.client_secret) == ("etl", "s3cret")
     assert "s3cret" not in repr(oauth) + repr(asked)
     assert secrets_in_clear(endpoint) == ["sasl_jaas_config"]
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "hint"),
+    [
+        (bradbury.Producer, "bootstrap_servers", "did you mean 'bootstrap'?"),
+        (bradbury.Producer, "linger", "did you mean 'linger_ms'?"),
+        (bradbury.Producer, "sasl_user_name", "did you mean 'sasl_username'?"),
+        (bradbury.Consumer, "group_id", "did you mean 'group'?"),
+        (bradbury.Consumer, "topics", "give topics by position"),
+        (bradbury.AsyncConsumer, "group_id", "did you mean 'group'?"),
+        (bradbury.Admin, "bootstrap_servers", "did you mean 'bootstrap'?"),
+    ],
+)
+def test_a_misspelt_argument_of_a_client_is_refused_with_the_name_that_was_meant(
+    client: Any, name: str, hint: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        client(**{name: "given"})
+
+
+def test_an_argument_like_no_other_is_refused_without_a_hint() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zzzz'$"):
+        bradbury.Producer(zzzz=1)  # type: ignore[call-arg]

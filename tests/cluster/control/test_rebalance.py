@@ -81,7 +81,7 @@ def test_a_drained_machine_is_left_and_gets_nothing_more_until_it_is_restored() 
 
 def test_a_node_that_is_needed_is_not_drained() -> None:
     image = with_topic(cluster("a1", "b1"), [(1, 2)])
-    with pytest.raises(InvalidReplicationFactor, match="too few machines"):
+    with pytest.raises(InvalidReplicationFactor, match="has 2 replicas and too few machines"):
         decide(image, Rebalance(drain="b1"))
     with pytest.raises(InvalidRequest, match=r"no node is on 'x'; the machines are \w+, \w+"):
         decide(image, Rebalance(drain="x"))

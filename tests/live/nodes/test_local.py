@@ -1,6 +1,9 @@
 """Is `local()` a whole cluster: of many nodes, keeping its data, refusing what it cannot use?"""
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,32 @@ def test_a_temporary_directory_is_gone_afterwards() -> None:
         path = Path(cluster.data_dir)
         assert path.is_dir()
     assert not path.exists()
+
+
+def test_a_temporary_directory_of_a_program_that_closes_nothing_is_gone_after_it(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import bradbury, os\n"
+        "cluster = bradbury.local()\n"
+        "bradbury.Producer(cluster.bootstrap_servers, allow_auto_create_topics=True)"
+        ".send('gates', b'open').result()\n"
+        "print(os.path.isdir(cluster.data_dir), cluster.data_dir)\n"
+        "if os.fork() == 0:\n"
+        "    raise SystemExit  # a child that ends does not take the directory away\n"
+        "os.wait()\n"
+        "assert os.path.isdir(cluster.data_dir)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    existed, _, path = ended.stdout.strip().partition(" ")
+    assert (existed, Path(path).parent) == ("True", tmp_path)
+    assert not list(tmp_path.glob("bradbury-*"))
 
 
 def test_a_directory_in_use_a_port_in_use_and_a_bad_setting_are_one_line(tmp_path: Path) -> None:
