@@ -40,7 +40,7 @@ from ...handlers.server.dispatch import (
 from ...protocol.records.fetch_response import FileSlice
 from ..quotas.muting import Muting
 from ..quotas.timed_request import maybe_timed
-from .page_cache import bring_in, is_resident
+from .page_cache import bring_in, is_resident, read_resident
 from .response_slot import ResponseSlot
 from .shared import Shared
 from .tls_socket import ConnectedSocket
@@ -56,6 +56,8 @@ FIRST_BUFFER = 4 * 1024
 QUICK_GROWTH = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
+# Below this one copy of what is to be sent is cheaper than a list of its pieces.
+JOINED = 32 * 1024
 WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
@@ -229,19 +231,26 @@ class ClientConnection:
         """Handle the whole frames of `received`; the rest is kept."""
         position = 0
         end = len(received)
-        started = perf_counter()
+        session = self.session
+        largest = self._node.server_config.broker.socket_request_max_bytes
+        started = now = perf_counter()
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(received, position)
-            self._check_size(size, received[position : position + 4])
-            after = position + 4 + size
+            if not 0 < size <= largest or session.sasl is not None:
+                self._check_size(size, received[position : position + 4])
+            position += 4
+            after = position + size
             if after > end:
-                self._begin_frame(size, received[position + 4 : end], end)
+                self._begin_frame(size, received[position:end], end)
                 return
-            now = self._handle(received[position + 4 : after])
-            if self.closed or self.session.ending is not None:
+            now = self._handle(received[position:after], now)
+            if self.closed or session.ending is not None:
                 return  # what follows a refusal is not looked at
             position = after
-            if position < end and (self._is_full() or now - started > SLICE_SECONDS):
+            if position == end:  # as of most: one frame, or a few, and nothing behind
+                self._began_at = 0.0
+                return
+            if self._is_full() or now - started > SLICE_SECONDS:
                 self._is_halted = True
                 break
         self._rest = bytearray(received[position:end])
@@ -325,7 +334,7 @@ class ClientConnection:
         if self._filled == self._frame_size:
             self._frame_size = 0
             self._memory.leave(self)
-            self._handle(view, is_lasting=True)
+            self._handle(view, perf_counter(), is_lasting=True)
             if (self._slots and self._slots[-1].keeps_frame) or self._memory.is_tight:
                 self._buffer = bytearray()
 
@@ -349,11 +358,11 @@ class ClientConnection:
             self._buffer = bytearray()
             self._account()
 
-    def _handle(self, frame: memoryview, *, is_lasting: bool = False) -> float:
+    def _handle(self, frame: memoryview, received_at: float, *, is_lasting: bool = False) -> float:
         """Handle a frame; returns perf_counter after it. A lasting frame stays unchanged."""
         self._is_first = False
         self._began_at = 0.0
-        slot = ResponseSlot(perf_counter(), len(frame))
+        slot = ResponseSlot(received_at, len(frame))
         slot.keeps_frame = is_lasting
         self._slots.append(slot)
         result = dispatch(frame, self._node, self.peer, slot, self.session)
@@ -421,6 +430,9 @@ class ClientConnection:
         if self.closed:
             return
         self._account()
+        if self._reading and not (self._slots or self._held or self._muting.is_on):
+            if self.session.ending is None and not self._is_turned_away:
+                return  # nothing is kept of what was received, or to be sent
         full = self._is_full()
         is_over = self._is_turned_away or self.session.ending is not None
         if self._is_halted and not (full or self._resuming or is_over):
@@ -450,10 +462,9 @@ class ClientConnection:
                     self._unsent_bytes += len(chunk)
                 else:
                     size += chunk.size
-                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
-                        chunk = self._read_slice(chunk)
-                        if self.closed:
-                            return
+                    if chunk.size <= INLINE_SLICE and (records := read_resident(chunk)) is not None:
+                        self._unsent_bytes += chunk.size
+                        chunk = records
                 self._unsent.append(chunk)
             slot.chunks = None
             slot.response_bytes = size
@@ -465,14 +476,6 @@ class ClientConnection:
                 self._write()
         elif self._leaving:
             self._note_sent()
-
-    def _read_slice(self, chunk: FileSlice) -> bytes:
-        assert chunk.file is not None
-        records = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
-        if len(records) < chunk.size:
-            self._give_up_on_file()
-        self._unsent_bytes += len(records)
-        return records
 
     def _give_up_on_file(self) -> None:
         """Close after a file is shorter than the announced frame, which cannot be completed."""
@@ -513,11 +516,13 @@ class ClientConnection:
 
     def _write_next(self) -> bool:
         """Send from the head of the queue; False when the socket is full for now."""
+        if self._unsent_bytes <= JOINED and self._queued_total - self._sent_total == (
+            self._unsent_bytes
+        ):
+            return self._write_joined()
         chunk = self._unsent[0]
         if not isinstance(chunk, _BYTES):
             return self._write_slice(chunk)
-        if len(self._unsent) == 1:
-            return self._write_last(chunk)
         vector = []
         total = 0
         flags = 0
@@ -544,16 +549,18 @@ class ClientConnection:
             self._unsent.popleft()
         return complete
 
-    def _write_last(self, chunk: bytes | bytearray | memoryview) -> bool:
-        """Send the only chunk of the queue, like `_write_next`, with half of the steps."""
-        sent = self._socket.send(chunk)
+    def _write_joined(self) -> bool:
+        """Send all of a short queue without files, like `_write_next`, with fewer steps."""
+        unsent = self._unsent
+        data = unsent[0] if len(unsent) == 1 else b"".join(unsent)  # type: ignore[arg-type]
+        sent = self._socket.send(data)  # type: ignore[arg-type]
         self._unsent_bytes -= sent
         self._sent_total += sent
         self.last_activity = self._loop.time()
-        if sent < len(chunk):
-            self._unsent[0] = memoryview(chunk)[sent:]
+        unsent.clear()
+        if sent < len(data):  # type: ignore[arg-type]
+            unsent.append(memoryview(data)[sent:])  # type: ignore[arg-type]
             return False
-        self._unsent.popleft()
         return True
 
     def _write_slice(self, chunk: FileSlice) -> bool:
