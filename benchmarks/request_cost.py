@@ -76,9 +76,7 @@ def frame(message: Message, version: int) -> bytes:
 def produce_frame(partition: int) -> bytes:
     data = PartitionProduceData(index=partition, records=BATCH)
     topic = TopicProduceData(name=TOPIC, partition_data=[data])
-    return frame(
-        ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), PRODUCE_VERSION
-    )
+    return frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), PRODUCE_VERSION)
 
 
 def fetch_frame(
@@ -189,9 +187,7 @@ class Clients:
         from bradbury.protocol.codec import read_message
 
         found = read_message(FetchResponse, FETCH_VERSION, body, 5)
-        return {
-            each.partition_index: each.high_watermark for each in found.responses[0].partitions
-        }
+        return {each.partition_index: each.high_watermark for each in found.responses[0].partitions}
 
     def delivered(self) -> Callable[[], int]:
         self._end = self._ends()

@@ -227,7 +227,9 @@ def _read_struct(source: _Source, target: str, cls: Any, depth: int) -> None:
             packer = Packer(">" + "".join(FIXED[wire.kind] for _, wire in run))
             unpack = source.name("unpack", packer.unpack_from)
             targets = "".join(f"{target}.{name}, " for name, _ in run)
-            source.add(depth, f"{targets}= {unpack}(buffer, position)", f"position += {packer.size}")
+            source.add(
+                depth, f"{targets}= {unpack}(buffer, position)", f"position += {packer.size}"
+            )
             for name, wire in run:
                 if wire.kind == "uuid":
                     source.add(depth, f"{target}.{name} = uuid({target}.{name})")

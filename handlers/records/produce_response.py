@@ -22,6 +22,8 @@ from ..ports.produce_answer import ProducedBatch
 FIRST_WITH_TOPIC_IDS = 13
 _FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
 _ONE = b"\0\0\0\1"
+_FLEXIBLE = Struct(">bihqqqb8x")
+"""2: one partition; its fields; 1: no record errors; no message, tags twice, throttle, tags."""
 _V0 = Struct(">ihq")
 _V2 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
@@ -29,20 +31,21 @@ _V5 = Struct(">ihqqq")
 
 def write_produced_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
     """Append the response to the frame `out`, whose header is written; returns `out`."""
-    _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
+    topic, topic_id, partition, base_offset, log_append_time_ms, log_start_offset = stored
     if version >= _FIRST_FLEXIBLE:
-        out.append(2)  # one topic
+        out += b"\2"  # one topic
         if version >= FIRST_WITH_TOPIC_IDS:
-            out += stored.topic_id.bytes
+            out += topic_id.bytes
         else:
-            name = stored.topic.encode()
-            write_uvarint(len(name) + 1, out)
+            name = topic.encode()
+            if len(name) < 127:
+                out.append(len(name) + 1)
+            else:
+                write_uvarint(len(name) + 1, out)
             out += name
-        out.append(2)  # one partition
-        out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
-        out += b"\1\0\0\0\0\0\0\0\0"  # no record errors, no message, tags twice, throttle, tags
+        out += _FLEXIBLE.pack(2, partition, 0, base_offset, log_append_time_ms, log_start_offset, 1)
         return out
-    name = stored.topic.encode()
+    name = topic.encode()
     out += _ONE + len(name).to_bytes(2, "big") + name + _ONE
     if version >= 5:
         out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)

@@ -19,11 +19,11 @@ from dataclasses import fields
 from functools import cache, partial
 from typing import Any, Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.codec import read_message, write_message
 from ...protocol.errors import MalformedRequest
 from ...protocol.header import (
     API_VERSIONS_KEY,
-    RequestHeader,
     begin_response,
     close_frame,
     has_flexible_response_header,
@@ -86,15 +86,9 @@ def check_header(start: memoryview) -> bool:
     Raises:
         PeerError: the API or version is not served; better known now than after 100 MiB.
     """
-    header = RequestHeader(
-        int.from_bytes(start[:2], "big", signed=True),
-        int.from_bytes(start[2:4], "big", signed=True),
-        0,
-        None,
-        0,
-    )
-    _supported(header)
-    return header.api_key == PRODUCE_KEY
+    api_key = int.from_bytes(start[:2], "big", signed=True)
+    _supported(api_key, int.from_bytes(start[2:4], "big", signed=True))
+    return api_key == PRODUCE_KEY
 
 
 def dispatch(
@@ -118,48 +112,46 @@ def dispatch(
     if sasl is not None and sasl.takes_raw_tokens:
         return take_raw_token(frame, session, node.now_ms())
     try:
-        header = read_request_header(frame)
-        api = _supported(header)
-        if sasl is not None and (refusal := sasl.refusal(header.api_key, node.now_ms())):
+        api_key, api_version, correlation_id, client_id, position = read_request_header(frame)
+        api = _supported(api_key, api_version)
+        if sasl is not None and (refusal := sasl.refusal(api_key, node.now_ms())):
             raise NotAuthenticated(refusal)
         if api is None:
-            return [_fallback(header)]
+            return [_fallback(correlation_id)]
         trace.api = node.metrics.api(api.key, api.name)
-        position = header.body_position
         may_keep = trace.keeps_frame
         is_long_frame = len(frame) > LONG_FRAME
         max_elements = None
-        if header.api_key == PRODUCE_KEY:
+        buffer: Buffer = frame
+        if api_key == PRODUCE_KEY:
             trace.keeps_frame = False
             trace.held_bytes = 0
             max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
         else:
-            # Byte fields are slices of the frame, which is reused before a late answer. Only
+            # Byte fields may be slices of the frame, which is reused before a late answer. Only
             # Produce is done with its records before it returns.
             if not may_keep:
-                frame = memoryview(bytes(frame))
+                buffer = bytes(frame)
             trace.keeps_frame = True
             trace.held_bytes = PARSED_WEIGHT * len(frame)
-        if header.api_version >= api.first_flexible:
-            position = skip_tags(frame, position)
-        context = RequestContext(
-            node, header.api_version, header.client_id, peer, header.correlation_id, session, trace
-        )
-        if is_long_frame and header.api_key != PRODUCE_KEY:
+        if api_version >= api.first_flexible:
+            position = skip_tags(buffer, position)
+        context = RequestContext(node, api_version, client_id, peer, correlation_id, session, trace)
+        if is_long_frame and api_key != PRODUCE_KEY:
             trace.is_begun = False
-            return _dispatch_long(frame, position, api, context, trace)
+            return _dispatch_long(buffer, position, api, context, trace)
         request = read_message(
-            api.request, header.api_version, frame, position, max_elements=max_elements
+            api.request, api_version, buffer, position, max_elements=max_elements
         )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
     if api.parts is not None and is_long(api.parts, request):
         trace.is_begun = False
-        if api.key == PRODUCE_KEY:
+        if api_key == PRODUCE_KEY:
             if not may_keep:
-                frame = memoryview(bytearray(frame))
+                buffer = memoryview(bytearray(frame))
                 request = read_message(
-                    api.request, header.api_version, frame, position, max_elements=max_elements
+                    api.request, api_version, buffer, position, max_elements=max_elements
                 )
             trace.keeps_frame = True
             trace.held_bytes = len(frame)
@@ -202,7 +194,7 @@ async def _in_parts(
 
 
 async def _dispatch_long(
-    frame: memoryview, position: int, api: Api, context: RequestContext, trace: RequestTrace
+    frame: Buffer, position: int, api: Api, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
     read = partial(
         read_message,
@@ -248,23 +240,23 @@ def _authorized(api: Api, request: Message, context: RequestContext) -> Any:
     return access.guard(request, context, rights, api.handle)
 
 
-def _supported(header: RequestHeader) -> Api | None:
+def _supported(api_key: int, api_version: int) -> Api | None:
     """Row of the table; None for a version of ApiVersions for which there is a fallback."""
-    api = APIS.get(header.api_key)
+    api = APIS.get(api_key)
     if api is None:
-        raise NotServed(f"sent API key {header.api_key}, which is not served here")
-    if not api.lowest <= header.api_version <= api.highest:
-        if header.api_key == API_VERSIONS_KEY:
+        raise NotServed(f"sent API key {api_key}, which is not served here")
+    if not api.lowest <= api_version <= api.highest:
+        if api_key == API_VERSIONS_KEY:
             return None
         raise NotServed(
-            f"sent {api.name} version {header.api_version}; supported: {api.lowest}-{api.highest}"
+            f"sent {api.name} version {api_version}; supported: {api.lowest}-{api.highest}"
         )
     return api
 
 
-def _fallback(header: RequestHeader) -> bytearray:
+def _fallback(correlation_id: int) -> bytearray:
     api = APIS[API_VERSIONS_KEY]
-    out = begin_response(header.correlation_id, flexible_header=False)
+    out = begin_response(correlation_id, flexible_header=False)
     out += respond_to_unknown_version(api.lowest, api.highest)
     return close_frame(out)
 
@@ -287,14 +279,14 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
     if response is None:
         return None
     version = context.api_version
-    metrics = context.node.metrics
-    assert trace.api is not None
     out = begin_response(
         context.correlation_id,
         flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
     )
     if isinstance(response, ProducedBatch):
         return [close_frame(write_produced_batch(out, version, response))]
+    metrics = context.node.metrics
+    assert trace.api is not None
     if isinstance(response, FetchAnswer):
         metrics.count_fetched(trace.api, response)
         return write_fetch_response(

@@ -43,7 +43,7 @@ from ..disk.storage_failure import DirectoryHealth
 from ..log_config import LogConfig
 from ..producers.verification_guard import VerificationGuard
 from ..segments.log_segment import LogSegment
-from .batch_validation import opens_records, validate_batch, validate_records
+from .batch_validation import validate_batch, validate_records
 from .follower_batches import Markers, split_batches
 from .local_log import PRODUCER_ID_EXPIRATION_MS, LocalLog
 from .log_compaction import LogCompaction
@@ -280,9 +280,9 @@ class PartitionLog:
         if local.health.failure is not None:
             local.health.check()
         config, epochs, producers = local.config, self.epochs, local.producers
-        looks = not opened and opens_records(config)
+        looks = not opened and local.batch_rules.opens_records
         header, max_timestamp = validate_batch(
-            batch, config, now_ms, is_own=is_own, opened=opened or is_own or looks
+            batch, config, now_ms, is_own, opened or is_own or looks
         )
         if looks:
             validate_records(batch, header, config, now_ms)
