@@ -214,23 +214,26 @@ class ClientConnection:
 
     def _receive(self) -> None:
         scratch = self._scratch
+        is_short = self._memory.is_short
         kept = len(self._rest)
-        if not kept and len(self._buffer) >= SCRATCH_SIZE and not self._memory.is_short:
+        if not kept and len(self._buffer) >= SCRATCH_SIZE and not is_short:
             scratch = memoryview(self._buffer)
         elif kept:
             scratch[:kept] = self._rest
             self._rest = bytearray()
-        room = kept + SHORT_READ if self._memory.is_short else SCRATCH_SIZE
-        count = self._socket.recv_into(scratch[kept:room])
+        if kept or is_short or len(scratch) != SCRATCH_SIZE:
+            room = kept + SHORT_READ if is_short else SCRATCH_SIZE
+            count = self._socket.recv_into(scratch[kept:room])
+        else:
+            count = self._socket.recv_into(scratch)
         if count == 0:
             self.close()
             return
-        self._handle_all(scratch[: kept + count])
+        self._handle_all(scratch, kept + count)
 
-    def _handle_all(self, received: memoryview) -> None:
-        """Handle the whole frames of `received`; the rest is kept."""
+    def _handle_all(self, received: memoryview, end: int) -> None:
+        """Handle the whole frames of `received`, up to `end`; the rest is kept."""
         position = 0
-        end = len(received)
         session = self.session
         largest = self._node.server_config.broker.socket_request_max_bytes
         started = now = perf_counter()
@@ -268,7 +271,7 @@ class ClientConnection:
         rest, self._rest = self._rest, bytearray()
         self._is_halted = False
         try:
-            self._handle_all(memoryview(rest))
+            self._handle_all(memoryview(rest), len(rest))
         except Exception as error:  # noqa: BLE001 -- the top of a connection
             self._fail(error)
             return
@@ -450,28 +453,30 @@ class ClientConnection:
 
     def _send(self) -> None:
         """Move finished answers to the socket's queue, in order, and send what it takes."""
-        slots = self._slots
+        slots, unsent = self._slots, self._unsent
         while slots and slots[0].ready:
             slot = slots.popleft()
-            size = 0
+            size = in_memory = 0
             for chunk in slot.chunks or ():
                 if isinstance(chunk, _BYTES):
-                    if not chunk:
+                    length = len(chunk)
+                    if not length:
                         continue
-                    size += len(chunk)
-                    self._unsent_bytes += len(chunk)
+                    in_memory += length
                 else:
-                    size += chunk.size
-                    if chunk.size <= INLINE_SLICE and (records := read_resident(chunk)) is not None:
-                        self._unsent_bytes += chunk.size
+                    length = chunk.size
+                    if length <= INLINE_SLICE and (records := read_resident(chunk)) is not None:
+                        in_memory += length
                         chunk = records
-                self._unsent.append(chunk)
+                size += length
+                unsent.append(chunk)
             slot.chunks = None
             slot.response_bytes = size
+            self._unsent_bytes += in_memory
             self._queued_total += size
             slot.end = self._queued_total
             self._leaving.append(slot)
-        if self._unsent:
+        if unsent:
             if not self._writing and not self._warming:
                 self._write()
         elif self._leaving:
@@ -496,8 +501,9 @@ class ClientConnection:
             self._regulate()
 
     def _write(self) -> None:
+        unsent = self._unsent
         try:
-            while self._unsent:
+            while unsent:
                 if not self._write_next():
                     break
         except (BlockingIOError, InterruptedError):
@@ -506,7 +512,9 @@ class ClientConnection:
             self.close()
             return
         self._note_sent()
-        waits_for_socket = bool(self._unsent) and not self._warming
+        if not (unsent or self._writing):
+            return
+        waits_for_socket = bool(unsent) and not self._warming
         if waits_for_socket and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)

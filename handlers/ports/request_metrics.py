@@ -3,7 +3,8 @@
 A request leaves its marks in three steps: dispatch says which API it is of, the connection says
 when it came, was handled, was ready and was sent, and dispatch counts the error codes of its
 response. Together about 1 us per request (benchmarks in docs/metrics.md), so nothing is looked
-up by text, nothing locks, and no object is made but the trace itself.
+up by text, nothing locks, and its times are put into histograms some hundred requests at a time,
+or before these are read (`settle`).
 
 Cardinality is bounded by what this broker has: APIs of the table, error codes, topics that exist.
 Clocks are read by the caller. Not here: the names users see (actors/metrics/metrics_collector.py).
@@ -11,6 +12,7 @@ Clocks are read by the caller. Not here: the names users see (actors/metrics/met
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -30,6 +32,13 @@ class Histogram:
         self.buckets = [0] * 64
         self.total_us = 0
 
+    def observe_all(self, durations_us: list[int]) -> None:
+        """Count durations in microseconds, none negative."""
+        buckets = self.buckets
+        for bits, count in Counter(map(int.bit_length, durations_us)).items():
+            buckets[bits] += count
+        self.total_us += sum(durations_us)
+
     def observe(self, seconds: float) -> None:
         """Count a duration, which is not negative. Cost: about 0.15 us."""
         microseconds = int(seconds * 1e6)
@@ -41,10 +50,18 @@ class Histogram:
         return sum(self.buckets)
 
 
+UNSETTLED = 256
+"""Requests whose times are put into histograms together: a fourth of the cost of one by one."""
+
+
 class ApiMetrics:
-    """Counters of one API's requests. Error code 0 is not counted."""
+    """Counters of one API's requests. Error code 0 is not counted.
+
+    `settle` comes before the histograms are read.
+    """
 
     __slots__ = (
+        "_unsettled",
         "errors",
         "handling",
         "name",
@@ -66,6 +83,29 @@ class ApiMetrics:
         self.handling = Histogram()
         self.waiting = Histogram()
         self.sending = Histogram()
+        self._unsettled: list[tuple[float, float, float, float]] = []
+
+    def count(
+        self, trace: RequestTrace, sent_at: float
+    ) -> None:
+        """Count a request, when the last byte of its response was sent."""
+        self.requests += 1
+        self.request_bytes += trace.request_bytes
+        self.response_bytes += trace.response_bytes
+        unsettled = self._unsettled
+        unsettled.append((trace.received_at, trace.handled_at, trace.ready_at, sent_at))
+        if len(unsettled) >= UNSETTLED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put the times of all requests that were counted into the histograms."""
+        times, self._unsettled = self._unsettled, []
+        self.total.observe_all([int((sent - came) * 1e6) for came, _, _, sent in times])
+        self.handling.observe_all([int((done - came) * 1e6) for came, done, _, _ in times])
+        self.waiting.observe_all(
+            [int((ready - done) * 1e6) for _, done, ready, _ in times if ready != done]
+        )
+        self.sending.observe_all([int((sent - ready) * 1e6) for _, _, ready, sent in times])
 
     def count_error(self, code: int) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
@@ -132,17 +172,8 @@ class RequestTrace:
 
     def finish(self, sent_at: float) -> None:
         """Count the request, when the last byte of its response was sent."""
-        api = self.api
-        if api is None:
-            return
-        api.requests += 1
-        api.request_bytes += self.request_bytes
-        api.response_bytes += self.response_bytes
-        api.total.observe(sent_at - self.received_at)
-        api.handling.observe(self.handled_at - self.received_at)
-        if self.ready_at != self.handled_at:
-            api.waiting.observe(self.ready_at - self.handled_at)
-        api.sending.observe(sent_at - self.ready_at)
+        if self.api is not None:
+            self.api.count(self, sent_at)
 
 
 class RequestMetrics:

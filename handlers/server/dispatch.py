@@ -26,6 +26,7 @@ from ...protocol.header import (
     API_VERSIONS_KEY,
     begin_response,
     close_frame,
+    frame_response,
     has_flexible_response_header,
     read_request_header,
     skip_tags,
@@ -118,7 +119,8 @@ def dispatch(
             raise NotAuthenticated(refusal)
         if api is None:
             return [_fallback(correlation_id)]
-        trace.api = node.metrics.api(api.key, api.name)
+        metrics = node.metrics
+        trace.api = metrics.apis.get(api_key) or metrics.api(api_key, api.name)
         may_keep = trace.keeps_frame
         is_long_frame = len(frame) > LONG_FRAME
         max_elements = None
@@ -279,12 +281,11 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
     if response is None:
         return None
     version = context.api_version
-    out = begin_response(
-        context.correlation_id,
-        flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
-    )
+    is_flexible = has_flexible_response_header(api.key, version, api.first_flexible)
     if isinstance(response, ProducedBatch):
-        return [close_frame(write_produced_batch(out, version, response))]
+        body = write_produced_batch(version, response)
+        return [frame_response(context.correlation_id, body, flexible_header=is_flexible)]
+    out = begin_response(context.correlation_id, flexible_header=is_flexible)
     metrics = context.node.metrics
     assert trace.api is not None
     if isinstance(response, FetchAnswer):

@@ -146,9 +146,16 @@ class BatchRules:
     opens_records, opens_uncompressed, opens_compressed: see opens_records and must_open.
     """
 
-    __slots__ = ("keeps_codec", "opens_compressed", "opens_records", "opens_uncompressed")
+    __slots__ = (
+        "is_log_append_time",
+        "keeps_codec",
+        "opens_compressed",
+        "opens_records",
+        "opens_uncompressed",
+    )
 
     def __init__(self, config: LogConfig) -> None:
+        self.is_log_append_time = config.is_log_append_time
         self.keeps_codec = config.compression_type == "producer"
         self.opens_records = opens_records(config)
         self.opens_uncompressed = must_open(0, config)

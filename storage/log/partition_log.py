@@ -280,7 +280,8 @@ class PartitionLog:
         if local.health.failure is not None:
             local.health.check()
         config, epochs, producers = local.config, self.epochs, local.producers
-        looks = not opened and local.batch_rules.opens_records
+        rules = local.batch_rules
+        looks = not opened and rules.opens_records
         header, max_timestamp = validate_batch(
             batch, config, now_ms, is_own, opened or is_own or looks
         )
@@ -331,7 +332,7 @@ class PartitionLog:
         return AppendResult(
             base_offset,
             last_offset,
-            max_timestamp if config.is_log_append_time else NO_TIMESTAMP,
+            max_timestamp if rules.is_log_append_time else NO_TIMESTAMP,
             self.log_start_offset,
             False,
         )
