@@ -45,9 +45,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
         if length < 0:
-            return tuple.__new__(
-                RequestHeader, (api_key, api_version, correlation_id, None, 10)
-            )
+            return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, None, 10))
         end = 10 + length
         if end > len(frame):
             raise MalformedRequest("the client id is cut off")
@@ -55,9 +53,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     except (error, UnicodeDecodeError) as reason:
         raise MalformedRequest(f"request header: {reason}") from None
     # Not the constructor of a named tuple, which is a function of Python.
-    return tuple.__new__(
-        RequestHeader, (api_key, api_version, correlation_id, client_id, end)
-    )
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, end))
 
 
 def skip_tags(frame: Buffer, position: int) -> int:

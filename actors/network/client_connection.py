@@ -31,6 +31,7 @@ from typing import Final
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
     Chunks,
+    DelayedChunks,
     NotAuthenticated,
     NotServed,
     PeerError,
@@ -96,7 +97,7 @@ class ClientConnection:
         self._muting = Muting(self._on_unmuted)
         self._slots: deque[ResponseSlot] = deque()
         self._beginning: ResponseSlot | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None] | DelayedChunks] = set()
         self._parked_bytes = 0
         self._leaving: deque[ResponseSlot] = deque()
         self._queued_total = 0
@@ -383,15 +384,36 @@ class ClientConnection:
         self._began_at = self._muting.put_off(self._began_at)
         self._regulate()
 
-    def _finish_later(self, result: Awaitable[Chunks | None], slot: ResponseSlot) -> None:
+    def _finish_later(
+        self, result: DelayedChunks | Awaitable[Chunks | None], slot: ResponseSlot
+    ) -> None:
         weight = slot.held_bytes or WAITING_PRODUCE
         self._parked_bytes += weight
+        if isinstance(result, DelayedChunks):
+            self._tasks.add(result)
+            result.begin(self._on_fetched)
+            return
         if not slot.is_begun:
             self._beginning = slot
             slot.on_begun = self._on_begun
         task = self._loop.create_task(self._finish(result, slot, weight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _on_fetched(
+        self, delayed: DelayedChunks, chunks: Chunks, failure: Exception | None
+    ) -> None:
+        """Send the response to a fetch that waited."""
+        slot = delayed.trace
+        assert isinstance(slot, ResponseSlot)
+        self._tasks.discard(delayed)
+        self._parked_bytes -= slot.held_bytes or WAITING_PRODUCE
+        if self.closed:
+            return
+        if failure is not None:
+            self._fail(failure)
+            return
+        self._complete(slot, chunks)
 
     async def _finish(
         self, result: Awaitable[Chunks | None], slot: ResponseSlot, weight: int
@@ -405,8 +427,10 @@ class ClientConnection:
             return
         finally:
             self._parked_bytes -= weight
-        if self.closed:
-            return
+        if not self.closed:
+            self._complete(slot, chunks)
+
+    def _complete(self, slot: ResponseSlot, chunks: Chunks | None) -> None:
         slot.chunks = chunks
         slot.ready_at = perf_counter()
         slot.ready = True

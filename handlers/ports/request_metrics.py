@@ -85,9 +85,7 @@ class ApiMetrics:
         self.sending = Histogram()
         self._unsettled: list[tuple[float, float, float, float]] = []
 
-    def count(
-        self, trace: RequestTrace, sent_at: float
-    ) -> None:
+    def count(self, trace: RequestTrace, sent_at: float) -> None:
         """Count a request, when the last byte of its response was sent."""
         self.requests += 1
         self.request_bytes += trace.request_bytes

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import fields
 from functools import cache, partial
 from typing import Any, Final
@@ -42,6 +42,7 @@ from ..ports.fetch_answer import FetchAnswer
 from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from ..ports.request_metrics import RequestTrace
 from ..quotas.throttling import throttle
+from ..records.delayed_fetch import DelayedFetch
 from ..records.produce import without_repeats
 from ..records.produce_response import write_produced_batch
 from ..security.raw_sasl_token import take_raw_token
@@ -49,7 +50,6 @@ from .request_parts import is_long, join, split
 from .table import APIS
 
 Chunks = list[Chunk]
-Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
 OFFSET_COMMIT_KEY = 8
 APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
@@ -67,6 +67,48 @@ MAX_WHOLE_ELEMENTS = 20_000
 
 _ANSWERS: Final = (Message, FetchAnswer, ProducedBatch)
 """Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
+
+
+class DelayedChunks:
+    """Response of a fetch that waits: by a call (`begin`), or to who awaits it. Once."""
+
+    def __init__(
+        self, fetch: DelayedFetch, api: Api, context: RequestContext, trace: RequestTrace
+    ) -> None:
+        self._fetch = fetch
+        self._api = api
+        self._context = context
+        self._trace = trace
+        self._done: Callable[[DelayedChunks, Chunks, Exception | None], None] | None = None
+
+    @property
+    def trace(self) -> RequestTrace:
+        return self._trace
+
+    def begin(self, done: Callable[[DelayedChunks, Chunks, Exception | None], None]) -> None:
+        """Have `done` called with the response, or what went wrong, in a later turn of the loop."""
+        self._done = done
+        self._fetch.begin(self._on_answer)
+
+    def cancel(self) -> None:
+        """Stop waiting: nobody is called any more."""
+        self._fetch.cancel()
+
+    def __await__(self) -> Generator[Any, None, Chunks | None]:
+        return _finish(self._fetch, self._api, self._context, self._trace).__await__()
+
+    def _on_answer(self, answer: FetchAnswer | None, failure: Exception | None) -> None:
+        assert self._done is not None
+        chunks: Chunks = []
+        if answer is not None:
+            try:
+                chunks = _frame_fetched(answer, self._api, self._context, self._trace)
+            except Exception as error:  # noqa: BLE001 -- the connection judges it
+                failure = error
+        self._done(self, chunks, failure)
+
+
+Result = DelayedChunks | Awaitable[Chunks | None] | Chunks | None
 
 
 class PeerError(Exception):
@@ -161,6 +203,8 @@ def dispatch(
     response = _call(api, request, context)
     if response is None or isinstance(response, _ANSWERS):
         return _frame(response, api, context, trace)
+    if isinstance(response, DelayedFetch):
+        return DelayedChunks(response, api, context, trace)
     return _finish(response, api, context, trace)
 
 
@@ -274,9 +318,13 @@ async def _finish(
     return framed if framed is None or isinstance(framed, list) else await framed
 
 
-def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
+def _frame(
+    response: Any, api: Api, context: RequestContext, trace: RequestTrace
+) -> Awaitable[Chunks | None] | Chunks | None:
+    if isinstance(response, FetchAnswer):
+        return _frame_fetched(response, api, context, trace)
     quotas = context.node.quotas
-    if quotas is not None and not isinstance(response, FetchAnswer):
+    if quotas is not None:
         response = throttle(response, api, context, quotas)
     if response is None:
         return None
@@ -288,17 +336,6 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
     out = begin_response(context.correlation_id, flexible_header=is_flexible)
     metrics = context.node.metrics
     assert trace.api is not None
-    if isinstance(response, FetchAnswer):
-        metrics.count_fetched(trace.api, response)
-        return write_fetch_response(
-            out,
-            version,
-            response.topics,
-            throttle_time_ms=response.throttle_time_ms,
-            error_code=response.error_code,
-            session_id=response.session_id,
-            endpoints=response.endpoints,
-        )
     if isinstance(response, ProduceResponse):
         metrics.count_produced(trace.api, response)
     else:
@@ -307,6 +344,24 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
         return _frame_aside(response, version, out, context)
     write_message(response, version, out)
     return [close_frame(out)]
+
+
+def _frame_fetched(
+    answer: FetchAnswer, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks:
+    """Frame of a fetch, which has throttled itself."""
+    assert trace.api is not None
+    context.node.metrics.count_fetched(trace.api, answer)
+    version = context.api_version
+    return write_fetch_response(
+        begin_response(context.correlation_id, flexible_header=version >= api.first_flexible),
+        version,
+        answer.topics,
+        throttle_time_ms=answer.throttle_time_ms,
+        error_code=answer.error_code,
+        session_id=answer.session_id,
+        endpoints=answer.endpoints,
+    )
 
 
 async def _frame_aside(
