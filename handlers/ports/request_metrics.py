@@ -199,11 +199,7 @@ class RequestMetrics:
             for partition in topic.partitions:
                 if partition.error_code:
                     api.count_error(partition.error_code)
-                records = partition.records
-                if isinstance(records, bytes | bytearray | memoryview):
-                    size += len(records)
-                else:
-                    size += records.size
+                size += partition.records_size
             if size:
                 bytes_out[topic.name] = bytes_out.get(topic.name, 0) + size
 
