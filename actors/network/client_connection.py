@@ -456,10 +456,12 @@ class ClientConnection:
         """Read only while the peer takes its responses and there is room for more requests."""
         if self.closed:
             return
+        if not (self._slots or self._unsent or self._rest or self._buffer or self._held):
+            # Nothing is kept of what was received, or to be sent: as after most requests.
+            if self._reading and not self._muting.is_on:
+                if self.session.ending is None and not self._is_turned_away:
+                    return
         self._account()
-        if self._reading and not (self._slots or self._held or self._muting.is_on):
-            if self.session.ending is None and not self._is_turned_away:
-                return  # nothing is kept of what was received, or to be sent
         full = self._is_full()
         is_over = self._is_turned_away or self.session.ending is not None
         if self._is_halted and not (full or self._resuming or is_over):
@@ -528,7 +530,9 @@ class ClientConnection:
         unsent = self._unsent
         try:
             while unsent:
-                if not self._write_next():
+                in_memory = self._queued_total - self._sent_total == self._unsent_bytes
+                is_short = in_memory and self._unsent_bytes <= JOINED
+                if not (self._write_joined() if is_short else self._write_next()):
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -548,10 +552,6 @@ class ClientConnection:
 
     def _write_next(self) -> bool:
         """Send from the head of the queue; False when the socket is full for now."""
-        if self._unsent_bytes <= JOINED and self._queued_total - self._sent_total == (
-            self._unsent_bytes
-        ):
-            return self._write_joined()
         chunk = self._unsent[0]
         if not isinstance(chunk, _BYTES):
             return self._write_slice(chunk)

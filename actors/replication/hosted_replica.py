@@ -197,14 +197,13 @@ class HostedReplica:
         return self._appended(result)
 
     def _appended(self, result: AppendResult) -> Appended:
+        base_offset, last_offset, log_append_time_ms, log_start_offset, _ = result
         step = self.step
         committed: asyncio.Future[None] | None = None
-        if not step.is_committed(result.last_offset):
+        if not step.is_committed(last_offset):
             committed = asyncio.get_running_loop().create_future()
-            step.produces.when_committed(result.last_offset, committed)
-        return Appended(
-            result.base_offset, result.log_append_time_ms, result.log_start_offset, committed
-        )
+            step.produces.when_committed(last_offset, committed)
+        return Appended(base_offset, log_append_time_ms, log_start_offset, committed)
 
     # --- fetching --------------------------------------------------------------------------------
 

@@ -61,7 +61,6 @@ class ApiMetrics:
     """
 
     __slots__ = (
-        "_unsettled",
         "errors",
         "handling",
         "name",
@@ -70,6 +69,7 @@ class ApiMetrics:
         "response_bytes",
         "sending",
         "total",
+        "unsettled",
         "waiting",
     )
 
@@ -83,21 +83,12 @@ class ApiMetrics:
         self.handling = Histogram()
         self.waiting = Histogram()
         self.sending = Histogram()
-        self._unsettled: list[tuple[float, float, float, float]] = []
-
-    def count(self, trace: RequestTrace, sent_at: float) -> None:
-        """Count a request, when the last byte of its response was sent."""
-        self.requests += 1
-        self.request_bytes += trace.request_bytes
-        self.response_bytes += trace.response_bytes
-        unsettled = self._unsettled
-        unsettled.append((trace.received_at, trace.handled_at, trace.ready_at, sent_at))
-        if len(unsettled) >= UNSETTLED:
-            self.settle()
+        self.unsettled: list[tuple[float, float, float, float]] = []
+        """When requests came, were handled, were ready and were sent."""
 
     def settle(self) -> None:
         """Put the times of all requests that were counted into the histograms."""
-        times, self._unsettled = self._unsettled, []
+        times, self.unsettled = self.unsettled, []
         self.total.observe_all([int((sent - came) * 1e6) for came, _, _, sent in times])
         self.handling.observe_all([int((done - came) * 1e6) for came, done, _, _ in times])
         self.waiting.observe_all(
@@ -170,8 +161,15 @@ class RequestTrace:
 
     def finish(self, sent_at: float) -> None:
         """Count the request, when the last byte of its response was sent."""
-        if self.api is not None:
-            self.api.count(self, sent_at)
+        api = self.api
+        if api is None:
+            return
+        api.requests += 1
+        api.request_bytes += self.request_bytes
+        api.response_bytes += self.response_bytes
+        api.unsettled.append((self.received_at, self.handled_at, self.ready_at, sent_at))
+        if len(api.unsettled) >= UNSETTLED:
+            api.settle()
 
 
 class RequestMetrics:

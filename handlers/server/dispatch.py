@@ -266,9 +266,9 @@ async def _dispatch_long(
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
     try:
-        if context.authorizer is not None:
-            return _authorized(api, request, context)
-        return api.handle(request, context)
+        if context.node.authorizer is None:
+            return api.handle(request, context)
+        return _authorized(api, request, context)
     except CloseConnection as error:
         raise PeerError(str(error)) from None
 

@@ -329,12 +329,10 @@ class PartitionLog:
             local.end_transaction(header, marker, last_offset, max_timestamp)
         if self.flushing.unflushed_since_ms is None:
             self.flushing.on_append(now_ms)
-        return AppendResult(
-            base_offset,
-            last_offset,
-            max_timestamp if rules.is_log_append_time else NO_TIMESTAMP,
-            self.log_start_offset,
-            False,
+        time_ms = max_timestamp if rules.is_log_append_time else NO_TIMESTAMP
+        # Not the constructor of a named tuple, which is a function of Python.
+        return tuple.__new__(
+            AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False)
         )
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> None:
