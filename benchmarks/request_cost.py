@@ -14,7 +14,8 @@ send as much at once as the case says and wait for all answers:
 
 Printed are CPU microseconds of the broker for each request, user and system, the median of the
 rounds. With `--count` it runs under valgrind, which counts machine instructions in user mode: the
-same to a percent whatever else the machine does, and 50 times as slow. `--folder`: measure the
+same to a percent whatever else the machine does, and 50 times as slow. What the broker does without
+requests is subtracted. `--folder`: measure the
 package that is there, as a compiled one (`make test-compiled` unpacks it there).
 """
 
@@ -23,7 +24,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import selectors
 import socket
 import statistics
 import struct
@@ -57,6 +57,7 @@ TOPIC, PARTITIONS = "cost", 8
 CONNECTIONS, CONSUMERS, DEPTH = 16, 64, 5
 WARM_UP = 4
 """Part of the requests that come before those that are counted."""
+IDLE_SECONDS = 3.0
 BATCH = encode_records([(1_700_000_000_000, None, b"x" * 200, ())])
 SERVE = """
 import sys, bradbury
@@ -319,8 +320,12 @@ def count(broker: Broker, clients: Clients, case: str, requests: int) -> str:
     broker.control("-i", "on")
     repeat(step, 1)
     broker.instructions()
+    time.sleep(IDLE_SECONDS)
+    idle = broker.instructions() / IDLE_SECONDS
+    began = time.perf_counter()
     done = repeat(step, requests)
-    total = broker.instructions()
+    took = time.perf_counter() - began
+    total = broker.instructions() - idle * took
     broker.control("-i", "off")
     clients.close()
     return f"{total / done:,.0f} instructions"

@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
-from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
@@ -36,13 +35,14 @@ from ...handlers.server.dispatch import (
     NotServed,
     PeerError,
     check_header,
+    check_size,
     dispatch,
 )
-from ...protocol.records.fetch_response import FileSlice
+from ...protocol.records.fetch_response import IN_MEMORY, Chunk, FileSlice
 from ..quotas.muting import Muting
 from ..quotas.timed_request import maybe_timed
 from .page_cache import bring_in, is_resident, read_resident
-from .response_slot import ResponseSlot
+from .response_slot import ResponseSlot, drop, gather
 from .shared import Shared
 from .tls_socket import ConnectedSocket
 
@@ -62,9 +62,7 @@ JOINED = 32 * 1024
 WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
-_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be built at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 
 
 class ClientConnection:
@@ -102,7 +100,7 @@ class ClientConnection:
         self._leaving: deque[ResponseSlot] = deque()
         self._queued_total = 0
         self._sent_total = 0
-        self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
+        self._unsent: deque[Chunk] = deque()
         self._unsent_bytes = 0
         self._slice_sent = 0
         self._warming = False
@@ -222,11 +220,9 @@ class ClientConnection:
         elif kept:
             scratch[:kept] = self._rest
             self._rest = bytearray()
-        if kept or is_short or len(scratch) != SCRATCH_SIZE:
-            room = kept + SHORT_READ if is_short else SCRATCH_SIZE
-            count = self._socket.recv_into(scratch[kept:room])
-        else:
-            count = self._socket.recv_into(scratch)
+        room = kept + SHORT_READ if is_short else SCRATCH_SIZE
+        is_whole = not kept and room == len(scratch)
+        count = self._socket.recv_into(scratch if is_whole else scratch[kept:room])
         if count == 0:
             self.close()
             return
@@ -235,13 +231,14 @@ class ClientConnection:
     def _handle_all(self, received: memoryview, end: int) -> None:
         """Handle the whole frames of `received`, up to `end`; the rest is kept."""
         position = 0
-        session = self.session
+        session, sasl = self.session, self.session.sasl
         largest = self._node.server_config.broker.socket_request_max_bytes
         started = now = perf_counter()
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(received, position)
-            if not 0 < size <= largest or session.sasl is not None:
-                self._check_size(size, received[position : position + 4])
+            limit = largest if sasl is None else sasl.max_request_bytes or largest
+            if not 0 < size <= limit:
+                check_size(size, limit, received[position : position + 4])
             position += 4
             after = position + size
             if after > end:
@@ -280,23 +277,10 @@ class ClientConnection:
             self._send()
             self._regulate()
 
-    def _check_size(self, size: int, first: memoryview) -> None:
-        limit = self._node.server_config.broker.socket_request_max_bytes
-        if self.session.sasl is not None:
-            limit = self.session.sasl.max_request_bytes or limit
-        if not 0 < size <= limit:
-            hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
-            speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
-            raise PeerError(f"announced a request of {size} bytes; the limit is {limit}{speaks}")
-
     def _check_long(self, start: memoryview) -> None:
         """Check the header of a long frame when it begins, before memory is used for it."""
-        is_produce = check_header(start)
         limit = self._node.server_config.broker.bradbury_first_request_max_bytes
-        if self._is_first and not is_produce and self._frame_size > limit:
-            raise PeerError(
-                f"began with a request of {self._frame_size} bytes; the limit is {limit} at first"
-            )
+        check_header(start, self._frame_size, limit if self._is_first else None)
 
     def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
         """Begin an incomplete frame: its first bytes move to where the rest will follow.
@@ -400,37 +384,35 @@ class ClientConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _on_fetched(
-        self, delayed: DelayedChunks, chunks: Chunks, failure: Exception | None
-    ) -> None:
+    def _on_fetched(self, late: DelayedChunks, chunks: Chunks, failure: Exception | None) -> None:
         """Send the response to a fetch that waited."""
-        slot = delayed.trace
+        slot = late.trace
         assert isinstance(slot, ResponseSlot)
-        self._tasks.discard(delayed)
+        self._tasks.discard(late)
         self._parked_bytes -= slot.held_bytes or WAITING_PRODUCE
-        if self.closed:
-            return
-        if failure is not None:
-            self._fail(failure)
-            return
-        self._complete(slot, chunks)
+        self._on_finished(slot, chunks, failure)
 
     async def _finish(
         self, result: Awaitable[Chunks | None], slot: ResponseSlot, weight: int
     ) -> None:
         """Wait for a response and send it. A callback of the task would come one turn later."""
+        chunks, failure = None, None
         try:
             chunks = await result
         except Exception as error:  # noqa: BLE001 -- the top of a connection
-            if not self.closed:
-                self._fail(error)
-            return
+            failure = error
         finally:
             self._parked_bytes -= weight
-        if not self.closed:
-            self._complete(slot, chunks)
+        self._on_finished(slot, chunks, failure)
 
-    def _complete(self, slot: ResponseSlot, chunks: Chunks | None) -> None:
+    def _on_finished(
+        self, slot: ResponseSlot, chunks: Chunks | None, failure: Exception | None
+    ) -> None:
+        if self.closed:
+            return
+        if failure is not None:
+            self._fail(failure)
+            return
         slot.chunks = chunks
         slot.ready_at = perf_counter()
         slot.ready = True
@@ -456,14 +438,12 @@ class ClientConnection:
         """Read only while the peer takes its responses and there is room for more requests."""
         if self.closed:
             return
-        if not (self._slots or self._unsent or self._rest or self._buffer or self._held):
-            # Nothing is kept of what was received, or to be sent: as after most requests.
-            if self._reading and not self._muting.is_on:
-                if self.session.ending is None and not self._is_turned_away:
-                    return
+        is_over = self._is_turned_away or self.session.ending is not None
+        keeps = self._slots or self._unsent or self._rest or self._buffer or self._held
+        if not (keeps or is_over or self._muting.is_on) and self._reading:
+            return  # nothing was left of what came, or is to be sent: so after most requests
         self._account()
         full = self._is_full()
-        is_over = self._is_turned_away or self.session.ending is not None
         if self._is_halted and not (full or self._resuming or is_over):
             self._resuming = True
             self._loop.call_soon(self._handle_rest)
@@ -484,7 +464,7 @@ class ClientConnection:
             slot = slots.popleft()
             size = in_memory = 0
             for chunk in slot.chunks or ():
-                if isinstance(chunk, _BYTES):
+                if isinstance(chunk, IN_MEMORY):
                     length = len(chunk)
                     if not length:
                         continue
@@ -553,33 +533,15 @@ class ClientConnection:
     def _write_next(self) -> bool:
         """Send from the head of the queue; False when the socket is full for now."""
         chunk = self._unsent[0]
-        if not isinstance(chunk, _BYTES):
+        if not isinstance(chunk, IN_MEMORY):
             return self._write_slice(chunk)
-        vector = []
-        total = 0
-        flags = 0
-        for item in self._unsent:
-            if not isinstance(item, _BYTES):
-                flags = _MSG_MORE
-                break
-            vector.append(item)
-            total += len(item)
-            if len(vector) == 64:
-                break
-        sent = self._socket.sendmsg(vector, (), flags)
+        vector, total, is_followed = gather(self._unsent)
+        sent = self._socket.sendmsg(vector, (), _MSG_MORE if is_followed else 0)
         self._unsent_bytes -= sent
         self._sent_total += sent
         self.last_activity = self._loop.time()
-        complete = sent == total
-        while sent:
-            head = self._unsent[0]
-            assert isinstance(head, _BYTES)
-            if sent < len(head):
-                self._unsent[0] = memoryview(head)[sent:]
-                break
-            sent -= len(head)
-            self._unsent.popleft()
-        return complete
+        drop(self._unsent, sent)
+        return sent == total
 
     def _write_joined(self) -> bool:
         """Send all of a short queue without files, like `_write_next`, with fewer steps."""

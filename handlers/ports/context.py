@@ -123,7 +123,7 @@ class Node(Coordinators, Protocol):
 
 @dataclass(slots=True)
 class RequestContext:
-    """Context of one request. It never changes, but a frozen one takes four times as long to make."""
+    """Context of one request. It never changes, but a frozen one is four times as slow to make."""
 
     node: Node
     api_version: int

@@ -113,8 +113,10 @@ def handle(
         outcomes: list[tuple[str | None, Outcome]] = []
         for topic in request.topic_data:
             name = _topic_name(topic, context)
-            for data in topic.partition_data:
-                outcomes.append((name, _append(name, topic.topic_id, data, context, acks_all)))
+            outcomes += [
+                (name, _append(name, topic.topic_id, data, context, acks_all))
+                for data in topic.partition_data
+            ]
         return _answer(request, outcomes, context)
     topic = topics[0]
     data = topic.partition_data[0]
@@ -125,8 +127,17 @@ def handle(
     base_offset, log_append_time_ms, log_start_offset, committed = outcome
     if acks_all and committed is not None:
         return _answer(request, [(name, outcome)], context)
-    return ProducedBatch(
-        name or "", topic.topic_id, data.index, base_offset, log_append_time_ms, log_start_offset
+    # Not the constructor of a named tuple, which is a function of Python.
+    return tuple.__new__(
+        ProducedBatch,
+        (
+            name or "",
+            topic.topic_id,
+            data.index,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+        ),
     )
 
 
@@ -290,7 +301,7 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
     there = len(records)
     if there < HEADER_SIZE:
         raise _NoBatch(f"{there} bytes are too few for a record batch")
-    batch = memoryview(records)
+    batch = records if isinstance(records, memoryview) else memoryview(records)
     if batch[MAGIC_POSITION] != MAGIC:
         raise _NoBatch(
             f"record batch of magic {batch[MAGIC_POSITION]}; this version requires magic 2"

@@ -57,6 +57,8 @@ APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
 """
 # Size of a waiting request's objects, in multiples of its bytes (measured with Fetch).
 PARSED_WEIGHT = 8
+SHORT_FRAME = 1024
+"""Size up to which reading a copy costs less than reading the receive buffer."""
 LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
@@ -65,7 +67,8 @@ MAX_WHOLE_ELEMENTS = 20_000
 """The same limit for requests that are not handled in parts, and for long Produce requests."""
 
 
-_ANSWERS: Final = (Message, FetchAnswer, ProducedBatch)
+_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
+_ANSWERS: Final = (ProducedBatch, FetchAnswer, Message)
 """Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
 
 
@@ -123,15 +126,30 @@ class NotAuthenticated(PeerError):
     """Request that is not allowed before authentication."""
 
 
-def check_header(start: memoryview) -> bool:
-    """Check the first four bytes of a long frame that is still coming; True if it is Produce.
+def check_size(size: int, limit: int, first: memoryview) -> None:
+    """Check the size that a frame announces. `first`: its bytes as they came.
+
+    Raises:
+        PeerError: it is above `limit`, or none; with what else the peer seems to speak.
+    """
+    if not 0 < size <= limit:
+        hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
+        speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
+        raise PeerError(f"announced a request of {size} bytes; the limit is {limit}{speaks}")
+
+
+def check_header(start: memoryview, size: int, limit: int | None) -> None:
+    """Check the first four bytes of a frame of `size` bytes that is still coming.
+
+    limit: size of the first request of a connection, unless it is Produce; None: any.
 
     Raises:
         PeerError: the API or version is not served; better known now than after 100 MiB.
     """
     api_key = int.from_bytes(start[:2], "big", signed=True)
     _supported(api_key, int.from_bytes(start[2:4], "big", signed=True))
-    return api_key == PRODUCE_KEY
+    if limit is not None and api_key != PRODUCE_KEY and size > limit:
+        raise PeerError(f"began with a request of {size} bytes; the limit is {limit} at first")
 
 
 def dispatch(
@@ -155,7 +173,8 @@ def dispatch(
     if sasl is not None and sasl.takes_raw_tokens:
         return take_raw_token(frame, session, node.now_ms())
     try:
-        api_key, api_version, correlation_id, client_id, position = read_request_header(frame)
+        buffer: Buffer = frame if len(frame) > SHORT_FRAME else bytes(frame)
+        api_key, api_version, correlation_id, client_id, position = read_request_header(buffer)
         api = _supported(api_key, api_version)
         if sasl is not None and (refusal := sasl.refusal(api_key, node.now_ms())):
             raise NotAuthenticated(refusal)
@@ -166,7 +185,7 @@ def dispatch(
         may_keep = trace.keeps_frame
         is_long_frame = len(frame) > LONG_FRAME
         max_elements = None
-        buffer: Buffer = frame
+        source: Buffer = frame
         if api_key == PRODUCE_KEY:
             trace.keeps_frame = False
             trace.held_bytes = 0
@@ -174,8 +193,9 @@ def dispatch(
         else:
             # Byte fields may be slices of the frame, which is reused before a late answer. Only
             # Produce is done with its records before it returns.
-            if not may_keep:
+            if not may_keep and not isinstance(buffer, bytes):
                 buffer = bytes(frame)
+            source = buffer
             trace.keeps_frame = True
             trace.held_bytes = PARSED_WEIGHT * len(frame)
         if api_version >= api.first_flexible:
@@ -185,7 +205,7 @@ def dispatch(
             trace.is_begun = False
             return _dispatch_long(buffer, position, api, context, trace)
         request = read_message(
-            api.request, api_version, buffer, position, max_elements=max_elements
+            api.request, api_version, buffer, position, max_elements=max_elements, source=source
         )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
@@ -266,7 +286,7 @@ async def _dispatch_long(
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
     try:
-        if context.node.authorizer is None:
+        if context.session is INTERNAL_SESSION or context.node.authorizer is None:
             return api.handle(request, context)
         return _authorized(api, request, context)
     except CloseConnection as error:

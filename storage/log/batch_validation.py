@@ -86,17 +86,16 @@ def validate_batch(
         )
     header = check_batch(batch)
     # At once: each field of it by name takes as long as three of these.
-    base_offset, _, _, _, _, attributes, last_offset_delta, _, newest, producer_id, *rest = header
-    producer_epoch, base_sequence, record_count = rest
+    base_offset, _, _, _, _, attributes, last_delta, _, newest, producer_id, epoch, first, count = (
+        header
+    )
     if base_offset != 0:
         raise InvalidRecord(f"a producer's batch begins at 0, this one at {base_offset}")
-    if record_count <= 0 or last_offset_delta != record_count - 1:
-        raise InvalidRecord(
-            f"{record_count} records and a last offset delta of {last_offset_delta}"
-        )
+    if count <= 0 or last_delta != count - 1:
+        raise InvalidRecord(f"{count} records and a last offset delta of {last_delta}")
     if attributes & CODEC_MASK > LAST_CODEC:
         raise InvalidRecord(f"unknown compression codec {attributes & CODEC_MASK}")
-    if producer_id >= 0 and (producer_epoch < 0 or (base_sequence < 0 and not is_own)):
+    if producer_id >= 0 and (epoch < 0 or (first < 0 and not is_own)):
         raise InvalidRecord("a batch with a producer id needs an epoch and a sequence")
     if attributes & _UNUSUAL:
         _check_unusual(header, config, is_own=is_own)
