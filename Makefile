@@ -135,12 +135,13 @@ $(VENV)/bin/python:
 	ln -sfn ../pipelines/pyspark_bradbury .path/pyspark_bradbury
 
 # pip says what it does: a gigabyte of Ray, Spark and Arrow takes minutes the first time.
-$(VENV)/.demo: $(VENV)/bin/python .path/bradbury pyproject.toml
+# The link is as new as the folder that it points at: after a build it seemed newer than the environment.
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml | .path/bradbury
 	@echo "Installing Bradbury, Ray and Spark into $(VENV)"
 	$(BIN)/python -m pip install -e ".[spark,demo]"
 	@touch $@
 
-$(VENV)/.test: $(VENV)/bin/python .path/bradbury pyproject.toml
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml | .path/bradbury
 	@echo "Installing Bradbury, Ray, Spark and what the tests need into $(VENV)"
 	$(BIN)/python -m pip install -e ".[spark,demo,test]"
 	@touch $@ $(VENV)/.demo

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from functools import cache
+from functools import cache, lru_cache
 from struct import Struct as Packer, error as struct_error
 from typing import Any, TypeVar
 from uuid import UUID
 
 from .buffer import Buffer
 from .errors import MalformedRequest
-from .schema import ZERO_UUID, Message, Struct, Versions, Wire
+from .schema import Message, Struct, Versions, Wire
 
 M = TypeVar("M", bound=Message)
 
@@ -51,10 +51,13 @@ def read_message(
     position: int = 0,
     *,
     max_elements: int | None = None,
+    source: Buffer | None = None,
 ) -> M:
     """Read a body that fills the rest of `buffer`; bytes after it are ignored, as in Kafka.
 
     Args:
+        source: the same bytes, of which `bytes` and `records` are slices; None: `buffer`. A copy of
+            a short memoryview is read in half the time.
         max_elements: of all arrays together. A byte of a hostile body can cost fifty bytes of
             objects, so bodies that may be long are read with a bound.
 
@@ -64,10 +67,13 @@ def read_message(
     key: Any = cls
     try:
         if max_elements is None:
-            message, _ = _reader(key, version)(buffer, position, len(buffer))
+            read = _reader(key, version)
+            message = read(buffer, position, len(buffer), buffer if source is None else source)
         else:
             read = _reader(key, version, bounded=True)
-            message, _ = read(buffer, position, len(buffer), [max_elements])
+            message = read(
+                buffer, position, len(buffer), buffer if source is None else source, max_elements
+            )
     except (struct_error, IndexError, UnicodeDecodeError, MalformedRequest) as error:
         raise MalformedRequest(f"{cls.__name__} v{version}: {error}") from None
     return message  # type: ignore[no-any-return]
@@ -96,17 +102,17 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
             raise MalformedRequest("a varint is longer than five bytes")
 
 
-def _spend(budget: list[int], count: int) -> None:
-    budget[0] -= count
-    if budget[0] < 0:
-        raise MalformedRequest("more elements than one request may have")
-
-
 def write_uvarint(value: int, out: bytearray) -> None:
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+@lru_cache(maxsize=1024)
+def _uuid(stored: bytes) -> UUID:
+    """Make a UUID, whose __init__ costs some 3 us: requests name the same few topics."""
+    return UUID(bytes=stored)
 
 
 def _has(versions: Versions | None, version: int) -> bool:
@@ -132,16 +138,16 @@ class _Source:
     """Python source being written, with the names it needs."""
 
     def __init__(self, flexible: bool, version: int, *, bounded: bool = False) -> None:
-        self.budget = ", budget" if bounded else ""
+        self.bounded = bounded
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "MalformedRequest": MalformedRequest,
             "read_uvarint": read_uvarint,
             "write_uvarint": write_uvarint,
-            "spend": _spend,
-            "UUID": UUID,
-            "ZERO_UUID": ZERO_UUID,
+            "new": object.__new__,
+            "uuid": _uuid,
         }
+        self._variables = 0
         self.flexible = flexible
         self.version = version
 
@@ -152,6 +158,11 @@ class _Source:
         name = f"{prefix}{len(self.names)}"
         self.names[name] = value
         return name
+
+    def variable(self, prefix: str) -> str:
+        """Name of a local variable that no other part of the function has."""
+        self._variables += 1
+        return f"{prefix}_{self._variables}"
 
     def compile(self, function: str) -> Any:
         exec("\n".join(self.lines), self.names)  # noqa: S102 -- our own text, from our own schemas
@@ -194,41 +205,60 @@ def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
 
 
 @cache
-def _reader(
-    cls: Any, version: int, flexible_from: int | None = None, *, bounded: bool = False
-) -> Callable[..., tuple[Any, int]]:
-    """Compile reader(buffer, position, end) -> (value, position after it).
+def _reader(cls: Any, version: int, *, bounded: bool = False) -> Callable[..., Any]:
+    """Compile reader(buffer, position, end, source) -> message; see read_message.
 
-    A bounded one has a fourth argument: a list of the number of array elements still allowed.
+    A bounded one has a fifth argument: the number of array elements that are allowed. All structs
+    of a message are read by one function, which sets their slots itself: calls of a reader and an
+    __init__ for each were a sixth of what a small request cost.
     """
-    if flexible_from is None:
-        assert issubclass(cls, Message)
-        flexible_from = cls.FLEXIBLE
-    source = _Source(version >= flexible_from, version, bounded=bounded)
-    plain, tagged = _wire_fields(cls, version)
-    source.add(0, f"def read(buffer, position, end{source.budget}):")
+    source = _Source(version >= cls.FLEXIBLE, version, bounded=bounded)
+    source.add(0, f"def read(buffer, position, end, source{', budget' if bounded else ''}):")
+    _read_struct(source, "value", cls, 1)
+    source.add(1, "return value")
+    reader: Callable[..., Any] = source.compile("read")
+    return reader
+
+
+def _read_struct(source: _Source, target: str, cls: Any, depth: int) -> None:
+    """Write source that reads a struct into `target`: a variable."""
+    plain, tagged = _wire_fields(cls, source.version)
+    source.add(depth, f"{target} = new({source.name('cls', cls)})")
+    is_read = {name for name, _ in plain}
+    for field in fields(cls):
+        if field.name not in is_read:
+            _set_default(source, f"{target}.{field.name}", field, depth)
     for run in _runs(plain):
         if _is_fixed(run):
             packer = Packer(">" + "".join(FIXED[wire.kind] for _, wire in run))
             unpack = source.name("unpack", packer.unpack_from)
-            targets = "".join(f"v_{name}, " for name, _ in run)
-            source.add(1, f"{targets}= {unpack}(buffer, position)", f"position += {packer.size}")
+            targets = "".join(f"{target}.{name}, " for name, _ in run)
+            source.add(
+                depth, f"{targets}= {unpack}(buffer, position)", f"position += {packer.size}"
+            )
             for name, wire in run:
                 if wire.kind == "uuid":
-                    source.add(1, f"v_{name} = UUID(bytes=v_{name})")
+                    source.add(depth, f"{target}.{name} = uuid({target}.{name})")
         else:
-            _read_variable(source, f"v_{run[0][0]}", run[0][1], flexible_from)
+            _read_variable(source, f"{target}.{run[0][0]}", run[0][1], depth)
     if source.flexible:
-        _read_tags(source, tagged, flexible_from)
-    keywords = [f"{name}=v_{name}" for name, _ in plain]
-    constructor = source.name("cls", cls)
-    if tagged and source.flexible:
-        source.add(1, f"value = {constructor}({', '.join(keywords)}, **tags)")
+        _read_tags(source, target, tagged, depth)
+
+
+def _set_default(source: _Source, target: str, field: Any, depth: int) -> None:
+    """Write source that gives a field that is not there its default."""
+    wire: Wire = field.metadata["wire"]
+    if field.default is not MISSING:
+        is_literal = isinstance(field.default, int | str | bytes | None)
+        value = repr(field.default) if is_literal else source.name("default", field.default)
+        source.add(depth, f"{target} = {value}")
+    elif wire.array:
+        source.add(depth, f"{target} = []")
     else:
-        source.add(1, f"value = {constructor}({', '.join(keywords)})")
-    source.add(1, "return value, position")
-    reader: Callable[..., tuple[Any, int]] = source.compile("read")
-    return reader
+        item = source.variable("item")
+        source.add(depth, f"{target} = {item} = new({source.name('cls', wire.struct)})")
+        for each in fields(wire.struct):
+            _set_default(source, f"{item}.{each.name}", each, depth)
 
 
 def _read_length(source: _Source, depth: int, *, short: bool) -> None:
@@ -237,10 +267,14 @@ def _read_length(source: _Source, depth: int, *, short: bool) -> None:
         source.add(
             depth,
             "n = buffer[position]",
-            "if n < 128:",
-            "    position += 1",
-            "else:",
-            "    n, position = read_uvarint(buffer, position)",
+            "position += 1",
+            "if n > 127:",
+            "    after = buffer[position]",
+            "    if after < 128:",
+            "        n += (after << 7) - 128",
+            "        position += 1",
+            "    else:",
+            "        n, position = read_uvarint(buffer, position - 1)",
             "n -= 1",
         )
     else:
@@ -249,24 +283,21 @@ def _read_length(source: _Source, depth: int, *, short: bool) -> None:
         source.add(depth, f"n, = {unpack}(buffer, position)", f"position += {size}")
 
 
-def _read_variable(
-    source: _Source, target: str, wire: Wire, flexible_from: int, depth: int = 1
-) -> None:
+def _read_variable(source: _Source, target: str, wire: Wire, depth: int) -> None:
     nullable = _has(wire.nullable, source.version)
     if wire.struct is not None and not wire.array:
-        read = _name_of_reader(source, wire, flexible_from)
-        arguments = f"buffer, position, end{source.budget}"
+        item = source.variable("item")
         if nullable:
             source.add(
                 depth,
                 "position += 1",
-                "if buffer[position - 1] == 1:",
-                f"    {target}, position = {read}({arguments})",
-                "else:",
+                "if buffer[position - 1] != 1:",
                 f"    {target} = None",
+                "else:",
             )
-        else:
-            source.add(depth, f"{target}, position = {read}({arguments})")
+            depth += 1
+        _read_struct(source, item, wire.struct, depth)
+        source.add(depth, f"{target} = {item}")
         return
     _read_length(source, depth, short=wire.kind == "string" and not wire.array)
     source.add(depth, "if n < 0:")
@@ -279,25 +310,30 @@ def _read_variable(
     source.add(depth, "else:")
     depth += 1
     if wire.array:
-        _read_array(source, target, wire, flexible_from, depth)
+        _read_array(source, target, wire, depth)
         return
-    source.add(depth, "if n > end - position:", "    raise MalformedRequest('a length lies')")
+    source.add(
+        depth,
+        "after = position + n",
+        "if after > end:",
+        "    raise MalformedRequest('a length lies')",
+    )
     if wire.kind == "string":
-        source.add(depth, f"{target} = str(buffer[position : position + n], 'utf-8')")
+        source.add(depth, f"{target} = str(buffer[position:after], 'utf-8')")
     else:
-        source.add(depth, f"{target} = buffer[position : position + n]")
-    source.add(depth, "position += n")
+        source.add(depth, f"{target} = source[position:after]")
+    source.add(depth, "position = after")
 
 
-def _name_of_reader(source: _Source, wire: Wire, flexible_from: int) -> str:
-    reader = _reader(wire.struct, source.version, flexible_from, bounded=bool(source.budget))
-    return source.name("read", reader)
-
-
-def _read_array(source: _Source, target: str, wire: Wire, flexible_from: int, depth: int) -> None:
+def _read_array(source: _Source, target: str, wire: Wire, depth: int) -> None:
     version = source.version
-    if source.budget:
-        source.add(depth, "spend(budget, n)")
+    if source.bounded:
+        source.add(
+            depth,
+            "budget -= n",
+            "if budget < 0:",
+            "    raise MalformedRequest('more elements than one request may have')",
+        )
     if wire.kind in FIXED:
         size = Packer(">" + FIXED[wire.kind]).size
         packer = source.name("Packer", Packer)
@@ -308,68 +344,63 @@ def _read_array(source: _Source, target: str, wire: Wire, flexible_from: int, de
             f"items = {packer}('>' + '{FIXED[wire.kind]}' * n).unpack_from(buffer, position)",
             f"position += n * {size}",
         )
-        items = "[UUID(bytes=item) for item in items]" if wire.kind == "uuid" else "list(items)"
+        items = "[uuid(item) for item in items]" if wire.kind == "uuid" else "list(items)"
         source.add(depth, f"{target} = {items}")
         return
     if wire.struct is not None:
         smallest = minimum_size(wire.struct, version, flexible=source.flexible)
     else:
         smallest = 1 if source.flexible else (2 if wire.kind == "string" else 4)
+    items, item = source.variable("items"), source.variable("item")
     source.add(
         depth,
         f"if n * {smallest} > end - position:",
         "    raise MalformedRequest('an array length lies')",
-        f"{target} = items = []",
+        f"{target} = {items} = []",
         "for _ in range(n):",
     )
     if wire.struct is not None:
-        read = _name_of_reader(source, wire, flexible_from)
-        source.add(
-            depth + 1,
-            f"item, position = {read}(buffer, position, end{source.budget})",
-            "items.append(item)",
-        )
+        _read_struct(source, item, wire.struct, depth + 1)
     else:
-        element = Wire(wire.kind, wire.versions)
-        _read_variable(source, "item", element, flexible_from, depth + 1)
-        source.add(depth + 1, "items.append(item)")
+        _read_variable(source, item, Wire(wire.kind, wire.versions), depth + 1)
+    source.add(depth + 1, f"{items}.append({item})")
 
 
-def _read_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
-    source.add(1, "count = buffer[position]", "position += 1")
-    if tagged:
-        source.add(1, "tags = {}")
-    source.add(1, "if count:")
+def _read_tags(source: _Source, target: str, tagged: list[Any], depth: int) -> None:
+    """Write source that reads a section of tagged fields into the struct in `target`."""
+    count, end = source.variable("count"), source.variable("end")
+    source.add(depth, f"{count} = buffer[position]", "position += 1", f"if {count}:")
+    depth += 1
     source.add(
-        2,
-        "if count > 127:",
-        "    count, position = read_uvarint(buffer, position - 1)",
-        f"    if count > {MAX_TAGS}:",
+        depth,
+        f"if {count} > 127:",
+        f"    {count}, position = read_uvarint(buffer, position - 1)",
+        f"    if {count} > {MAX_TAGS}:",
         "        raise MalformedRequest('too many tagged fields')",
-        "for _ in range(count):",
+        f"for _ in range({count}):",
         "    tag, position = read_uvarint(buffer, position)",
         "    size, position = read_uvarint(buffer, position)",
-        "    after = position + size",
-        "    if after > end:",
+        f"    {end} = position + size",
+        f"    if {end} > end:",
         "        raise MalformedRequest('a tagged field is cut off')",
     )
     for field in tagged:
         wire: Wire = field.metadata["wire"]
-        source.add(3, f"if tag == {wire.tag}:")
+        source.add(depth + 1, f"if tag == {wire.tag}:")
         if wire.kind in FIXED and not wire.array:
             unpack = source.name("unpack", Packer(">" + FIXED[wire.kind]).unpack_from)
-            source.add(4, f"v, = {unpack}(buffer, position)")
+            source.add(depth + 2, f"v, = {unpack}(buffer, position)")
             if wire.kind == "uuid":
-                source.add(4, "v = UUID(bytes=v)")
+                source.add(depth + 2, "v = uuid(v)")
+            source.add(depth + 2, f"{target}.{field.name} = v")
         else:
-            _read_variable(source, "v", wire, flexible_from, 4)
+            _read_variable(source, f"{target}.{field.name}", wire, depth + 2)
         source.add(
-            4,
-            "if position > after:",
+            depth + 2,
+            f"if position > {end}:",
             "    raise MalformedRequest('a tagged field is longer than its size')",
-            f"tags['{field.name}'] = v",
         )
-    source.add(3, "position = after")
+    source.add(depth + 1, f"position = {end}")
 
 
 # --- writing -------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ from .errors import MalformedRequest
 API_VERSIONS_KEY = 18
 _FIXED = Struct(">hhih")
 _CORRELATION = Struct(">i")
+_SIZE = Struct(">i")
 _FRAMED = Struct(">ii")
+_FRAMED_FLEXIBLE = Struct(">iix")
 _REQUEST = Struct(">hhi")
 
 
@@ -43,13 +45,15 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
         if length < 0:
-            return RequestHeader(api_key, api_version, correlation_id, None, 10)
-        if 10 + length > len(frame):
+            return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, None, 10))
+        end = 10 + length
+        if end > len(frame):
             raise MalformedRequest("the client id is cut off")
-        client_id = str(frame[10 : 10 + length], "utf-8")
+        client_id = str(frame[10:end], "utf-8")
     except (error, UnicodeDecodeError) as reason:
         raise MalformedRequest(f"request header: {reason}") from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id, 10 + length)
+    # Not the constructor of a named tuple, which is a function of Python.
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, end))
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
@@ -87,16 +91,20 @@ def write_request_header(
 
 def close_frame(frame: bytearray, extra: int = 0) -> bytearray:
     """Fill in the size of a frame begun with four free bytes; `extra` bytes will follow it."""
-    frame[:4] = (len(frame) - 4 + extra).to_bytes(4, "big")
+    _SIZE.pack_into(frame, 0, len(frame) - 4 + extra)
     return frame
+
+
+def frame_response(correlation_id: int, body: bytes, *, flexible_header: bool) -> bytes:
+    """Frame of a response whose body is written already."""
+    if flexible_header:
+        return _FRAMED_FLEXIBLE.pack(len(body) + 5, correlation_id) + body
+    return _FRAMED.pack(len(body) + 4, correlation_id) + body
 
 
 def begin_response(correlation_id: int, *, flexible_header: bool) -> bytearray:
     """Frame start of a response, its size still zero."""
-    out = bytearray(_FRAMED.pack(0, correlation_id))
-    if flexible_header:
-        out.append(0)
-    return out
+    return bytearray((_FRAMED_FLEXIBLE if flexible_header else _FRAMED).pack(0, correlation_id))
 
 
 def has_flexible_response_header(api_key: int, api_version: int, first_flexible: int) -> bool:

@@ -15,10 +15,13 @@ from .errors import CorruptMessage
 
 MAX_VARINT_BYTES = 5
 MAX_VARLONG_BYTES = 10
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_uvarint(value: int) -> bytes:
     """Encode `value` >= 0, of any size."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     if value < 0:
         raise ValueError(f"an unsigned varint cannot hold {value}")
     encoded = bytearray()

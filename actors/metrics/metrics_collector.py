@@ -359,6 +359,8 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     }
     _add_transactions(numbers, node)
     numbers.values["bradbury_scrape_seconds"] = time.perf_counter() - started
+    for api in numbers.apis:  # last, as more requests come in between two slices
+        api.settle()
     return numbers
 
 

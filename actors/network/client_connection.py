@@ -26,22 +26,23 @@ from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
-from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
     Chunks,
+    DelayedChunks,
     NotAuthenticated,
     NotServed,
     PeerError,
     check_header,
+    check_size,
     dispatch,
 )
-from ...protocol.records.fetch_response import FileSlice
+from ...protocol.records.fetch_response import IN_MEMORY, Chunk, FileSlice
 from ..quotas.muting import Muting
 from ..quotas.timed_request import maybe_timed
-from .page_cache import bring_in, is_resident
-from .response_slot import ResponseSlot
+from .page_cache import bring_in, is_resident, read_resident
+from .response_slot import ResponseSlot, drop, gather
 from .shared import Shared
 from .tls_socket import ConnectedSocket
 
@@ -56,12 +57,12 @@ FIRST_BUFFER = 4 * 1024
 QUICK_GROWTH = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE = 32 * 1024
+# Below this one copy of what is to be sent is cheaper than a list of its pieces.
+JOINED = 32 * 1024
 WAITING_PRODUCE = 1024
 MIN_BYTES_PER_SECOND = 16 * 1024
 _SIZE = Struct(">i")
-_BYTES: Final = (bytes, bytearray, memoryview)  # a union would be built at every use
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 
 
 class ClientConnection:
@@ -94,12 +95,12 @@ class ClientConnection:
         self._muting = Muting(self._on_unmuted)
         self._slots: deque[ResponseSlot] = deque()
         self._beginning: ResponseSlot | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None] | DelayedChunks] = set()
         self._parked_bytes = 0
         self._leaving: deque[ResponseSlot] = deque()
         self._queued_total = 0
         self._sent_total = 0
-        self._unsent: deque[bytes | bytearray | memoryview | FileSlice] = deque()
+        self._unsent: deque[Chunk] = deque()
         self._unsent_bytes = 0
         self._slice_sent = 0
         self._warming = False
@@ -212,36 +213,45 @@ class ClientConnection:
 
     def _receive(self) -> None:
         scratch = self._scratch
+        is_short = self._memory.is_short
         kept = len(self._rest)
-        if not kept and len(self._buffer) >= SCRATCH_SIZE and not self._memory.is_short:
+        if not kept and len(self._buffer) >= SCRATCH_SIZE and not is_short:
             scratch = memoryview(self._buffer)
         elif kept:
             scratch[:kept] = self._rest
             self._rest = bytearray()
-        room = kept + SHORT_READ if self._memory.is_short else SCRATCH_SIZE
-        count = self._socket.recv_into(scratch[kept:room])
+        room = kept + SHORT_READ if is_short else SCRATCH_SIZE
+        is_whole = not kept and room == len(scratch)
+        count = self._socket.recv_into(scratch if is_whole else scratch[kept:room])
         if count == 0:
             self.close()
             return
-        self._handle_all(scratch[: kept + count])
+        self._handle_all(scratch, kept + count)
 
-    def _handle_all(self, received: memoryview) -> None:
-        """Handle the whole frames of `received`; the rest is kept."""
+    def _handle_all(self, received: memoryview, end: int) -> None:
+        """Handle the whole frames of `received`, up to `end`; the rest is kept."""
         position = 0
-        end = len(received)
-        started = perf_counter()
+        session, sasl = self.session, self.session.sasl
+        largest = self._node.server_config.broker.socket_request_max_bytes
+        started = now = perf_counter()
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(received, position)
-            self._check_size(size, received[position : position + 4])
-            after = position + 4 + size
+            limit = largest if sasl is None else sasl.max_request_bytes or largest
+            if not 0 < size <= limit:
+                check_size(size, limit, received[position : position + 4])
+            position += 4
+            after = position + size
             if after > end:
-                self._begin_frame(size, received[position + 4 : end], end)
+                self._begin_frame(size, received[position:end], end)
                 return
-            now = self._handle(received[position + 4 : after])
-            if self.closed or self.session.ending is not None:
+            now = self._handle(received[position:after], now)
+            if self.closed or session.ending is not None:
                 return  # what follows a refusal is not looked at
             position = after
-            if position < end and (self._is_full() or now - started > SLICE_SECONDS):
+            if position == end:  # as of most: one frame, or a few, and nothing behind
+                self._began_at = 0.0
+                return
+            if self._is_full() or now - started > SLICE_SECONDS:
                 self._is_halted = True
                 break
         self._rest = bytearray(received[position:end])
@@ -259,7 +269,7 @@ class ClientConnection:
         rest, self._rest = self._rest, bytearray()
         self._is_halted = False
         try:
-            self._handle_all(memoryview(rest))
+            self._handle_all(memoryview(rest), len(rest))
         except Exception as error:  # noqa: BLE001 -- the top of a connection
             self._fail(error)
             return
@@ -267,23 +277,10 @@ class ClientConnection:
             self._send()
             self._regulate()
 
-    def _check_size(self, size: int, first: memoryview) -> None:
-        limit = self._node.server_config.broker.socket_request_max_bytes
-        if self.session.sasl is not None:
-            limit = self.session.sasl.max_request_bytes or limit
-        if not 0 < size <= limit:
-            hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
-            speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
-            raise PeerError(f"announced a request of {size} bytes; the limit is {limit}{speaks}")
-
     def _check_long(self, start: memoryview) -> None:
         """Check the header of a long frame when it begins, before memory is used for it."""
-        is_produce = check_header(start)
         limit = self._node.server_config.broker.bradbury_first_request_max_bytes
-        if self._is_first and not is_produce and self._frame_size > limit:
-            raise PeerError(
-                f"began with a request of {self._frame_size} bytes; the limit is {limit} at first"
-            )
+        check_header(start, self._frame_size, limit if self._is_first else None)
 
     def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
         """Begin an incomplete frame: its first bytes move to where the rest will follow.
@@ -325,7 +322,7 @@ class ClientConnection:
         if self._filled == self._frame_size:
             self._frame_size = 0
             self._memory.leave(self)
-            self._handle(view, is_lasting=True)
+            self._handle(view, perf_counter(), is_lasting=True)
             if (self._slots and self._slots[-1].keeps_frame) or self._memory.is_tight:
                 self._buffer = bytearray()
 
@@ -349,11 +346,11 @@ class ClientConnection:
             self._buffer = bytearray()
             self._account()
 
-    def _handle(self, frame: memoryview, *, is_lasting: bool = False) -> float:
+    def _handle(self, frame: memoryview, received_at: float, *, is_lasting: bool = False) -> float:
         """Handle a frame; returns perf_counter after it. A lasting frame stays unchanged."""
         self._is_first = False
         self._began_at = 0.0
-        slot = ResponseSlot(perf_counter(), len(frame))
+        slot = ResponseSlot(received_at, len(frame))
         slot.keeps_frame = is_lasting
         self._slots.append(slot)
         result = dispatch(frame, self._node, self.peer, slot, self.session)
@@ -371,9 +368,15 @@ class ClientConnection:
         self._began_at = self._muting.put_off(self._began_at)
         self._regulate()
 
-    def _finish_later(self, result: Awaitable[Chunks | None], slot: ResponseSlot) -> None:
+    def _finish_later(
+        self, result: DelayedChunks | Awaitable[Chunks | None], slot: ResponseSlot
+    ) -> None:
         weight = slot.held_bytes or WAITING_PRODUCE
         self._parked_bytes += weight
+        if isinstance(result, DelayedChunks):
+            self._tasks.add(result)
+            result.begin(self._on_fetched)
+            return
         if not slot.is_begun:
             self._beginning = slot
             slot.on_begun = self._on_begun
@@ -381,19 +384,34 @@ class ClientConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _on_fetched(self, late: DelayedChunks, chunks: Chunks, failure: Exception | None) -> None:
+        """Send the response to a fetch that waited."""
+        slot = late.trace
+        assert isinstance(slot, ResponseSlot)
+        self._tasks.discard(late)
+        self._parked_bytes -= slot.held_bytes or WAITING_PRODUCE
+        self._on_finished(slot, chunks, failure)
+
     async def _finish(
         self, result: Awaitable[Chunks | None], slot: ResponseSlot, weight: int
     ) -> None:
         """Wait for a response and send it. A callback of the task would come one turn later."""
+        chunks, failure = None, None
         try:
             chunks = await result
         except Exception as error:  # noqa: BLE001 -- the top of a connection
-            if not self.closed:
-                self._fail(error)
-            return
+            failure = error
         finally:
             self._parked_bytes -= weight
+        self._on_finished(slot, chunks, failure)
+
+    def _on_finished(
+        self, slot: ResponseSlot, chunks: Chunks | None, failure: Exception | None
+    ) -> None:
         if self.closed:
+            return
+        if failure is not None:
+            self._fail(failure)
             return
         slot.chunks = chunks
         slot.ready_at = perf_counter()
@@ -420,9 +438,12 @@ class ClientConnection:
         """Read only while the peer takes its responses and there is room for more requests."""
         if self.closed:
             return
+        is_over = self._is_turned_away or self.session.ending is not None
+        keeps = self._slots or self._unsent or self._rest or self._buffer or self._held
+        if not (keeps or is_over or self._muting.is_on) and self._reading:
+            return  # nothing was left of what came, or is to be sent: so after most requests
         self._account()
         full = self._is_full()
-        is_over = self._is_turned_away or self.session.ending is not None
         if self._is_halted and not (full or self._resuming or is_over):
             self._resuming = True
             self._loop.call_soon(self._handle_rest)
@@ -438,41 +459,34 @@ class ClientConnection:
 
     def _send(self) -> None:
         """Move finished answers to the socket's queue, in order, and send what it takes."""
-        slots = self._slots
+        slots, unsent = self._slots, self._unsent
         while slots and slots[0].ready:
             slot = slots.popleft()
-            size = 0
+            size = in_memory = 0
             for chunk in slot.chunks or ():
-                if isinstance(chunk, _BYTES):
-                    if not chunk:
+                if isinstance(chunk, IN_MEMORY):
+                    length = len(chunk)
+                    if not length:
                         continue
-                    size += len(chunk)
-                    self._unsent_bytes += len(chunk)
+                    in_memory += length
                 else:
-                    size += chunk.size
-                    if chunk.size <= INLINE_SLICE and is_resident(chunk):
-                        chunk = self._read_slice(chunk)
-                        if self.closed:
-                            return
-                self._unsent.append(chunk)
+                    length = chunk.size
+                    if length <= INLINE_SLICE and (records := read_resident(chunk)) is not None:
+                        in_memory += length
+                        chunk = records
+                size += length
+                unsent.append(chunk)
             slot.chunks = None
             slot.response_bytes = size
+            self._unsent_bytes += in_memory
             self._queued_total += size
             slot.end = self._queued_total
             self._leaving.append(slot)
-        if self._unsent:
+        if unsent:
             if not self._writing and not self._warming:
                 self._write()
         elif self._leaving:
             self._note_sent()
-
-    def _read_slice(self, chunk: FileSlice) -> bytes:
-        assert chunk.file is not None
-        records = os.pread(chunk.file.fileno(), chunk.size, chunk.position)
-        if len(records) < chunk.size:
-            self._give_up_on_file()
-        self._unsent_bytes += len(records)
-        return records
 
     def _give_up_on_file(self) -> None:
         """Close after a file is shorter than the announced frame, which cannot be completed."""
@@ -493,9 +507,12 @@ class ClientConnection:
             self._regulate()
 
     def _write(self) -> None:
+        unsent = self._unsent
         try:
-            while self._unsent:
-                if not self._write_next():
+            while unsent:
+                in_memory = self._queued_total - self._sent_total == self._unsent_bytes
+                is_short = in_memory and self._unsent_bytes <= JOINED
+                if not (self._write_joined() if is_short else self._write_next()):
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -503,7 +520,9 @@ class ClientConnection:
             self.close()
             return
         self._note_sent()
-        waits_for_socket = bool(self._unsent) and not self._warming
+        if not (unsent or self._writing):
+            return
+        waits_for_socket = bool(unsent) and not self._warming
         if waits_for_socket and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
@@ -514,46 +533,28 @@ class ClientConnection:
     def _write_next(self) -> bool:
         """Send from the head of the queue; False when the socket is full for now."""
         chunk = self._unsent[0]
-        if not isinstance(chunk, _BYTES):
+        if not isinstance(chunk, IN_MEMORY):
             return self._write_slice(chunk)
-        if len(self._unsent) == 1:
-            return self._write_last(chunk)
-        vector = []
-        total = 0
-        flags = 0
-        for item in self._unsent:
-            if not isinstance(item, _BYTES):
-                flags = _MSG_MORE
-                break
-            vector.append(item)
-            total += len(item)
-            if len(vector) == 64:
-                break
-        sent = self._socket.sendmsg(vector, (), flags)
+        vector, total, is_followed = gather(self._unsent)
+        sent = self._socket.sendmsg(vector, (), _MSG_MORE if is_followed else 0)
         self._unsent_bytes -= sent
         self._sent_total += sent
         self.last_activity = self._loop.time()
-        complete = sent == total
-        while sent:
-            head = self._unsent[0]
-            assert isinstance(head, _BYTES)
-            if sent < len(head):
-                self._unsent[0] = memoryview(head)[sent:]
-                break
-            sent -= len(head)
-            self._unsent.popleft()
-        return complete
+        drop(self._unsent, sent)
+        return sent == total
 
-    def _write_last(self, chunk: bytes | bytearray | memoryview) -> bool:
-        """Send the only chunk of the queue, like `_write_next`, with half of the steps."""
-        sent = self._socket.send(chunk)
+    def _write_joined(self) -> bool:
+        """Send all of a short queue without files, like `_write_next`, with fewer steps."""
+        unsent = self._unsent
+        data = unsent[0] if len(unsent) == 1 else b"".join(unsent)  # type: ignore[arg-type]
+        sent = self._socket.send(data)  # type: ignore[arg-type]
         self._unsent_bytes -= sent
         self._sent_total += sent
         self.last_activity = self._loop.time()
-        if sent < len(chunk):
-            self._unsent[0] = memoryview(chunk)[sent:]
+        unsent.clear()
+        if sent < len(data):  # type: ignore[arg-type]
+            unsent.append(memoryview(data)[sent:])  # type: ignore[arg-type]
             return False
-        self._unsent.popleft()
         return True
 
     def _write_slice(self, chunk: FileSlice) -> bool:

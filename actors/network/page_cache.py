@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ...protocol.buffer import Buffer
 from ...protocol.records.fetch_response import FileSlice
 
 # The kernel reads ahead in runs of about this size, so a run is in memory as a whole or not at all.
@@ -32,6 +33,23 @@ def is_resident(chunk: FileSlice) -> bool:
     except OSError:
         return True
     return True
+
+
+def read_resident(chunk: FileSlice) -> Buffer | None:
+    """Bytes of the slice; None if they are not in memory, or the file has become shorter.
+
+    One system call, where probing and reading are two. Where the file system cannot say it reads.
+    """
+    assert chunk.file is not None
+    descriptor = chunk.file.fileno()
+    data = bytearray(chunk.size)
+    try:
+        count = os.preadv(descriptor, (data,), chunk.position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        count = os.preadv(descriptor, (data,), chunk.position)
+    return data if count == chunk.size else None
 
 
 def bring_in(chunk: FileSlice) -> None:

@@ -17,15 +17,14 @@ from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.columns.record_check import is_record_check_loaded
 from ...protocol.records.compression import TooLarge
 from ...protocol.records.message_set import convert_down
-from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE, read_header
+from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE, read_record_count
 from ...replication.partition.delayed_fetches import FetchWaiter
 from ...replication.partition.marker_append import TransactionDecision, append_marker
 from ...replication.partition.replica import Replica
 from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
-from ...storage.log.batch_validation import must_open, open_batch, opens_records
+from ...storage.log.batch_validation import open_batch
 from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
-from ...storage.log_config import LogConfig
 from ...storage.producers.verification_guard import VerificationGuard
 from ..loop.step_driver import StepDriver
 from .conversion_queue import ConversionPool, ConversionQueue
@@ -131,42 +130,48 @@ class HostedReplica:
         acks_all: bool,
         guard: VerificationGuard | None = None,
     ) -> Appended | Awaitable[Appended]:
-        self.step.check_produce(acks_all=acks_all)
-        config = self.step.log.config
+        step = self.step
+        step.check_produce(acks_all=acks_all)
+        is_plain = not self.conversions
         convert: Callable[[bytearray], bytearray] | None = None
         if is_message_set:
+            config = step.log.config
             convert = partial(convert_message_set, config=config, now_ms=self._wall_ms())
-        elif self._needs_conversion(records, config):
-            convert = partial(convert_batch, config=config, now_ms=self._wall_ms())
-        elif self._is_opened_elsewhere(records, config):
-            convert = partial(open_batch, config=config)
-        elif not self.conversions:
+        else:
+            convert = self._conversion(records, is_plain)
+        if convert is None and is_plain:
             try:
                 return self._append(records, opened=False, guard=guard)
             except TooLarge:
-                convert = partial(open_batch, config=config)
+                convert = partial(open_batch, config=step.log.config)
         append = partial(self._append, opened=True, guard=guard)
         return self.conversions.submit(bytearray(records), convert, append)
 
-    def _needs_conversion(self, batch: memoryview, config: LogConfig) -> bool:
-        """Whether a batch has to be converted, and is too large to do that on the event loop."""
-        codec = batch[CODEC_POSITION] & CODEC_MASK
-        if config.compression_type != "producer" and target_codec(codec, config) != codec:
-            return True
-        if not opens_records(config):
-            return False
-        return bool(codec or len(batch) > MOST_BYTES_OPENED_AT_ONCE or self.conversions)
+    def _conversion(
+        self, batch: memoryview, is_next: bool
+    ) -> Callable[[bytearray], bytearray] | None:
+        """What has to be done with a batch that the event loop has no time for; None: nothing.
 
-    def _is_opened_elsewhere(self, batch: memoryview, config: LogConfig) -> bool:
-        """Whether checking the records of a batch takes too long for the event loop."""
+        is_next: nothing is converted for this partition at the moment.
+        """
+        local = self.step.log.local
+        rules, config = local.batch_rules, local.config
         codec = batch[CODEC_POSITION] & CODEC_MASK
-        if not must_open(codec, config) or opens_records(config):
-            return False
         is_large = len(batch) > MOST_BYTES_OPENED_AT_ONCE
-        if not is_record_check_loaded():
-            self._pool.load_when_it_pays(read_header(batch).record_count)
-            return is_large or bool(self.conversions)
-        return bool(self.conversions) or (codec != 0 and is_large)
+        if not rules.keeps_codec and target_codec(codec, config) != codec:
+            return partial(convert_batch, config=config, now_ms=self._wall_ms())
+        if rules.opens_records:
+            if codec or is_large or not is_next:
+                return partial(convert_batch, config=config, now_ms=self._wall_ms())
+            return None
+        if not (rules.opens_compressed if codec else rules.opens_uncompressed):
+            return None
+        if is_record_check_loaded():
+            takes_long = codec != 0 and is_large
+        else:
+            self._pool.load_when_it_pays(read_record_count(batch))
+            takes_long = is_large
+        return partial(open_batch, config=config) if takes_long or not is_next else None
 
     def _append(
         self,
@@ -192,14 +197,13 @@ class HostedReplica:
         return self._appended(result)
 
     def _appended(self, result: AppendResult) -> Appended:
+        base_offset, last_offset, log_append_time_ms, log_start_offset, _ = result
         step = self.step
         committed: asyncio.Future[None] | None = None
-        if not step.is_committed(result.last_offset):
+        if not step.is_committed(last_offset):
             committed = asyncio.get_running_loop().create_future()
-            step.produces.when_committed(result.last_offset, committed)
-        return Appended(
-            result.base_offset, result.log_append_time_ms, result.log_start_offset, committed
-        )
+            step.produces.when_committed(last_offset, committed)
+        return Appended(base_offset, log_append_time_ms, log_start_offset, committed)
 
     # --- fetching --------------------------------------------------------------------------------
 

@@ -87,29 +87,30 @@ class CachedPartition:
     # FetchWaiter
 
     def on_readable(self, size: int) -> None:
-        self._session.dirty.setdefault(self.key, self)
-        if self._session.parked is not None:
-            self._session.parked.on_readable(size)
+        session = self._session
+        session.dirty.setdefault(self)
+        if session.parked is not None:
+            session.parked.on_readable(size)
 
     def on_changed(self) -> None:
-        self._session.dirty.setdefault(self.key, self)
+        self._session.dirty.setdefault(self)
         if self._session.parked is not None:
             self._session.parked.on_changed()
 
     def must_send(self, answer: FetchedPartition) -> bool:
         """Whether an incremental answer contains this partition; notes what the client knows."""
-        size = answer.records_size
+        _, error_code, high_watermark, _, log_start_offset, _, _, elsewhere, diverging, _ = answer
         changed = (
-            size > 0
-            or answer.error_code != 0
-            or answer.high_watermark != self.high_watermark
-            or answer.log_start_offset != self.log_start_offset
-            or answer.preferred_read_replica >= 0
-            or answer.diverging is not None
+            high_watermark != self.high_watermark
+            or error_code != 0
+            or log_start_offset != self.log_start_offset
+            or elsewhere >= 0
+            or diverging is not None
+            or answer.records_size > 0
         )
         # After an error the next answer without one is always sent, to end the error at the client.
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark
-        self.log_start_offset = answer.log_start_offset
+        self.high_watermark = -1 if error_code else high_watermark
+        self.log_start_offset = log_start_offset
         return changed
 
 
@@ -125,7 +126,7 @@ class FetchSession:
     epoch: int = 1
     """Epoch that the next request must have."""
     partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
-    dirty: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
+    dirty: dict[CachedPartition, None] = field(default_factory=dict)
     parked: FetchWaiter | None = None
     is_closed: bool = False
     rules_version: int = -1
@@ -141,18 +142,19 @@ class FetchSession:
                 # The last answer was of an epoch that the client has left: it was not applied.
                 cached.high_watermark = -1
             cached.wanted = wanted
-        self.dirty.setdefault(key, cached)
+        self.dirty.setdefault(cached)
 
     def forget(self, key: PartitionKey) -> None:
         cached = self.partitions.pop(key, None)
         if cached is not None:
             cached.ignore()
-            self.dirty.pop(key, None)
+            self.dirty.pop(cached, None)
 
     def rotate(self, cached: CachedPartition) -> None:
         """Move a partition whose records were sent behind the others, which then come first."""
-        if self.dirty.pop(cached.key, None) is not None:
-            self.dirty[cached.key] = cached
+        if cached in self.dirty:
+            del self.dirty[cached]
+            self.dirty[cached] = None
 
     def close(self) -> None:
         self.is_closed = True

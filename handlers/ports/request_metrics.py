@@ -3,7 +3,8 @@
 A request leaves its marks in three steps: dispatch says which API it is of, the connection says
 when it came, was handled, was ready and was sent, and dispatch counts the error codes of its
 response. Together about 1 us per request (benchmarks in docs/metrics.md), so nothing is looked
-up by text, nothing locks, and no object is made but the trace itself.
+up by text, nothing locks, and its times are put into histograms some hundred requests at a time,
+or before these are read (`settle`).
 
 Cardinality is bounded by what this broker has: APIs of the table, error codes, topics that exist.
 Clocks are read by the caller. Not here: the names users see (actors/metrics/metrics_collector.py).
@@ -11,6 +12,7 @@ Clocks are read by the caller. Not here: the names users see (actors/metrics/met
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -30,6 +32,13 @@ class Histogram:
         self.buckets = [0] * 64
         self.total_us = 0
 
+    def observe_all(self, durations_us: list[int]) -> None:
+        """Count durations in microseconds, none negative."""
+        buckets = self.buckets
+        for bits, count in Counter(map(int.bit_length, durations_us)).items():
+            buckets[bits] += count
+        self.total_us += sum(durations_us)
+
     def observe(self, seconds: float) -> None:
         """Count a duration, which is not negative. Cost: about 0.15 us."""
         microseconds = int(seconds * 1e6)
@@ -41,8 +50,15 @@ class Histogram:
         return sum(self.buckets)
 
 
+UNSETTLED = 256
+"""Requests whose times are put into histograms together: a fourth of the cost of one by one."""
+
+
 class ApiMetrics:
-    """Counters of one API's requests. Error code 0 is not counted."""
+    """Counters of one API's requests. Error code 0 is not counted.
+
+    `settle` comes before the histograms are read.
+    """
 
     __slots__ = (
         "errors",
@@ -53,6 +69,7 @@ class ApiMetrics:
         "response_bytes",
         "sending",
         "total",
+        "unsettled",
         "waiting",
     )
 
@@ -66,6 +83,18 @@ class ApiMetrics:
         self.handling = Histogram()
         self.waiting = Histogram()
         self.sending = Histogram()
+        self.unsettled: list[tuple[float, float, float, float]] = []
+        """When requests came, were handled, were ready and were sent."""
+
+    def settle(self) -> None:
+        """Put the times of all requests that were counted into the histograms."""
+        times, self.unsettled = self.unsettled, []
+        self.total.observe_all([int((sent - came) * 1e6) for came, _, _, sent in times])
+        self.handling.observe_all([int((done - came) * 1e6) for came, done, _, _ in times])
+        self.waiting.observe_all(
+            [int((ready - done) * 1e6) for _, done, ready, _ in times if ready != done]
+        )
+        self.sending.observe_all([int((sent - ready) * 1e6) for _, _, ready, sent in times])
 
     def count_error(self, code: int) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
@@ -138,11 +167,9 @@ class RequestTrace:
         api.requests += 1
         api.request_bytes += self.request_bytes
         api.response_bytes += self.response_bytes
-        api.total.observe(sent_at - self.received_at)
-        api.handling.observe(self.handled_at - self.received_at)
-        if self.ready_at != self.handled_at:
-            api.waiting.observe(self.ready_at - self.handled_at)
-        api.sending.observe(sent_at - self.ready_at)
+        api.unsettled.append((self.received_at, self.handled_at, self.ready_at, sent_at))
+        if len(api.unsettled) >= UNSETTLED:
+            api.settle()
 
 
 class RequestMetrics:
@@ -170,11 +197,7 @@ class RequestMetrics:
             for partition in topic.partitions:
                 if partition.error_code:
                     api.count_error(partition.error_code)
-                records = partition.records
-                if isinstance(records, bytes | bytearray | memoryview):
-                    size += len(records)
-                else:
-                    size += records.size
+                size += partition.records_size
             if size:
                 bytes_out[topic.name] = bytes_out.get(topic.name, 0) + size
 

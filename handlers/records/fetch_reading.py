@@ -14,7 +14,6 @@ Source: ReplicaManager.readFromLog in apache/kafka.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from ...cluster.partition.leader_state import FollowerFetch
@@ -34,7 +33,6 @@ from ...storage.log.aborted_transactions import find_aborted
 from ...storage.log.partition_log import LogSlice, PartitionLog
 from ..authorization.record_access import may_fetch
 from ..ports.context import RequestContext
-from ..ports.fetch_answer import FetchAnswer
 from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
 from ..ports.replica_port import LeaderReplica
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES
@@ -52,17 +50,52 @@ NOWHERE = (
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@dataclass(slots=True)
 class Reading:
-    """Result of one pass over the partitions."""
+    """One pass over the partitions of a request: what it asks of all of them, and what was found.
 
-    answer: FetchAnswer
-    size: int = 0
-    settled: bool = False
-    """Whether waiting gains nothing: there is an error, or more can be read right after this."""
-    is_held_back: bool = False
-    """Whether a throttle keeps back records of the partition read last from the follower."""
-    replicas: list[LeaderReplica] = field(default_factory=list)
+    size: bytes of records found so far, of `budget`.
+    settled: whether waiting gains nothing: there is an error, or more can be read right after this.
+    is_held_back: whether a throttle keeps back records of the partition read last from the
+        follower.
+    """
+
+    __slots__ = (
+        "budget",
+        "context",
+        "endpoints",
+        "follower_id",
+        "is_committed",
+        "is_for_follower",
+        "is_held_back",
+        "is_restricted",
+        "replicas",
+        "request",
+        "settled",
+        "size",
+        "topics",
+    )
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        self.request = request
+        self.context = context
+        self.follower_id = follower_id = max(request.replica_id, request.replica_state.replica_id)
+        self.is_for_follower = is_for_follower = follower_id >= 0
+        self.is_committed = request.isolation_level == READ_COMMITTED and not is_for_follower
+        self.is_restricted = context.authorizer is not None
+        budget = context.node.server_config.broker.fetch_max_bytes
+        if context.api_version < FIRST_WITH_BATCHES:
+            budget = min(budget, MOST_BYTES)
+        self.budget = min(request.max_bytes, budget)
+        self.topics: list[FetchedTopic] = []
+        self.endpoints: list[Endpoint] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a pass: nothing is found yet."""
+        self.size = 0
+        self.settled = False
+        self.is_held_back = False
+        self.replicas: list[LeaderReplica] = []
 
 
 def is_follower(request: FetchRequest) -> bool:
@@ -74,21 +107,13 @@ def may_skip_damage(request: FetchRequest) -> bool:
     return request.replica_id == request.replica_state.replica_id == CONSUMER
 
 
-def reads_committed(request: FetchRequest) -> bool:
-    """Whether a consumer sent the request that reads only committed transactions."""
-    return request.isolation_level == READ_COMMITTED and not is_follower(request)
-
-
 def topic_name(topic_id: UUID, context: RequestContext) -> str:
     found = context.node.image.topic_by_id(topic_id)
     return "" if found is None else found.name
 
 
 def read_all(request: FetchRequest, context: RequestContext) -> Reading:
-    reading = Reading(FetchAnswer([], [], is_for_follower=is_follower(request)))
-    budget = min(request.max_bytes, context.node.server_config.broker.fetch_max_bytes)
-    if context.api_version < FIRST_WITH_BATCHES:
-        budget = min(budget, MOST_BYTES)
+    reading = Reading(request, context)
     endpoints: dict[int, Endpoint] = {}
     for topic in request.topics:
         name = topic.topic
@@ -96,102 +121,91 @@ def read_all(request: FetchRequest, context: RequestContext) -> Reading:
             name = topic_name(topic.topic_id, context)
         partitions = []
         for wanted in topic.partitions:
-            partition = read_partition(
-                name, topic.topic_id, wanted, request, context, reading, budget
-            )
+            partition = read_partition(name, topic.topic_id, wanted, reading)
             partitions.append(partition)
             if partition.error_code in MOVED:
                 add_endpoint(endpoints, partition, context)
-        reading.answer.topics.append(FetchedTopic(name, topic.topic_id, partitions))
-    reading.answer.endpoints = list(endpoints.values())
+        reading.topics.append(FetchedTopic(name, topic.topic_id, partitions))
+    reading.endpoints = list(endpoints.values())
     return reading
 
 
 def read_partition(
-    topic: str,
-    topic_id: UUID,
-    wanted: FetchPartition,
-    request: FetchRequest,
-    context: RequestContext,
-    reading: Reading,
-    budget: int,
+    topic: str, topic_id: UUID, wanted: FetchPartition, reading: Reading
 ) -> FetchedPartition:
+    request, context = reading.request, reading.context
+    for_follower = reading.is_for_follower
+    partition, fetch_offset = wanted.partition, wanted.fetch_offset
     reading.is_held_back = False
     try:
         if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
             raise UnknownTopicId(f"unknown topic id {topic_id}")
-        if not may_fetch(topic, context, is_follower=is_follower(request)):
+        if reading.is_restricted and not may_fetch(topic, context, is_follower=for_follower):
             raise TopicAuthorizationFailed(f"not authorized to read topic {topic}")
-        replica = _replica(topic, wanted, request, context)
-        if context.api_version < FIRST_WITH_ZSTD and replica.log.config.compression_type == "zstd":
+        replica = _replica(topic, wanted, reading)
+        log = replica.log
+        if context.api_version < FIRST_WITH_ZSTD and log.config.compression_type == "zstd":
             raise UnsupportedCompressionType("zstd needs Fetch version 10 or newer")
-        for_follower = is_follower(request)
+        diverging: tuple[int, int] | None = None
         if for_follower:
             diverging = _on_follower_fetch(replica, request, wanted, context)
-        else:
+        elif wanted.last_fetched_epoch >= 0:
             diverging = _truncated(replica, wanted)
         if diverging is not None:
             reading.settled = True
-            return FetchedPartition(wanted.partition, diverging=diverging)
+            return FetchedPartition(partition, diverging=diverging)
         # The offsets are read before the records, so that a client never sees records beyond them.
-        high_watermark = replica.log.high_watermark
-        last_stable_offset = replica.log.last_stable_offset
-        committed = reads_committed(request)
-        nearest = _nearest(replica, wanted, request, context)
+        high_watermark = log.high_watermark
+        last_stable_offset = log.last_stable_offset
+        log_start_offset = log.log_start_offset
+        nearest = _nearest(replica, wanted, request, context) if request.rack_id else None
         if nearest is not None:
             reading.settled = True
             return FetchedPartition(
-                wanted.partition,
+                partition,
                 ErrorCode.NONE,
                 high_watermark,
                 last_stable_offset,
-                replica.log.log_start_offset,
+                log_start_offset,
                 preferred_read_replica=nearest,
             )
-        follower_id = max(request.replica_id, request.replica_state.replica_id)
         if for_follower:
             reading.is_held_back = context.node.partitions.throttle.holds_back(
-                topic, wanted.partition, follower_id
+                topic, partition, reading.follower_id
             )
-            up_to = wanted.fetch_offset if reading.is_held_back else replica.log.log_end_offset
+            up_to = fetch_offset if reading.is_held_back else log.log_end_offset
         else:
-            up_to = _consumer_end(high_watermark, last_stable_offset, committed=committed)
-        remaining = budget - reading.size
-        if not may_skip_damage(request):
-            replica.log.damage.refuse_gap(wanted.fetch_offset)
-        records = replica.log.read(
-            wanted.fetch_offset,
-            max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
+            up_to = last_stable_offset if reading.is_committed else high_watermark
+        if for_follower or not may_skip_damage(request):
+            log.damage.refuse_gap(fetch_offset)
+        records = log.read(
+            fetch_offset,
+            max_bytes=max(0, min(wanted.partition_max_bytes, reading.budget - reading.size)),
             up_to=up_to,
             min_one_batch=reading.size == 0,
         )
-        if records.is_limited or 0 <= records.next_offset < up_to:
+        _, _, size, next_offset, is_limited = records
+        if is_limited or 0 <= next_offset < up_to:
             reading.settled = True
         aborted: list[tuple[int, int]] | None = None
-        if committed:
-            aborted = _aborted(replica.log, wanted.fetch_offset, records)
+        if reading.is_committed:
+            aborted = _aborted(log, fetch_offset, records)
     except KafkaError as error:
         reading.settled = True
         return FetchedPartition(
-            wanted.partition,
+            partition,
             error.code,
             aborted=() if error.code in NOWHERE else None,
-            current_leader=_current_leader(topic, wanted.partition, error, context),
+            current_leader=_current_leader(topic, partition, error, context),
         )
     if for_follower:
-        context.node.partitions.throttle.on_sent(topic, wanted.partition, records.size)
-        if records.size:
-            replica.log.damage.on_sent(follower_id, wanted.fetch_offset, records.next_offset)
-    reading.size += records.size
+        context.node.partitions.throttle.on_sent(topic, partition, size)
+        if size:
+            log.damage.on_sent(reading.follower_id, fetch_offset, next_offset)
+    reading.size += size
     reading.replicas.append(replica)
     return FetchedPartition(
-        wanted.partition,
-        ErrorCode.NONE,
-        high_watermark,
-        last_stable_offset,
-        replica.log.log_start_offset,
-        aborted,
-        records,
+        partition, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
     )
 
 
@@ -205,21 +219,14 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tu
     ]
 
 
-def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:
-    """Offset from which on a consumer is shown nothing."""
-    return last_stable_offset if committed else high_watermark
-
-
-def _replica(
-    topic: str, wanted: FetchPartition, request: FetchRequest, context: RequestContext
-) -> LeaderReplica:
+def _replica(topic: str, wanted: FetchPartition, reading: Reading) -> LeaderReplica:
     """Leader replica here; or a follower, for a consumer whose version supports it (KIP-392)."""
-    partitions = context.node.partitions
+    partitions = reading.context.node.partitions
     epoch = max(wanted.current_leader_epoch, -1)
     try:
         return partitions.leader_of(topic, wanted.partition, current_leader_epoch=epoch)
     except NotLeaderOrFollower:
-        if context.api_version < FIRST_WITH_RACK or is_follower(request):
+        if reading.context.api_version < FIRST_WITH_RACK or reading.is_for_follower:
             raise
         replica = partitions.follower_of(topic, wanted.partition, current_leader_epoch=epoch)
         if replica is None:
@@ -233,8 +240,6 @@ def _replica(
 
 def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
     """(epoch, end offset) where the log diverges from what was read (KIP-595), or None."""
-    if wanted.last_fetched_epoch < 0:
-        return None
     epoch, end_offset = replica.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
         return None  # the epoch is unknown here
@@ -246,7 +251,7 @@ def _nearest(
     replica: LeaderReplica, wanted: FetchPartition, request: FetchRequest, context: RequestContext
 ) -> int | None:
     """Another node in the consumer's rack to read from, or None."""
-    if not request.rack_id or not context.node.server_config.broker.replica_selector_class:
+    if not context.node.server_config.broker.replica_selector_class:
         return None
     nodes = context.node.image.nodes
     own = nodes.get(context.node.node_id)

@@ -35,10 +35,8 @@ from .fetch_reading import (
     MOVED,
     Reading,
     add_endpoint,
-    is_follower,
     read_all,
     read_partition,
-    reads_committed,
     topic_name,
 )
 
@@ -94,6 +92,8 @@ def _refuse(request: FetchRequest, code: ErrorCode, context: RequestContext) -> 
 class FullFetch:
     """Fetch that reads and answers every partition; a session may begin with it."""
 
+    __slots__ = ("_context", "_minimum", "_reading", "_request")
+
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         self._request = request
         self._context = context
@@ -114,10 +114,9 @@ class FullFetch:
         """Have `wake` called when there is more than was read last."""
         reading = self._reading
         parked = ParkedFetch(self._minimum - reading.size, wake)
-        is_committed = reads_committed(self._request)
         for replica in reading.replicas:
             replica.park(
-                parked, is_follower=reading.answer.is_for_follower, is_committed=is_committed
+                parked, is_follower=reading.is_for_follower, is_committed=reading.is_committed
             )
         return parked
 
@@ -133,20 +132,23 @@ class FullFetch:
 
     def found(self) -> list[FetchedTopic]:
         """Content of the answer, if it were made now."""
-        return self._reading.answer.topics
+        return self._reading.topics
 
     def give_back(self) -> FetchAnswer:
         """Give up instead of `finish`: an empty answer, and no session begins."""
-        return FetchAnswer([], [], is_for_follower=self._reading.answer.is_for_follower)
+        return FetchAnswer([], [], is_for_follower=self._reading.is_for_follower)
 
     def finish(self) -> FetchAnswer:
         """Make the full answer, and, if the cache has room, a session that continues from it."""
-        request, context, answer = self._request, self._context, self._reading.answer
+        request, context, reading = self._request, self._context, self._reading
+        answer = FetchAnswer(
+            reading.topics, reading.endpoints, is_for_follower=reading.is_for_follower
+        )
         if request.session_epoch == FINAL_EPOCH:
             return answer
         session = context.node.fetch_sessions.create(
             sum(len(topic.partitions) for topic in request.topics),
-            is_follower=is_follower(request),
+            is_follower=reading.is_for_follower,
             uses_topic_ids=context.api_version >= FIRST_WITH_TOPIC_IDS,
             now_ms=context.node.now_ms(),
         )
@@ -196,60 +198,60 @@ def _begin_incremental(
     authorizer = context.authorizer
     if authorizer is not None and session.rules_version != authorizer.version:
         session.rules_version = authorizer.version
-        session.dirty |= session.partitions  # each may be refused now
+        session.dirty.update(dict.fromkeys(session.partitions.values()))  # each may be refused now
     return IncrementalFetch(session, request, context)
 
 
 class IncrementalFetch:
     """Fetch in a session: reads the dirty partitions until there is enough or time is up."""
 
+    __slots__ = ("_context", "_epoch", "_idle", "_live", "_minimum", "_reading", "_session")
+
     def __init__(
         self, session: FetchSession, request: FetchRequest, context: RequestContext
     ) -> None:
         self._session = session
-        self._request = request
         self._context = context
         self._epoch = session.epoch
         self._minimum = min(request.min_bytes, request.max_bytes)
-        self._idle: dict[PartitionKey, tuple[CachedPartition, FetchedPartition]] = {}
+        self._idle: dict[CachedPartition, FetchedPartition] = {}
         self._live: list[tuple[CachedPartition, FetchedPartition]] = []
-        self._reading = Reading(FetchAnswer([], []))
+        self._reading = Reading(request, context)
         self._read()
 
     @property
     def is_ready(self) -> bool:
-        return self._has_enough or self._request.max_wait_ms <= 0
+        return self._has_enough or self._reading.request.max_wait_ms <= 0
 
     @property
     def _has_enough(self) -> bool:
         return self._reading.size >= self._minimum or self._reading.settled
 
     def _read(self) -> None:
-        session, context = self._session, self._context
-        self._reading = reading = Reading(FetchAnswer([], []))
+        session, reading = self._session, self._reading
         self._live = live = []
-        budget = min(self._request.max_bytes, context.node.server_config.broker.fetch_max_bytes)
-        for key, cached in list(session.dirty.items()):
-            name, topic_id, _ = key
+        reading.begin()
+        if not session.dirty:
+            return
+        for cached in list(session.dirty):
+            name, topic_id, _ = cached.key
             if session.uses_topic_ids:
-                name = topic_name(topic_id, context)
-            answer = read_partition(
-                name, topic_id, cached.wanted, self._request, context, reading, budget
-            )
-            self._idle.pop(key, None)
+                name = topic_name(topic_id, self._context)
+            answer = read_partition(name, topic_id, cached.wanted, reading)
+            self._idle.pop(cached, None)
             if answer.error_code or answer.is_elsewhere:
                 cached.ignore()
                 live.append((cached, answer))
                 continue
-            cached.listen(reading.replicas[-1], is_committed=reads_committed(self._request))
-            if answer.records_size or reading.settled:
+            cached.listen(reading.replicas[-1], is_committed=reading.is_committed)
+            if reading.settled or answer.records_size:
                 live.append((cached, answer))
-                if reading.size >= budget:
+                if reading.size >= reading.budget:
                     break  # the others stay dirty and have their turn in the next fetch
             else:
-                self._idle[key] = cached, answer
+                self._idle[cached] = answer
                 if not reading.is_held_back:  # else nothing would wake it but new records
-                    del session.dirty[key]
+                    del session.dirty[cached]
 
     def park(self, wake: Callable[[], None]) -> ParkedFetch:
         """See FullFetch.park. The session listens at the replicas."""
@@ -273,18 +275,15 @@ class IncrementalFetch:
         """Content of the answer; see FullFetch.found. Partitions with only new offsets are left
         out.
         """
-        topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
-        for cached, answer in self._live:
-            topics.setdefault(cached.key[:2], []).append(answer)
-        return [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()]
+        return _by_topic(self._live)
 
     def give_back(self) -> FetchAnswer:
         """Give up; see FullFetch.give_back. All that was read stays dirty, as it was not sent."""
         session = self._session
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        for key, (cached, _) in self._idle.items():
-            session.dirty.setdefault(key, cached)
+        for cached in self._idle:
+            session.dirty.setdefault(cached)
         return FetchAnswer(
             [], [], session_id=session.session_id, is_for_follower=session.is_follower
         )
@@ -295,20 +294,31 @@ class IncrementalFetch:
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         endpoints: dict[int, Endpoint] = {}
-        topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
-        for cached, answer in (*self._live, *self._idle.values()):
-            if answer.records_size:
-                session.rotate(cached)
-            if cached.must_send(answer):
-                topics.setdefault(cached.key[:2], []).append(answer)
-                if answer.error_code in MOVED:
-                    add_endpoint(endpoints, answer, context)
+        changed: list[tuple[CachedPartition, FetchedPartition]] = []
+        for found in (self._live, self._idle.items()):
+            for cached, answer in found:
+                if answer.records_size:
+                    session.rotate(cached)
+                if cached.must_send(answer):
+                    changed.append((cached, answer))
+                    if answer.error_code in MOVED:
+                        add_endpoint(endpoints, answer, context)
         return FetchAnswer(
-            [FetchedTopic(name, topic_id, found) for (name, topic_id), found in topics.items()],
+            _by_topic(changed),
             list(endpoints.values()),
             session_id=session.session_id,
             is_for_follower=session.is_follower,
         )
+
+
+def _by_topic(found: list[tuple[CachedPartition, FetchedPartition]]) -> list[FetchedTopic]:
+    if len(found) == 1:  # most answers: the key of a topic is slow to hash
+        (cached, answer) = found[0]
+        return [FetchedTopic(cached.key[0], cached.key[1], [answer])]
+    topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}
+    for cached, answer in found:
+        topics.setdefault(cached.key[:2], []).append(answer)
+    return [FetchedTopic(name, topic_id, each) for (name, topic_id), each in topics.items()]
 
 
 PendingFetch = FullFetch | IncrementalFetch

@@ -70,6 +70,7 @@ _timers: WeakKeyDictionary[asyncio.AbstractEventLoop, PollTimers] = WeakKeyDicti
 
 
 def poll_timers(loop: asyncio.AbstractEventLoop) -> PollTimers:
+    """Timers of the loop, the same for all its polls."""
     found = _timers.get(loop)
     if found is None:
         found = _timers[loop] = PollTimers()

@@ -102,36 +102,43 @@ def handle(
     acks = request.acks
     if acks not in (-1, 0, 1):
         return _refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-        request = without_repeats(request)
     acks_all = acks == ACKS_ALL
+    topics = request.topic_data
+    is_one = len(topics) == 1 and len(topics[0].partition_data) == 1
+    if not is_one:
+        request = without_repeats(request)
     if request.transactional_id is not None:
         return _in_transaction(request, request.transactional_id, context, acks_all)
-    outcomes: list[tuple[str | None, Outcome]] = []
-    for topic in request.topic_data:
-        name = _topic_name(topic, context)
-        for data in topic.partition_data:
-            outcome: Outcome
-            try:
-                outcome = _append(name, topic.topic_id, data, context, acks_all)
-            except KafkaError as error:
-                # Its traceback would hold this frame, and with it the receive buffer.
-                outcome = error.with_traceback(None)
-            outcomes.append((name, outcome))
-    if len(outcomes) == 1 and len(request.topic_data) == 1 and acks != 0:
-        name, outcome = outcomes[0]
-        if isinstance(outcome, Appended) and not (acks_all and outcome.committed is not None):
-            base_offset, log_append_time_ms, log_start_offset, _ = outcome
-            topic = request.topic_data[0]
-            return ProducedBatch(
-                name or "",
-                topic.topic_id,
-                topic.partition_data[0].index,
-                base_offset,
-                log_append_time_ms,
-                log_start_offset,
-            )
-    return _answer(request, outcomes, context)
+    if not is_one:
+        outcomes: list[tuple[str | None, Outcome]] = []
+        for topic in request.topic_data:
+            name = _topic_name(topic, context)
+            outcomes += [
+                (name, _append(name, topic.topic_id, data, context, acks_all))
+                for data in topic.partition_data
+            ]
+        return _answer(request, outcomes, context)
+    topic = topics[0]
+    data = topic.partition_data[0]
+    name = _topic_name(topic, context)
+    outcome = _append(name, topic.topic_id, data, context, acks_all)
+    if not isinstance(outcome, Appended) or acks == 0:
+        return _answer(request, [(name, outcome)], context)
+    base_offset, log_append_time_ms, log_start_offset, committed = outcome
+    if acks_all and committed is not None:
+        return _answer(request, [(name, outcome)], context)
+    # Not the constructor of a named tuple, which is a function of Python.
+    return tuple.__new__(
+        ProducedBatch,
+        (
+            name or "",
+            topic.topic_id,
+            data.index,
+            base_offset,
+            log_append_time_ms,
+            log_start_offset,
+        ),
+    )
 
 
 def without_repeats(request: ProduceRequest) -> ProduceRequest:
@@ -207,18 +214,22 @@ def _append(
     data: PartitionProduceData,
     context: RequestContext,
     acks_all: bool,
-) -> Appended | Awaitable[Appended]:
-    replica = _leader(name, topic_id, data.index, context)
-    if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
-        if not data.records:
-            return Appended(-1, -1, replica.log.log_start_offset, None)
-        return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
-    batch = _one_batch(data.records, context.api_version)
-    if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
-        raise TransactionalIdAuthorizationFailed(
-            "records of a transaction need its transactional id"
-        )
-    return replica.produce(batch, is_message_set=False, acks_all=acks_all)
+) -> Outcome:
+    try:
+        replica = _leader(name, topic_id, data.index, context)
+        if context.api_version < FIRST_WITH_BATCHES and _is_message_set(data.records):
+            if not data.records:
+                return Appended(-1, -1, replica.log.log_start_offset, None)
+            return replica.produce(memoryview(data.records), is_message_set=True, acks_all=acks_all)
+        batch = _one_batch(data.records, context.api_version)
+        if batch[ATTRIBUTES_POSITION] & TRANSACTIONAL_MASK:
+            raise TransactionalIdAuthorizationFailed(
+                "records of a transaction need its transactional id"
+            )
+        return replica.produce(batch, is_message_set=False, acks_all=acks_all)
+    except KafkaError as error:
+        # Its traceback would hold this frame, and with it the receive buffer.
+        return error.with_traceback(None)
 
 
 def _leader(name: str | None, topic_id: UUID, index: int, context: RequestContext) -> LeaderReplica:
@@ -287,19 +298,22 @@ def _one_batch(records: Buffer | None, version: int) -> memoryview:
     """Check for one batch of magic 2; less than a header after it is trimmed, as in Kafka."""
     if records is None or len(records) == 0:
         raise _NoBatch("a produce request has exactly one record batch per partition, not none")
-    if len(records) < HEADER_SIZE:
-        raise _NoBatch(f"{len(records)} bytes are too few for a record batch")
-    batch = memoryview(records)
-    if batch[16] != MAGIC:
-        raise _NoBatch(f"record batch of magic {batch[16]}; this version requires magic 2")
+    there = len(records)
+    if there < HEADER_SIZE:
+        raise _NoBatch(f"{there} bytes are too few for a record batch")
+    batch = records if isinstance(records, memoryview) else memoryview(records)
+    if batch[MAGIC_POSITION] != MAGIC:
+        raise _NoBatch(
+            f"record batch of magic {batch[MAGIC_POSITION]}; this version requires magic 2"
+        )
     _, size = read_size(batch)
-    if size < HEADER_SIZE or size > len(batch):
-        raise _NoBatch(f"a record batch with size {size} in {len(batch)} bytes")
-    if len(batch) - size >= HEADER_SIZE:
+    if size < HEADER_SIZE or size > there:
+        raise _NoBatch(f"a record batch with size {size} in {there} bytes")
+    if there - size >= HEADER_SIZE:
         raise _NoBatch("a produce request has exactly one record batch per partition")
     if version < 7 and batch[ATTRIBUTES_POSITION] & 0x07 == ZSTD:
         raise UnsupportedCompressionType("zstd needs Produce version 7 or newer")
-    return batch[:size]
+    return batch if size == there else batch[:size]
 
 
 def _describe(

@@ -15,43 +15,40 @@ from __future__ import annotations
 
 from struct import Struct
 
-from ...protocol.codec import write_uvarint
 from ...protocol.messages.produce import ProduceResponse
+from ...protocol.varint import encode_uvarint
 from ..ports.produce_answer import ProducedBatch
 
 FIRST_WITH_TOPIC_IDS = 13
 _FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
 _ONE = b"\0\0\0\1"
+_FLEXIBLE = Struct(">bihqqqb8x")
+"""2: one partition; its fields; 1: no record errors; no message, tags twice, throttle, tags."""
 _V0 = Struct(">ihq")
 _V2 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
 
 
-def write_produced_batch(out: bytearray, version: int, stored: ProducedBatch) -> bytearray:
-    """Append the response to the frame `out`, whose header is written; returns `out`."""
-    _, _, partition, base_offset, log_append_time_ms, log_start_offset = stored
+def write_produced_batch(version: int, stored: ProducedBatch) -> bytes:
+    """Body of the response."""
+    topic, topic_id, partition, base_offset, log_append_time_ms, log_start_offset = stored
     if version >= _FIRST_FLEXIBLE:
-        out.append(2)  # one topic
         if version >= FIRST_WITH_TOPIC_IDS:
-            out += stored.topic_id.bytes
+            name = b"\2" + topic_id.bytes
         else:
-            name = stored.topic.encode()
-            write_uvarint(len(name) + 1, out)
-            out += name
-        out.append(2)  # one partition
-        out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
-        out += b"\1\0\0\0\0\0\0\0\0"  # no record errors, no message, tags twice, throttle, tags
-        return out
-    name = stored.topic.encode()
-    out += _ONE + len(name).to_bytes(2, "big") + name + _ONE
+            name = topic.encode()
+            name = b"\2" + encode_uvarint(len(name) + 1) + name
+        return name + _FLEXIBLE.pack(
+            2, partition, 0, base_offset, log_append_time_ms, log_start_offset, 1
+        )
+    name = topic.encode()
+    body = _ONE + len(name).to_bytes(2, "big") + name + _ONE
     if version >= 5:
-        out += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        body += _V5.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
         if version >= 8:
-            out += b"\0\0\0\0\xff\xff"
+            body += b"\0\0\0\0\xff\xff"
     elif version >= 2:
-        out += _V2.pack(partition, 0, base_offset, log_append_time_ms)
+        body += _V2.pack(partition, 0, base_offset, log_append_time_ms)
     else:
-        out += _V0.pack(partition, 0, base_offset)
-    if version >= 1:
-        out += b"\0\0\0\0"
-    return out
+        body += _V0.pack(partition, 0, base_offset)
+    return body + b"\0\0\0\0" if version >= 1 else body

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import fields
 from functools import cache, partial
 from typing import Any, Final
 
+from ...protocol.buffer import Buffer
 from ...protocol.codec import read_message, write_message
 from ...protocol.errors import MalformedRequest
 from ...protocol.header import (
     API_VERSIONS_KEY,
-    RequestHeader,
     begin_response,
     close_frame,
+    frame_response,
     has_flexible_response_header,
     read_request_header,
     skip_tags,
@@ -41,6 +42,7 @@ from ..ports.fetch_answer import FetchAnswer
 from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response
 from ..ports.request_metrics import RequestTrace
 from ..quotas.throttling import throttle
+from ..records.delayed_fetch import DelayedFetch
 from ..records.produce import without_repeats
 from ..records.produce_response import write_produced_batch
 from ..security.raw_sasl_token import take_raw_token
@@ -48,7 +50,6 @@ from .request_parts import is_long, join, split
 from .table import APIS
 
 Chunks = list[Chunk]
-Result = Awaitable[Chunks | None] | Chunks | None
 PRODUCE_KEY = 0
 OFFSET_COMMIT_KEY = 8
 APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
@@ -56,6 +57,8 @@ APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
 """
 # Size of a waiting request's objects, in multiples of its bytes (measured with Fetch).
 PARSED_WEIGHT = 8
+SHORT_FRAME = 1024
+"""Size up to which reading a copy costs less than reading the receive buffer."""
 LONG_FRAME = 16 * 1024
 LONG_RESPONSE = 1_000
 MAX_ELEMENTS = 100_000
@@ -64,8 +67,51 @@ MAX_WHOLE_ELEMENTS = 20_000
 """The same limit for requests that are not handled in parts, and for long Produce requests."""
 
 
-_ANSWERS: Final = (Message, FetchAnswer, ProducedBatch)
+_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
+_ANSWERS: Final = (ProducedBatch, FetchAnswer, Message)
 """Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
+
+
+class DelayedChunks:
+    """Response of a fetch that waits: by a call (`begin`), or to who awaits it. Once."""
+
+    def __init__(
+        self, fetch: DelayedFetch, api: Api, context: RequestContext, trace: RequestTrace
+    ) -> None:
+        self._fetch = fetch
+        self._api = api
+        self._context = context
+        self._trace = trace
+        self._done: Callable[[DelayedChunks, Chunks, Exception | None], None] | None = None
+
+    @property
+    def trace(self) -> RequestTrace:
+        return self._trace
+
+    def begin(self, done: Callable[[DelayedChunks, Chunks, Exception | None], None]) -> None:
+        """Have `done` called with the response, or what went wrong, in a later turn of the loop."""
+        self._done = done
+        self._fetch.begin(self._on_answer)
+
+    def cancel(self) -> None:
+        """Stop waiting: nobody is called any more."""
+        self._fetch.cancel()
+
+    def __await__(self) -> Generator[Any, None, Chunks | None]:
+        return _finish(self._fetch, self._api, self._context, self._trace).__await__()
+
+    def _on_answer(self, answer: FetchAnswer | None, failure: Exception | None) -> None:
+        assert self._done is not None
+        chunks: Chunks = []
+        if answer is not None:
+            try:
+                chunks = _frame_fetched(answer, self._api, self._context, self._trace)
+            except Exception as error:  # noqa: BLE001 -- the connection judges it
+                failure = error
+        self._done(self, chunks, failure)
+
+
+Result = DelayedChunks | Awaitable[Chunks | None] | Chunks | None
 
 
 class PeerError(Exception):
@@ -80,21 +126,30 @@ class NotAuthenticated(PeerError):
     """Request that is not allowed before authentication."""
 
 
-def check_header(start: memoryview) -> bool:
-    """Check the first four bytes of a long frame that is still coming; True if it is Produce.
+def check_size(size: int, limit: int, first: memoryview) -> None:
+    """Check the size that a frame announces. `first`: its bytes as they came.
+
+    Raises:
+        PeerError: it is above `limit`, or none; with what else the peer seems to speak.
+    """
+    if not 0 < size <= limit:
+        hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
+        speaks = f" (it seems to speak {hint}, not Kafka)" if hint else ""
+        raise PeerError(f"announced a request of {size} bytes; the limit is {limit}{speaks}")
+
+
+def check_header(start: memoryview, size: int, limit: int | None) -> None:
+    """Check the first four bytes of a frame of `size` bytes that is still coming.
+
+    limit: size of the first request of a connection, unless it is Produce; None: any.
 
     Raises:
         PeerError: the API or version is not served; better known now than after 100 MiB.
     """
-    header = RequestHeader(
-        int.from_bytes(start[:2], "big", signed=True),
-        int.from_bytes(start[2:4], "big", signed=True),
-        0,
-        None,
-        0,
-    )
-    _supported(header)
-    return header.api_key == PRODUCE_KEY
+    api_key = int.from_bytes(start[:2], "big", signed=True)
+    _supported(api_key, int.from_bytes(start[2:4], "big", signed=True))
+    if limit is not None and api_key != PRODUCE_KEY and size > limit:
+        raise PeerError(f"began with a request of {size} bytes; the limit is {limit} at first")
 
 
 def dispatch(
@@ -118,48 +173,49 @@ def dispatch(
     if sasl is not None and sasl.takes_raw_tokens:
         return take_raw_token(frame, session, node.now_ms())
     try:
-        header = read_request_header(frame)
-        api = _supported(header)
-        if sasl is not None and (refusal := sasl.refusal(header.api_key, node.now_ms())):
+        buffer: Buffer = frame if len(frame) > SHORT_FRAME else bytes(frame)
+        api_key, api_version, correlation_id, client_id, position = read_request_header(buffer)
+        api = _supported(api_key, api_version)
+        if sasl is not None and (refusal := sasl.refusal(api_key, node.now_ms())):
             raise NotAuthenticated(refusal)
         if api is None:
-            return [_fallback(header)]
-        trace.api = node.metrics.api(api.key, api.name)
-        position = header.body_position
+            return [_fallback(correlation_id)]
+        metrics = node.metrics
+        trace.api = metrics.apis.get(api_key) or metrics.api(api_key, api.name)
         may_keep = trace.keeps_frame
         is_long_frame = len(frame) > LONG_FRAME
         max_elements = None
-        if header.api_key == PRODUCE_KEY:
+        source: Buffer = frame
+        if api_key == PRODUCE_KEY:
             trace.keeps_frame = False
             trace.held_bytes = 0
             max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
         else:
-            # Byte fields are slices of the frame, which is reused before a late answer. Only
+            # Byte fields may be slices of the frame, which is reused before a late answer. Only
             # Produce is done with its records before it returns.
-            if not may_keep:
-                frame = memoryview(bytes(frame))
+            if not may_keep and not isinstance(buffer, bytes):
+                buffer = bytes(frame)
+            source = buffer
             trace.keeps_frame = True
             trace.held_bytes = PARSED_WEIGHT * len(frame)
-        if header.api_version >= api.first_flexible:
-            position = skip_tags(frame, position)
-        context = RequestContext(
-            node, header.api_version, header.client_id, peer, header.correlation_id, session, trace
-        )
-        if is_long_frame and header.api_key != PRODUCE_KEY:
+        if api_version >= api.first_flexible:
+            position = skip_tags(buffer, position)
+        context = RequestContext(node, api_version, client_id, peer, correlation_id, session, trace)
+        if is_long_frame and api_key != PRODUCE_KEY:
             trace.is_begun = False
-            return _dispatch_long(frame, position, api, context, trace)
+            return _dispatch_long(buffer, position, api, context, trace)
         request = read_message(
-            api.request, header.api_version, frame, position, max_elements=max_elements
+            api.request, api_version, buffer, position, max_elements=max_elements, source=source
         )
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
     if api.parts is not None and is_long(api.parts, request):
         trace.is_begun = False
-        if api.key == PRODUCE_KEY:
+        if api_key == PRODUCE_KEY:
             if not may_keep:
-                frame = memoryview(bytearray(frame))
+                buffer = memoryview(bytearray(frame))
                 request = read_message(
-                    api.request, header.api_version, frame, position, max_elements=max_elements
+                    api.request, api_version, buffer, position, max_elements=max_elements
                 )
             trace.keeps_frame = True
             trace.held_bytes = len(frame)
@@ -167,6 +223,8 @@ def dispatch(
     response = _call(api, request, context)
     if response is None or isinstance(response, _ANSWERS):
         return _frame(response, api, context, trace)
+    if isinstance(response, DelayedFetch):
+        return DelayedChunks(response, api, context, trace)
     return _finish(response, api, context, trace)
 
 
@@ -202,7 +260,7 @@ async def _in_parts(
 
 
 async def _dispatch_long(
-    frame: memoryview, position: int, api: Api, context: RequestContext, trace: RequestTrace
+    frame: Buffer, position: int, api: Api, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
     read = partial(
         read_message,
@@ -228,9 +286,9 @@ async def _dispatch_long(
 
 def _call(api: Api, request: Message, context: RequestContext) -> Any:
     try:
-        if context.authorizer is not None:
-            return _authorized(api, request, context)
-        return api.handle(request, context)
+        if context.session is INTERNAL_SESSION or context.node.authorizer is None:
+            return api.handle(request, context)
+        return _authorized(api, request, context)
     except CloseConnection as error:
         raise PeerError(str(error)) from None
 
@@ -248,23 +306,23 @@ def _authorized(api: Api, request: Message, context: RequestContext) -> Any:
     return access.guard(request, context, rights, api.handle)
 
 
-def _supported(header: RequestHeader) -> Api | None:
+def _supported(api_key: int, api_version: int) -> Api | None:
     """Row of the table; None for a version of ApiVersions for which there is a fallback."""
-    api = APIS.get(header.api_key)
+    api = APIS.get(api_key)
     if api is None:
-        raise NotServed(f"sent API key {header.api_key}, which is not served here")
-    if not api.lowest <= header.api_version <= api.highest:
-        if header.api_key == API_VERSIONS_KEY:
+        raise NotServed(f"sent API key {api_key}, which is not served here")
+    if not api.lowest <= api_version <= api.highest:
+        if api_key == API_VERSIONS_KEY:
             return None
         raise NotServed(
-            f"sent {api.name} version {header.api_version}; supported: {api.lowest}-{api.highest}"
+            f"sent {api.name} version {api_version}; supported: {api.lowest}-{api.highest}"
         )
     return api
 
 
-def _fallback(header: RequestHeader) -> bytearray:
+def _fallback(correlation_id: int) -> bytearray:
     api = APIS[API_VERSIONS_KEY]
-    out = begin_response(header.correlation_id, flexible_header=False)
+    out = begin_response(correlation_id, flexible_header=False)
     out += respond_to_unknown_version(api.lowest, api.highest)
     return close_frame(out)
 
@@ -280,32 +338,24 @@ async def _finish(
     return framed if framed is None or isinstance(framed, list) else await framed
 
 
-def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace) -> Result:
+def _frame(
+    response: Any, api: Api, context: RequestContext, trace: RequestTrace
+) -> Awaitable[Chunks | None] | Chunks | None:
+    if isinstance(response, FetchAnswer):
+        return _frame_fetched(response, api, context, trace)
     quotas = context.node.quotas
-    if quotas is not None and not isinstance(response, FetchAnswer):
+    if quotas is not None:
         response = throttle(response, api, context, quotas)
     if response is None:
         return None
     version = context.api_version
+    is_flexible = has_flexible_response_header(api.key, version, api.first_flexible)
+    if isinstance(response, ProducedBatch):
+        body = write_produced_batch(version, response)
+        return [frame_response(context.correlation_id, body, flexible_header=is_flexible)]
+    out = begin_response(context.correlation_id, flexible_header=is_flexible)
     metrics = context.node.metrics
     assert trace.api is not None
-    out = begin_response(
-        context.correlation_id,
-        flexible_header=has_flexible_response_header(api.key, version, api.first_flexible),
-    )
-    if isinstance(response, ProducedBatch):
-        return [close_frame(write_produced_batch(out, version, response))]
-    if isinstance(response, FetchAnswer):
-        metrics.count_fetched(trace.api, response)
-        return write_fetch_response(
-            out,
-            version,
-            response.topics,
-            throttle_time_ms=response.throttle_time_ms,
-            error_code=response.error_code,
-            session_id=response.session_id,
-            endpoints=response.endpoints,
-        )
     if isinstance(response, ProduceResponse):
         metrics.count_produced(trace.api, response)
     else:
@@ -314,6 +364,24 @@ def _frame(response: Any, api: Api, context: RequestContext, trace: RequestTrace
         return _frame_aside(response, version, out, context)
     write_message(response, version, out)
     return [close_frame(out)]
+
+
+def _frame_fetched(
+    answer: FetchAnswer, api: Api, context: RequestContext, trace: RequestTrace
+) -> Chunks:
+    """Frame of a fetch, which has throttled itself."""
+    assert trace.api is not None
+    context.node.metrics.count_fetched(trace.api, answer)
+    version = context.api_version
+    return write_fetch_response(
+        begin_response(context.correlation_id, flexible_header=version >= api.first_flexible),
+        version,
+        answer.topics,
+        throttle_time_ms=answer.throttle_time_ms,
+        error_code=answer.error_code,
+        session_id=answer.session_id,
+        endpoints=answer.endpoints,
+    )
 
 
 async def _frame_aside(

@@ -25,15 +25,15 @@ def is_long(parts: Parts, request: Message) -> bool:
     things = getattr(request, parts.asked)
     if not things:
         return False
-    if len(things) > parts.size:
-        return True
-    below = parts.asked_below
-    if below is None:
-        return False
+    size, below = parts.size, parts.asked_below
+    if below is None or len(things) > size:
+        return len(things) > size
+    if len(things) == 1:  # most requests
+        return len(getattr(things[0], below)) > size
     count = 0
     for thing in things:
         count += len(getattr(thing, below))
-    return count > parts.size
+    return count > size
 
 
 def split(parts: Parts, request: Message) -> Iterator[Message]:

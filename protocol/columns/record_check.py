@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
-from ..records.record_batch import RecordBatchHeader
+from ..records.record_batch import CODEC_MASK, HEADER_SIZE, RecordBatchHeader
 from ..records.record_walk import scan_records
 from ..records.records import LEAST_RECORD_BYTES, records_of
 
@@ -42,7 +42,10 @@ def check_records(batch: Buffer, header: RecordBatchHeader, *, limit: int) -> No
         TooLarge: they decompress to more.
         InvalidRecord, CorruptMessage: they cannot be read.
     """
-    records = records_of(batch, header, decompress_limit=limit)
+    if header.attributes & CODEC_MASK:
+        records = records_of(batch, header, decompress_limit=limit)
+    else:
+        records = memoryview(batch)[HEADER_SIZE:]
     count = header.record_count
     if count * LEAST_RECORD_BYTES > len(records):
         raise InvalidRecord(f"{len(records)} bytes cannot hold {count} records")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ..buffer import Buffer
@@ -28,9 +28,14 @@ _V0 = Struct(">ihq")
 _V4 = Struct(">ihqq")
 _V5 = Struct(">ihqqq")
 _I32 = Struct(">i")
+_HEAD = Struct(">ihi")
 _ABORTED = Struct(">qq")
 _DIVERGING = Struct(">BBiqB")
 _LEADER = Struct(">BBiiB")
+
+
+IN_MEMORY: Final = (bytes, bytearray, memoryview)
+"""Types of records in memory; a union of them would be built at every use."""
 
 
 class OpenFile(Protocol):
@@ -73,9 +78,7 @@ class FetchedPartition(NamedTuple):
     def records_size(self) -> int:
         """Size of the records in bytes."""
         records = self.records
-        if isinstance(records, bytes | bytearray | memoryview):
-            return len(records)
-        return records.size
+        return len(records) if isinstance(records, IN_MEMORY) else records.size
 
 
 class FetchedTopic(NamedTuple):
@@ -111,11 +114,10 @@ def write_fetch_response(
     chunks: list[Chunk] = [out]
     total = 0
     first = out
-    if version >= 1:
-        out += _I32.pack(throttle_time_ms)
     if version >= 7:
-        out += error_code.to_bytes(2, "big", signed=True)
-        out += _I32.pack(session_id)
+        out += _HEAD.pack(throttle_time_ms, error_code, session_id)
+    elif version >= 1:
+        out += _I32.pack(throttle_time_ms)
     flexible = version >= FIRST_FLEXIBLE
     _write_count(out, len(topics), flexible=flexible)
     for topic in topics:
@@ -125,64 +127,68 @@ def write_fetch_response(
             _write_name(out, topic.name, flexible=flexible)
         _write_count(out, len(topic.partitions), flexible=flexible)
         for partition in topic.partitions:
-            _write_partition(out, partition, version)
-            records, size = partition.records, partition.records_size
-            _write_count(out, size, flexible=flexible)
+            size = _write_partition(out, partition, version)
             if size:
                 # Record sets held in memory are never bytearrays, so those are all ours below.
-                total += size
-                chunks.append(records)
+                total += size + len(out)
+                chunks.append(partition.records)
                 out = bytearray()
                 chunks.append(out)
             if flexible:
-                _write_partition_tags(out, partition)
+                diverging, leader = partition[-2:]
+                if diverging is None and leader is None:
+                    out.append(0)
+                else:
+                    _write_partition_tags(out, diverging, leader)
         if flexible:
             out.append(0)
     if flexible:
         _write_endpoints(out, endpoints if version >= 16 else ())
-    for chunk in chunks:
-        if isinstance(chunk, bytearray):
-            total += len(chunk)
-    first[:4] = _I32.pack(total - 4)
+    _I32.pack_into(first, 0, total + len(out) - 4)
     if not out:
         chunks.pop()
     return chunks
 
 
-def _write_partition(out: bytearray, partition: FetchedPartition, version: int) -> None:
-    if version >= 5:
-        out += _V5.pack(
-            partition.partition,
-            partition.error_code,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log_start_offset,
-        )
-    elif version == 4:
-        out += _V4.pack(
-            partition.partition,
-            partition.error_code,
-            partition.high_watermark,
-            partition.last_stable_offset,
-        )
-    else:
-        out += _V0.pack(partition.partition, partition.error_code, partition.high_watermark)
-        return
+def _write_partition(out: bytearray, fetched: FetchedPartition, version: int) -> int:
+    """Write all but the records and what follows them; returns their size."""
+    (
+        partition,
+        error_code,
+        high_watermark,
+        last_stable,
+        log_start,
+        aborted,
+        records,
+        nearest,
+        *_,
+    ) = fetched
+    size = len(records) if isinstance(records, IN_MEMORY) else records.size
     flexible = version >= FIRST_FLEXIBLE
-    if partition.aborted is None:
-        out += b"\0" if flexible else b"\xff\xff\xff\xff"
+    if version >= 5:
+        out += _V5.pack(partition, error_code, high_watermark, last_stable, log_start)
+    elif version == 4:
+        out += _V4.pack(partition, error_code, high_watermark, last_stable)
     else:
-        _write_count(out, len(partition.aborted), flexible=flexible)
-        for producer_id, first_offset in partition.aborted:
-            out += _ABORTED.pack(producer_id, first_offset)
-            if flexible:
-                out.append(0)
-    if version >= 11:
-        out += _I32.pack(partition.preferred_read_replica)
+        out += _V0.pack(partition, error_code, high_watermark)
+    if version >= 4:
+        if aborted is None:
+            out += b"\0" if flexible else b"\xff\xff\xff\xff"
+        else:
+            _write_count(out, len(aborted), flexible=flexible)
+            for producer_id, first_offset in aborted:
+                out += _ABORTED.pack(producer_id, first_offset)
+                if flexible:
+                    out.append(0)
+        if version >= 11:
+            out += _I32.pack(nearest)
+    _write_count(out, size, flexible=flexible)
+    return size
 
 
-def _write_partition_tags(out: bytearray, partition: FetchedPartition) -> None:
-    diverging, leader = partition.diverging, partition.current_leader
+def _write_partition_tags(
+    out: bytearray, diverging: tuple[int, int] | None, leader: tuple[int, int] | None
+) -> None:
     out.append(int(diverging is not None) + int(leader is not None))
     if diverging is not None:
         out += _DIVERGING.pack(0, 13, *diverging, 0)
@@ -215,6 +221,10 @@ def _write_count(out: bytearray, count: int, *, flexible: bool) -> None:
         out += _I32.pack(count)
     elif count < 127:
         out.append(count + 1)
+    elif count < 16383:
+        count += 1
+        out.append(count & 0x7F | 0x80)
+        out.append(count >> 7)
     else:
         write_uvarint(count + 1, out)
 

@@ -116,6 +116,11 @@ def read_header(buffer: Buffer, position: int = 0) -> RecordBatchHeader:
     return tuple.__new__(RecordBatchHeader, HEADER.unpack_from(buffer, position))
 
 
+def read_record_count(batch: Buffer) -> int:
+    """The number of records that the header of a batch says."""
+    return int.from_bytes(batch[57:HEADER_SIZE], "big", signed=True)
+
+
 def read_size(buffer: Buffer, position: int = 0) -> tuple[int, int]:
     """(base offset, size in bytes) of the batch at `position`; needs 12 bytes there."""
     base_offset, batch_length = _SIZE.unpack_from(buffer, position)
@@ -177,12 +182,12 @@ def check_batch(batch: Buffer) -> RecordBatchHeader:
         raise CorruptMessage(
             f"a record batch has at least {HEADER_SIZE} bytes, this has {len(batch)}"
         )
-    header = read_header(batch)
+    header = tuple.__new__(RecordBatchHeader, HEADER.unpack_from(batch))
     if header.magic != MAGIC:
         raise InvalidRecord(f"record batch of magic {header.magic}; only magic 2 is accepted")
     if header.batch_length + LOG_OVERHEAD != len(batch):
         raise CorruptMessage(f"a batch of {header.size} bytes was sent in {len(batch)}")
-    if header.crc != compute_crc(batch):
+    if header.crc != crc32c(memoryview(batch)[CRC_START:]):
         raise CorruptMessage("the CRC of the record batch is wrong")
     return header
 

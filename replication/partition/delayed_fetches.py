@@ -67,10 +67,20 @@ class DelayedFetches:
 
     def wake_consumers(self, size: int) -> None:
         """Wake consumers: the high watermark has advanced by so many bytes."""
-        for waiter in list(self._consumers):
-            waiter.on_readable(size)
+        if self._consumers:
+            for waiter in list(self._consumers):
+                waiter.on_readable(size)
         if self._stable_consumers:
             self._wake_stable(size)
+
+    def on_high_watermark(self, size: int) -> None:
+        """Wake all: the leader's high watermark has advanced by so many bytes, and the next answer
+        to a follower has it.
+        """
+        if self._consumers or self._stable_consumers:
+            self.wake_consumers(size)
+        if self._followers:
+            self.wake_followers(0)
 
     def on_changed(self) -> None:
         """Wake all fetches: another node leads, or the disk has failed."""

@@ -19,26 +19,26 @@ class DelayedProduces:
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
-        self._uncommitted: deque[tuple[int, Any]] = deque()
+        self.uncommitted: deque[tuple[int, Any]] = deque()
         """(last offset of the batch, ticket) of batches that are not committed."""
 
     def when_committed(self, last_offset: int, ticket: Any) -> None:
         """Answer the ticket when the batch with this last offset is committed, or cannot be any
         more. Called right after its append, if it is not committed yet.
         """
-        self._uncommitted.append((last_offset, ticket))
+        self.uncommitted.append((last_offset, ticket))
 
     def on_high_watermark(self, leader: LeaderState) -> None:
         """Answer what is below the new high watermark. With fewer in sync than min.insync.replicas
         it does not move (LeaderState), and the waiting requests are answered by their timeout.
         """
-        uncommitted = self._uncommitted
+        uncommitted = self.uncommitted
         while uncommitted and uncommitted[0][0] < leader.high_watermark:
             _, ticket = uncommitted.popleft()
             self._effects.append(ended(ticket, None))
 
     def fail(self, error: KafkaError) -> None:
         """Refuse waiting requests: this leader will not commit them."""
-        for _, ticket in self._uncommitted:
+        for _, ticket in self.uncommitted:
             self._effects.append(Refuse(ticket, error))
-        self._uncommitted.clear()
+        self.uncommitted.clear()

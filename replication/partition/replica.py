@@ -215,17 +215,20 @@ class Replica:
         except FencedLeaderEpoch as error:
             # The next epoch is on its way to the disk. Producers know this answer, and try again.
             raise NotLeaderOrFollower(str(error)) from None
-        if not result.duplicate:
+        base_offset, last_offset, _, _, duplicate = result
+        if not duplicate:
+            size = len(batch)
             self.batches_in += 1
-            self.bytes_in += len(batch)
-            self.records_in += result.last_offset - result.base_offset + 1
-            health.headroom -= len(batch)
+            self.bytes_in += size
+            self.records_in += last_offset - base_offset + 1
+            health.headroom -= size
             host.changed[self] = None
             if leader.followers:
-                leader.on_append(result.base_offset, now_ms)
-                self.fetches.wake_followers(len(batch))
-            self._advance(len(batch))
-            health.check()
+                leader.on_append(base_offset, now_ms)
+                self.fetches.wake_followers(size)
+            self._advance(size)
+            if health.failure is not None:
+                health.check()
         return result
 
     def is_committed(self, offset: int) -> bool:
@@ -257,7 +260,7 @@ class Replica:
         leader, log = self.leader, self.log
         if leader is None:
             return
-        durable = log.log_end_offset
+        durable = log.segments.active.next_offset
         if durable - log.flushing.recovery_point >= log.local.config.flush_messages:
             durable = log.flushing.recovery_point
             self.flush.maybe_start()
@@ -269,9 +272,9 @@ class Replica:
         leader = self.leader
         assert leader is not None
         self.log.high_watermark = leader.high_watermark
-        self.produces.on_high_watermark(leader)
-        self.fetches.wake_consumers(size)
-        self.fetches.wake_followers(0)  # the next answer has it
+        if self.produces.uncommitted:
+            self.produces.on_high_watermark(leader)
+        self.fetches.on_high_watermark(size)
 
     # --- following -------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ and formats (batch_conversion).
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ...protocol.buffer import Buffer
 from ...protocol.columns.record_check import check_records
 from ...protocol.errors import (
@@ -56,7 +58,6 @@ def validate_batch(
     batch: bytearray | memoryview,
     config: LogConfig,
     now_ms: int,
-    *,
     is_own: bool = False,
     opened: bool = True,
 ) -> tuple[RecordBatchHeader, int]:
@@ -84,18 +85,17 @@ def validate_batch(
             f"a batch of {len(batch)} bytes; segment.bytes is {config.segment_bytes}"
         )
     header = check_batch(batch)
-    attributes = header.attributes
-    if header.base_offset != 0:
-        raise InvalidRecord(f"a producer's batch begins at 0, this one at {header.base_offset}")
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise InvalidRecord(
-            f"{header.record_count} records and a last offset delta of {header.last_offset_delta}"
-        )
+    # At once: each field of it by name takes as long as three of these.
+    base_offset, _, _, _, _, attributes, last_delta, _, newest, producer_id, epoch, first, count = (
+        header
+    )
+    if base_offset != 0:
+        raise InvalidRecord(f"a producer's batch begins at 0, this one at {base_offset}")
+    if count <= 0 or last_delta != count - 1:
+        raise InvalidRecord(f"{count} records and a last offset delta of {last_delta}")
     if attributes & CODEC_MASK > LAST_CODEC:
         raise InvalidRecord(f"unknown compression codec {attributes & CODEC_MASK}")
-    if header.producer_id >= 0 and (
-        header.producer_epoch < 0 or (header.base_sequence < 0 and not is_own)
-    ):
+    if producer_id >= 0 and (epoch < 0 or (first < 0 and not is_own)):
         raise InvalidRecord("a batch with a producer id needs an epoch and a sequence")
     if attributes & _UNUSUAL:
         _check_unusual(header, config, is_own=is_own)
@@ -104,10 +104,11 @@ def validate_batch(
     if config.is_log_append_time:
         stamp_max_timestamp(batch, now_ms, log_append_time=True)
         return header, now_ms
-    _check_create_time(batch, header, config, now_ms)
+    if newest > now_ms + config.message_timestamp_after_max_ms:
+        _refuse_create_time(batch, header, config, now_ms)
     if attributes & TIMESTAMP_TYPE_MASK:
-        stamp_max_timestamp(batch, header.max_timestamp, log_append_time=False)
-    return header, header.max_timestamp
+        stamp_max_timestamp(batch, newest, log_append_time=False)
+    return header, newest
 
 
 def _is_marker(batch: bytearray | memoryview) -> bool:
@@ -126,17 +127,38 @@ def _check_unusual(header: RecordBatchHeader, config: LogConfig, *, is_own: bool
         raise InvalidTimestamp("a producer may not set the timestamp type to LogAppendTime")
 
 
-def _check_create_time(
+def _refuse_create_time(
     batch: bytearray | memoryview, header: RecordBatchHeader, config: LogConfig, now_ms: int
-) -> None:
-    newest = header.max_timestamp
-    if newest > now_ms + config.message_timestamp_after_max_ms:
-        if not header.codec and len(batch) <= MOST_BYTES_OPENED_FOR_A_MESSAGE:
-            validate_records(batch, header, config, now_ms)  # raises, with the records to blame
-        raise InvalidTimestamp(
-            f"timestamp {newest} is more than {config.message_timestamp_after_max_ms} ms "
-            f"after the broker's clock, {now_ms}"
-        )
+) -> NoReturn:
+    if not header.codec and len(batch) <= MOST_BYTES_OPENED_FOR_A_MESSAGE:
+        validate_records(batch, header, config, now_ms)  # raises, with the records to blame
+    raise InvalidTimestamp(
+        f"timestamp {header.max_timestamp} is more than "
+        f"{config.message_timestamp_after_max_ms} ms after the broker's clock, {now_ms}"
+    )
+
+
+class BatchRules:
+    """What a topic's settings require of a producer's batch, derived once and not for each.
+
+    keeps_codec: batches are stored with the codec they came with.
+    opens_records, opens_uncompressed, opens_compressed: see opens_records and must_open.
+    """
+
+    __slots__ = (
+        "is_log_append_time",
+        "keeps_codec",
+        "opens_compressed",
+        "opens_records",
+        "opens_uncompressed",
+    )
+
+    def __init__(self, config: LogConfig) -> None:
+        self.is_log_append_time = config.is_log_append_time
+        self.keeps_codec = config.compression_type == "producer"
+        self.opens_records = opens_records(config)
+        self.opens_uncompressed = must_open(0, config)
+        self.opens_compressed = must_open(LAST_CODEC, config)
 
 
 def must_open(codec: int, config: LogConfig) -> bool:

@@ -33,6 +33,7 @@ from ..producers.producer_snapshot import write_snapshot
 from ..segments.closed_segments import CLOSED_SEGMENTS, ClosedSegments
 from ..segments.log_segment import LogSegment
 from ..segments.segment_list import SegmentList
+from .batch_validation import BatchRules
 from .leader_epoch_cache import LeaderEpochCache
 
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
@@ -57,6 +58,7 @@ class LocalLog:
         self.file_system = file_system
         self.directory = directory
         self.config = config
+        self.batch_rules = BatchRules(config)
         self.health = health
         """Health of the data directory; for a closed log one that refuses everything."""
         self.segments = segments
@@ -285,6 +287,7 @@ class LocalLog:
     def reconfigure(self, config: LogConfig) -> None:
         """Use `config` from now on. Index settings take effect with the next segment."""
         self.config = config
+        self.batch_rules = BatchRules(config)
 
     def relocate(self, directory: str) -> None:
         """Note that the directory was renamed to `directory`. Open files stay valid."""

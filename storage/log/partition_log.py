@@ -43,7 +43,7 @@ from ..disk.storage_failure import DirectoryHealth
 from ..log_config import LogConfig
 from ..producers.verification_guard import VerificationGuard
 from ..segments.log_segment import LogSegment
-from .batch_validation import opens_records, validate_batch, validate_records
+from .batch_validation import validate_batch, validate_records
 from .follower_batches import Markers, split_batches
 from .local_log import PRODUCER_ID_EXPIRATION_MS, LocalLog
 from .log_compaction import LogCompaction
@@ -280,9 +280,10 @@ class PartitionLog:
         if local.health.failure is not None:
             local.health.check()
         config, epochs, producers = local.config, self.epochs, local.producers
-        looks = not opened and opens_records(config)
+        rules = local.batch_rules
+        looks = not opened and rules.opens_records
         header, max_timestamp = validate_batch(
-            batch, config, now_ms, is_own=is_own, opened=opened or is_own or looks
+            batch, config, now_ms, is_own, opened or is_own or looks
         )
         if looks:
             validate_records(batch, header, config, now_ms)
@@ -328,12 +329,10 @@ class PartitionLog:
             local.end_transaction(header, marker, last_offset, max_timestamp)
         if self.flushing.unflushed_since_ms is None:
             self.flushing.on_append(now_ms)
-        return AppendResult(
-            base_offset,
-            last_offset,
-            max_timestamp if config.is_log_append_time else NO_TIMESTAMP,
-            self.log_start_offset,
-            False,
+        time_ms = max_timestamp if rules.is_log_append_time else NO_TIMESTAMP
+        # Not the constructor of a named tuple, which is a function of Python.
+        return tuple.__new__(
+            AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False)
         )
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> None:

@@ -39,6 +39,7 @@ class IndexFile:
         "_spill_at",
         "_stored",
         "capacity",
+        "is_full",
         "path",
     )
 
@@ -54,6 +55,8 @@ class IndexFile:
         self._spill_at = SPILL_ENTRIES * entry.size
         self._block = b""
         self._block_first = 0
+        self.is_full = stored >= capacity
+        """Whether no entry fits in; asked for every append to the log."""
 
     def __len__(self) -> int:
         return self._stored + len(self._pending) // self._entry.size
@@ -63,11 +66,6 @@ class IndexFile:
         other = copy(self)
         other._pending = bytearray(self._pending)
         return other
-
-    @property
-    def is_full(self) -> bool:
-        # Asked for every append, so not by way of __len__.
-        return self._stored + len(self._pending) // self._entry.size >= self.capacity
 
     @property
     def has_pending(self) -> bool:
@@ -83,6 +81,7 @@ class IndexFile:
             except OSError:
                 # The batch behind this entry is in the log already, so its append must not fail.
                 self._spill_at = len(self._pending) + SPILL_ENTRIES * self._entry.size
+        self.is_full = len(self) >= self.capacity
 
     def write_out(self) -> None:
         """Write the buffered entries; creates the file even if there are none. Raises OSError."""
@@ -134,6 +133,7 @@ class IndexFile:
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries. Raises OSError."""
         self._block = b""
+        self.is_full = min(count, len(self)) >= self.capacity
         if count >= self._stored:
             del self._pending[(count - self._stored) * self._entry.size :]
             return

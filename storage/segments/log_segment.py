@@ -187,35 +187,36 @@ class LogSegment:
         """
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
-        return self.size > 0 and (
-            self.size + size > config.segment_bytes
-            or self._is_too_old(timestamp, now_ms, config)
-            or self.offset_index.is_full
-            or self.time_index.is_full
-        )
-
-    def _is_too_old(self, timestamp: int, now_ms: int, config: LogConfig) -> bool:
-        """Whether the segment must be closed by segment.ms, less its jitter; or by
-        max.compaction.lag.ms if that is less.
-
-        The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
-        """
+        if self.size <= 0:
+            return False
+        if self.size + size > config.segment_bytes:
+            return True
         if config is not self._rolls_by:
-            most = config.segment_ms
-            if config.is_compacted:
-                most = min(most, config.max_compaction_lag_ms)
-            jitter = min(config.segment_jitter_ms, most)
-            if jitter:
-                name = "/".join(self.files.path_prefix.rsplit("/", 2)[-2:])
-                most -= int(crc32c(name.encode())) % jitter
-            self._max_age_ms = most
-            self._rolls_by = config
+            self._set_max_age(config)
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp
         if first == NO_TIMESTAMP or timestamp == NO_TIMESTAMP:
-            return now_ms - self.created_ms > self._max_age_ms
-        return timestamp - first > self._max_age_ms
+            age_ms = now_ms - self.created_ms
+        else:
+            age_ms = timestamp - first
+        return age_ms > self._max_age_ms or self.offset_index.is_full or self.time_index.is_full
+
+    def _set_max_age(self, config: LogConfig) -> None:
+        """Set the age at which the segment must be closed by segment.ms, less its jitter; or by
+        max.compaction.lag.ms if that is less.
+
+        The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
+        """
+        most = config.segment_ms
+        if config.is_compacted:
+            most = min(most, config.max_compaction_lag_ms)
+        jitter = min(config.segment_jitter_ms, most)
+        if jitter:
+            name = "/".join(self.files.path_prefix.rsplit("/", 2)[-2:])
+            most -= int(crc32c(name.encode())) % jitter
+        self._max_age_ms = most
+        self._rolls_by = config
 
     @property
     def first_timestamp(self) -> int:

@@ -72,6 +72,7 @@ def test_a_request_is_measured_in_handling_waiting_and_sending() -> None:
     trace.handled_at, trace.ready_at, trace.response_bytes = 10.5, 12.5, 1000
     trace.finish(13.5)
     api = trace.api
+    api.settle()
     totals = [api.handling.total_us, api.waiting.total_us, api.sending.total_us, api.total.total_us]
     assert totals == [500_000, 2_000_000, 1_000_000, 3_500_000]
     assert (api.requests, api.request_bytes, api.response_bytes) == (1, 100, 1000)

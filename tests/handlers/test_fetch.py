@@ -15,6 +15,7 @@ from bradbury.handlers.ports.context import RequestContext
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.handlers.records import fetch
+from bradbury.handlers.records.delayed_fetch import DelayedFetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
 from bradbury.replication.partition.replica import LeadershipEnded, Replica
@@ -103,7 +104,7 @@ def test_an_append_before_an_incremental_wait_has_been_begun_wakes_it(tmp_path: 
         cached = session.partitions["t", ZERO_UUID, 0]
         cached.wanted.fetch_offset = 1  # the client has consumed what came
         waiting = node.fetch(7, 2)
-        assert asyncio.iscoroutine(waiting)
+        assert isinstance(waiting, DelayedFetch)
         node.append()
         answer = await waiting
         assert answer.topics[0].partitions[0].records_size

@@ -226,16 +226,16 @@ class Replica:
 
 def test_a_partition_that_was_read_is_looked_at_again_when_its_replica_says_so() -> None:
     session, replica = begin(cache()), Replica()
-    (cached,) = session.dirty.values()
+    (cached,) = session.dirty
     cached.listen(replica)
     cached.listen(replica)
     assert len(replica.waiters) == 1
     session.dirty.clear()
     replica.waiters[0].on_readable(100)
-    assert list(session.dirty) == [("t", NO_ID, 0)]
+    assert list(session.dirty) == [cached]
     session.dirty.clear()
     replica.waiters[0].on_changed()
-    assert list(session.dirty) == [("t", NO_ID, 0)]
+    assert list(session.dirty) == [cached]
 
 
 def test_a_forgotten_partition_and_an_ended_session_listen_no_more() -> None:
@@ -255,6 +255,6 @@ def test_a_forgotten_partition_and_an_ended_session_listen_no_more() -> None:
 def test_a_partition_that_was_served_comes_last_in_the_next_fetch() -> None:
     session = begin(cache(), 3)
     session.rotate(session.partitions["t", NO_ID, 0])
-    assert [partition for _, _, partition in session.dirty] == [1, 2, 0]
+    assert [cached.key[2] for cached in session.dirty] == [1, 2, 0]
     session.put(("t", NO_ID, 1), FetchPartition(partition=1, fetch_offset=9))
-    assert [partition for _, _, partition in session.dirty] == [1, 2, 0]
+    assert [cached.key[2] for cached in session.dirty] == [1, 2, 0]

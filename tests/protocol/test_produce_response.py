@@ -39,9 +39,9 @@ def test_it_is_what_the_generated_classes_write(version: int, stored: ProducedBa
         name=stored.topic, topic_id=stored.topic_id, partition_responses=[partition]
     )
     expected = write_message(ProduceResponse(responses=[topic]), version)
-    assert write_produced_batch(bytearray(), version, stored) == expected
+    assert write_produced_batch(version, stored) == expected
 
 
 def test_a_long_name_of_a_topic_has_a_length_of_two_bytes() -> None:
     stored = ProducedBatch("t" * 249, UUID(int=0), 0, 0, -1, 0)
-    assert b"\xfa\x01" + b"t" * 249 in write_produced_batch(bytearray(), 12, stored)
+    assert b"\xfa\x01" + b"t" * 249 in write_produced_batch(12, stored)
