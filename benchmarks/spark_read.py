@@ -1,11 +1,14 @@
 """Spark batch read, rows per second, compared with any Python source.
 
     python -m bradbury.benchmarks.spark_read --rows 2000000 --value-bytes 100 --runs 5
+    python -m bradbury.benchmarks.spark_read --near     # files, and tasks at leaders, beside it
 
 One process holds the broker, Spark runs on local[2]; both share the machine's cores. In each round
 two queries run in turn: ours over a topic, and a source that yields one Arrow batch of the same
 shape again and again from memory. Their ratio survives a busy machine, the figures do not. The
-first rounds warm the JVM up.
+first rounds warm the JVM up. With --near the others are ours with localFiles, and read_local, whose
+tasks prefer the leader's host: on one machine every task is there, so its ratio to localFiles is
+what placing costs, not what it gains.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import bradbury
+from bradbury.pipelines.spark.local_read import read_local
 from bradbury.pipelines.spark.session import local_session
 
 
@@ -82,6 +86,21 @@ def timed(frame) -> float:
     return time.perf_counter() - begun
 
 
+def compare_near(spark, plain, arguments) -> None:
+    options = {"batchRows": arguments.batch_rows}
+    files = spark.read.format("bradbury").options(subscribe="bench", localFiles=True, **options)
+    frames = (plain, files.load(), read_local(spark, "bench", options=options))
+    print("round      sockets        files   read_local    files / sockets   read_local / sockets")
+    ratios = []
+    for number in range(1, arguments.runs + 1):
+        speeds = [arguments.rows / timed(frame) for frame in frames]
+        ratios.append([speed / speeds[0] for speed in speeds[1:]])
+        shown = "   ".join(f"{speed / 1e6:6.2f} M/s" for speed in speeds)
+        print(f"{number:5}  {shown}   " + "   ".join(f"{ratio:6.2f}" for ratio in ratios[-1]))
+    warm = np.median(np.array(ratios[1:] or ratios), axis=0)
+    print(f"median without the first: files {warm[0]:.2f}, read_local {warm[1]:.2f} of sockets")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
@@ -90,6 +109,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=6)
     parser.add_argument("--batch-rows", type=int, default=20_000)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--near", action="store_true")
     arguments = parser.parse_args()
     rows = arguments.rows
     with bradbury.local() as cluster:
@@ -123,6 +143,10 @@ def main() -> None:
             .load()
         )
         print(f"{rows:,} rows of {arguments.value_bytes} bytes, {arguments.partitions} partitions")
+        if arguments.near:
+            compare_near(spark, ours, arguments)
+            spark.stop()
+            return
         print("round   7 columns   value only   synthetic    7 columns / synthetic")
         for number in range(1, arguments.runs + 1):
             speeds = [rows / timed(frame) for frame in (ours, value_only, ceiling)]

@@ -162,6 +162,23 @@ def load(
             show_default=False,
         ),
     ] = None,
+    executor_cores: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Cores of each executor, with --executors.",
+            show_default="1",
+        ),
+    ] = None,
+    executor_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory of each executor, with --executors.",
+            show_default="1g",
+        ),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -208,6 +225,8 @@ def load(
                 engine=engine,
                 tasks=tasks,
                 executors=executors,
+                executor_cores=executor_cores,
+                executor_memory=executor_memory,
                 on_progress=_show,
             )
     except UndecodableValue:

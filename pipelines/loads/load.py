@@ -34,7 +34,7 @@ from ..ranges.value_decoder import Decoder, ValueDecoder
 from .compaction import TARGET_FILE_SIZE_BYTES, CompactionRules, compaction_rules
 from .delta_target import DeltaTarget
 from .iceberg_target import IcebergTarget
-from .load_engine import LoadEngine, check_engine, load_engine
+from .load_engine import Executors, LoadEngine, check_engine, load_engine
 from .load_rows import LoadRows
 from .load_target import LoadTarget
 from .load_task import LoadTask, share_out
@@ -88,6 +88,8 @@ def load(
     engine: str = "local",
     tasks: int | None = None,
     executors: int | None = None,
+    executor_cores: int | None = None,
+    executor_memory: str | None = None,
     on_progress: Callable[[LoadProgress], None] = lambda progress: None,
     **security: Unpack[SecurityOptions],
 ) -> LoadProgress:
@@ -126,6 +128,8 @@ def load(
         tasks: number of Spark or Ray tasks for each commit; by default the number of cores.
         executors: number of Spark executors to start in the Ray cluster for this call; None: the
             active session runs the tasks or, if there is none, a new one in this process.
+        executor_cores: tasks, and CPUs, of each of these executors; by default 1.
+        executor_memory: memory of each of them, at least "450m"; by default "1g".
         on_progress: called after each commit.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
@@ -150,7 +154,8 @@ def load(
             f"{to!r} is not a local directory, which parquet needs; use the format delta"
         )
 
-    check_engine(engine, tasks, executors)
+    started = Executors(executors, executor_cores, executor_memory)
+    check_engine(engine, tasks, started)
     if compact and (continuous or engine != "local"):
         raise ValueError(
             "compact=True loads nothing and runs in this process: leave out continuous and engine; "
@@ -189,7 +194,7 @@ def load(
     client = reading_client(servers_of(bootstrap_servers), limits.fetch)
     with (
         target(rows.schema) as table,  # first: its errors are found quickly
-        load_engine(engine, tasks, executors, client) as runs,
+        load_engine(engine, tasks, started, client) as runs,
     ):
         one = _Load(client, names, limits, rows, runs, start_offset, commit_records, rules)
         one.run(table, on_progress)

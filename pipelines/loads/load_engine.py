@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...clients.wire.bootstrap_servers import format_servers
@@ -107,19 +108,40 @@ class RayEngine:
             raise LoadFailed(f"a task of Ray failed: {cause}") from None
 
 
-def check_engine(engine: str, tasks: int | None, executors: int | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """Spark executors to start in the Ray cluster; None: the default of bradbury.spark.
+
+    count: None: none are started; the session that is active runs tasks, or one in this process.
+    """
+
+    count: int | None = None
+    cores: int | None = None
+    memory: str | None = None
+
+
+def check_engine(engine: str, tasks: int | None, executors: Executors) -> None:
     """Check the engine and its settings. Raises ValueError: one of them is invalid."""
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}; use {', '.join(ENGINES)}")
     if tasks is not None and (tasks < 1 or engine == "local"):
         raise ValueError(f"tasks={tasks}: use 1 or more, with engine='spark' or 'ray'")
-    if executors is not None and (executors < 1 or engine != "spark"):
-        raise ValueError(f"executors={executors}: use 1 or more, with engine='spark'")
+    if executors.count is not None and (executors.count < 1 or engine != "spark"):
+        raise ValueError(f"executors={executors.count}: use 1 or more, with engine='spark'")
+    given = {"executor_cores": executors.cores, "executor_memory": executors.memory}
+    for name, value in given.items():
+        if value is not None and executors.count is None:
+            raise ValueError(
+                f"{name}={value}: only with executors=N, which starts N of that size in the Ray "
+                "cluster; those of a session of your own have the size that it gave them"
+            )
+    if executors.cores is not None and executors.cores < 1:
+        raise ValueError(f"executor_cores={executors.cores}: use 1 or more")
 
 
 @contextmanager
 def load_engine(
-    engine: str, tasks: int | None, executors: int | None, client: ClusterClient
+    engine: str, tasks: int | None, executors: Executors, client: ClusterClient
 ) -> Iterator[LoadEngine]:
     """The engine of this name; see check_engine.
 
@@ -134,7 +156,14 @@ def load_engine(
     else:
         from ..spark.job_session import job_session
 
-        with job_session("bradbury-load", format_servers(client.bootstrap), executors) as session:
+        servers = format_servers(client.bootstrap)
+        with job_session(
+            "bradbury-load",
+            servers,
+            executors.count,
+            executor_cores=executors.cores,
+            executor_memory=executors.memory,
+        ) as session:
             yield SparkEngine(session, tasks)
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .session import local_session, register, spark, stop_spark
 
@@ -15,11 +15,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def job_session(name: str, servers: str, executors: int | None) -> Iterator[SparkSession]:
+def job_session(
+    name: str,
+    servers: str,
+    executors: int | None,
+    *,
+    executor_cores: int | None = None,
+    executor_memory: str | None = None,
+) -> Iterator[SparkSession]:
     """Context manager of the session for a job.
 
     executors: number of executors in the Ray cluster; None or 0: the active session or, if there
     is none, a new one in this process.
+    executor_cores, executor_memory: size of each of them; None: the defaults of bradbury.spark.
 
     Raises:
         SparkUnavailable: a session cannot be created here.
@@ -30,7 +38,12 @@ def job_session(name: str, servers: str, executors: int | None) -> Iterator[Spar
         yield register(active, bootstrap=servers)
         return
     if executors:
-        session = spark(name, num_executors=executors, bootstrap=servers)
+        size: dict[str, Any] = {
+            "executor_cores": executor_cores,
+            "executor_memory": executor_memory,
+        }
+        size = {setting: value for setting, value in size.items() if value is not None}
+        session = spark(name, num_executors=executors, bootstrap=servers, **size)
     else:
         session = local_session(name, bootstrap=servers)
         session.sparkContext.setLogLevel("OFF")

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from ray.util.placement_group import PlacementGroup
 
+    from .source import BradburyDataSource
+
 __all__ = [
     "JavaMissing",
     "RayNotInitialised",
@@ -81,6 +83,7 @@ _PYTHON_SOURCE: Final = (
     "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"
 )
 _OWN_PACKAGE: Final = "pyspark_bradbury"
+_last_registered: type[BradburyDataSource] | None = None
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _FIRST_PARTITIONS: Final = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 # Variables that Spark's PythonStreamingSourceRunner adds to the environment of the source's
@@ -250,10 +253,20 @@ def register(
 def _registered(
     session: SparkSession, bootstrap: str | None, security: ClientSecurity | None
 ) -> SparkSession:
+    global _last_registered
     _quieten_replacement(session)
+    source = _source(bootstrap, security)
     with _whole_environment(session):
-        session.dataSource.register(_source(bootstrap, security))
+        session.dataSource.register(source)
+    _last_registered = source
     return session
+
+
+def registered_source() -> type[BradburyDataSource]:
+    """The source that was registered last, with its defaults: a process has one Spark context."""
+    from .source import BradburyDataSource
+
+    return _last_registered or BradburyDataSource
 
 
 @contextmanager
@@ -275,7 +288,7 @@ def _whole_environment(session: SparkSession) -> Iterator[None]:
             environment.pop(name, None)
 
 
-def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[DataSource]:
+def _source(bootstrap: str | None, security: ClientSecurity | None) -> type[BradburyDataSource]:
     from .source import BradburyDataSource
 
     if bootstrap is None and security is None:

@@ -71,7 +71,7 @@ class BradburyDataSource(DataSource):
         from .reading.batch_query import BatchQueryReader, PushdownBatchReader
 
         worker.freeze_if_kept()
-        options = self._read_options(streaming=False)
+        options = self.read_options(streaming=False)
         check_projection(schema, options.value_decoder)
         kind = PushdownBatchReader if _PUSHDOWN_MODULE in sys.modules else BatchQueryReader
         return kind(schema, options)
@@ -80,7 +80,7 @@ class BradburyDataSource(DataSource):
         from .reading.stream_reader import RefusedStream, StreamReader
 
         try:
-            options = self._read_options(streaming=True)
+            options = self.read_options(streaming=True)
             check_projection(schema, options.value_decoder)
             return StreamReader(schema, options)
         except ValueError as error:
@@ -112,7 +112,8 @@ class BradburyDataSource(DataSource):
     def _given(self) -> dict[str, str]:
         return dict(self.options.items())
 
-    def _read_options(self, *, streaming: bool) -> ReadOptions:
+    def read_options(self, *, streaming: bool) -> ReadOptions:
+        """Options of a read, with the defaults. Raises ValueError: one of them is invalid."""
         options = ReadOptions.parse(self._given(), streaming=streaming)
         security = options.fetch.security or self.default_security
         return replace(

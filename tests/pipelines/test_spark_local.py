@@ -478,6 +478,45 @@ def test_complete_mode_appends_every_result(
     assert {(one["partition"], one["count"]) for one in results} == {(0, 100), (1, 100), (2, 100)}
 
 
+@pytest.mark.long  # two queries more
+def test_update_mode_upserts_into_a_compacted_topic(
+    spark: SparkSession,
+    new_topic: NewTopic,
+    producer: bradbury.Producer,
+    tmp_path: Path,
+) -> None:
+    """As docs/spark.md has it: the last value of each key is its result."""
+    topic, into = new_topic(2), new_topic(2, cleanup_policy="compact")
+
+    def upsert(batch: DataFrame, _batch_id: int) -> None:
+        writer = batch.write.format("bradbury").mode("append").option("topic", into)
+        writer.option("sinkId", into).save()
+
+    def go_on() -> None:
+        rows = spark.readStream.format("bradbury").option("subscribe", topic)
+        counts = rows.option("startingOffsets", "earliest").load().groupBy("key").count()
+        query = (
+            counts.selectExpr("key", "cast(count as string) as value")
+            .writeStream.outputMode("update")
+            .foreachBatch(upsert)
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    written = []
+    for keys in ((b"a", b"b", b"a"), (b"a", b"c")):
+        for key in keys:
+            producer.send(topic, b"", key=key)
+        producer.flush()
+        go_on()
+        rows = load(spark, into, **{"kafka.isolation.level": "read_committed"})
+        found = rows.orderBy("timestamp", "partition", "offset").collect()
+        written.append({bytes(row.key): int(row.value) for row in found})
+    assert written == [{b"a": 2, b"b": 1}, {b"a": 3, b"b": 1, b"c": 1}]
+
+
 def wait_until(condition: Callable[[], object], timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -91,8 +91,11 @@ class BatchQueryReader(DataSourceReader):
 
     @errors_in_one_line()
     def partitions(self) -> list[InputPartition]:
-        reader = self._offset_reader()
-        return list(plan(self._ranges(reader), self._options))
+        return list(plan(self.ranges(), self._options))
+
+    def ranges(self) -> list[PartitionRange]:
+        """What is to be read. Raises ValueError, UnknownTopicOrPartition, DataLoss."""
+        return self._ranges(self._offset_reader())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._schema, self._options, partition)

@@ -61,6 +61,9 @@ def test_what_cannot_be_is_said_in_a_line(command: Command, topic: str, tmp_path
     assert "use the format delta" in command("load", topic, "--to", "s3://bucket/table").usage
     assert not Path("s3:").exists()
     assert "with engine='spark'" in command("load", topic, "--to", to, "--executors", "2").usage
+    spark = ["load", topic, "--to", to, "--engine", "spark"]
+    assert "only with executors=N" in command(*spark, "--executor-cores", "2").usage
+    assert "only with executors=N" in command(*spark, "--executor-memory", "2g").usage
 
 
 def test_values_are_columns_as_a_schema_says(

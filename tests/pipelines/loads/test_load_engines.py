@@ -209,6 +209,10 @@ def test_killed_again_and_again_each_record_is_there_once(
         ({"tasks": 2}, "with engine='spark' or 'ray'"),
         ({"engine": "ray", "tasks": 0}, "use 1 or more"),
         ({"engine": "ray", "executors": 2}, "with engine='spark'"),
+        ({"executors": 2}, "executors=2: use 1 or more, with engine='spark'"),
+        ({"engine": "spark", "executor_cores": 2}, "executor_cores=2: only with executors=N"),
+        ({"executor_memory": "2g"}, "executor_memory=2g: only with executors=N"),
+        ({"engine": "spark", "executors": 1, "executor_cores": 0}, "executor_cores=0: use 1"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(
