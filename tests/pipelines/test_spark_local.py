@@ -252,7 +252,7 @@ def test_rows_that_cannot_be_written_are_refused(spark: SparkSession, new_topic:
         write(["'x' as value", "cast(null as string) as topic"])
     with pytest.raises(Exception, match="has partitions 0 to 1, not 2"):
         write(["'x' as value", "cast(id as int) as partition"], topic=topic)
-    with pytest.raises(Exception, match=r'Say \.mode\("append"\)'):
+    with pytest.raises(Exception, match=r'Use \.mode\("append"\)'):
         write(["'x' as value"], mode="overwrite", topic=topic)
     with pytest.raises(Exception, match=r"(?i)append"):
         write(["'x' as value"], mode="errorifexists", topic=topic)

@@ -62,7 +62,7 @@ def test_the_command_starts_executors_of_this_size(ray_cluster: str, tmp_path: P
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
-    (told,) = (line for line in ran.stderr.splitlines() if line.startswith("["))
+    told = next(line for line in ran.stderr.splitlines() if line.startswith('["'))
     instances, cores, memory, parallelism, cpus = json.loads(told)
     assert (instances, cores) == ("1", "2")
     assert memory.lower().startswith("600m") or memory == str(600 * 2**20)

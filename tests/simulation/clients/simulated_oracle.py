@@ -164,7 +164,8 @@ class Oracle:
         ledger = self.ledgers[partition_id]
         newest = self.image.partition(*partition_id)
         is_newest = newest is not None and newest.leader_epoch == state.leader_epoch
-        if is_newest and not ledger.is_damaged:
+        # One that has lost some knows it, and asks the others for it.
+        if is_newest and not ledger.is_damaged and node.node_id not in ledger.lossy:
             self._check_has_all(replica, ledger)
 
     def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger) -> None:
@@ -401,8 +402,17 @@ class Oracle:
                 and self.image.nodes[node_id].incarnation == node.incarnation
                 and replica.log.log_end_offset >= ledger.committed_end
                 and not node.disk.rotten_in(replica.log.local.directory)
+                and self._has_all(replica, ledger)
             ):
                 ledger.lossy.discard(node_id)
+
+    def _has_all(self, replica: SimulatedReplica, ledger: Ledger) -> bool:
+        """Whether its log has all that is committed; not where a start has marked a loss."""
+        try:
+            self._check_has_all(replica, ledger)
+        except Violation:
+            return False
+        return True
 
     def on_applied(self, node: SimulatedNode, before: MetadataImage) -> None:
         if node.image.offset < before.offset:
