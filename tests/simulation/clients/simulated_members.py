@@ -30,8 +30,7 @@ from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from bradbury.protocol.partitioner import partition_for_group
 
 from ..world.simulated_groups import SimulatedShard
-from ..world.simulated_network import Answer
-from ..world.simulated_node import is_error
+from ..world.simulated_network import Answer, is_error
 from .simulated_clients import Client
 
 if TYPE_CHECKING:

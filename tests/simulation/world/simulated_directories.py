@@ -22,7 +22,6 @@ from bradbury.replication.effects import (
     EndMove,
     NoDirectoryLeft,
     RunCleanerWork,
-    WorkingStep,
 )
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.clean_stop import clean_stop
@@ -37,6 +36,7 @@ from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 from bradbury.storage.log.partition_log import PartitionLog
 
+from .simulated_driver import Ended
 from .simulated_requests import handle
 from .simulated_scrubber import SimulatedScrubber
 
@@ -141,9 +141,9 @@ class SimulatedDirectories:
         node.driver.run(
             clean_stop(
                 moves=self._moves,
-                scrubber=_Ended(node, self.scrubber.stop),
-                cleaner=_Ended(node, self._stop_cleaning),
-                maintenance=_Ended(node, self._stop_maintenance),
+                scrubber=Ended(node.driver, self.scrubber.stop),
+                cleaner=Ended(node.driver, self._stop_cleaning),
+                maintenance=Ended(node.driver, self._stop_maintenance),
                 lifecycle=self.lifecycle,
                 shut_down=node.steps.shut_down,
             ),
@@ -245,20 +245,6 @@ class SimulatedDirectories:
             serving.checkpoint_log_start_offsets(partitions, self._maintenance.checkpoint, errors)
         )
         return errors
-
-
-class _Ended:
-    """Implements replication.procedure.Condition: something has stopped."""
-
-    def __init__(self, node: SimulatedNode, stop: Callable[[Callable[[], None]], None]) -> None:
-        self._node, self._stop = node, stop
-
-    def begin_waiting(self, step: WorkingStep) -> None:
-        def ended() -> None:
-            step.on_work_done(self, None, self._node.clock.now_ms)
-            self._node.driver.carry_out()
-
-        self._stop(ended)
 
 
 def _expect_kafka_error(error: Exception | None) -> None:

@@ -66,6 +66,9 @@ class SimulatedGroups:
     def on_metadata(self, before: MetadataImage, after: MetadataImage) -> None:
         self._host.on_metadata(before, after)
 
+    def close(self) -> None:
+        self._host.close()
+
     def _know(self, partition: int, replica: SimulatedReplica) -> None:
         led = self._host._host.led
         shard = led[partition]

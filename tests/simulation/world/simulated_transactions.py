@@ -21,6 +21,7 @@ from .simulated_network import Answer
 from .simulated_replica import SimulatedReplica
 
 if TYPE_CHECKING:
+    from .simulated_cluster import SimulatedCluster
     from .simulated_node import SimulatedNode
 
 VERSION = TRANSACTION_VERSION
@@ -64,7 +65,11 @@ class SimulatedTransactions:
 
     def on_metadata(self, image: MetadataImage) -> None:
         """Before the node acts on it."""
-        self._host.on_metadata(image)
+        with self._node.loop.running():
+            self._host.on_metadata(image)
+
+    async def close(self) -> None:
+        await self._host.close()
 
     def shard_of(self, transactional_id: str) -> SimulatedTransactionShard:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
@@ -79,6 +84,13 @@ class SimulatedTransactions:
     @property
     def is_idle(self) -> bool:
         return not len(self._host._markers.manager) and all(each.is_idle for each in self.active)
+
+
+class SimulatedProducerIds:
+    """Implements what transaction coordinators take ids from: all that are asked for are there."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.take = cluster.take_producer_id
 
 
 class SimulatedTransactionShard:
