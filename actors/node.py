@@ -21,7 +21,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -61,8 +60,8 @@ from .controller.voter_host import VoterHost
 from .coordinators.group_host import GroupHost
 from .coordinators.transaction_host import TransactionHost
 from .coordinators.transaction_partitions import HostedTransactionPartitions
-from .loop.heap import Heap
-from .loop.node_metrics import LoopProbe, NodeMetrics
+from .loop.node_metrics import NodeMetrics
+from .loop.process_upkeep import ProcessUpkeep
 from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.node_listeners import NodeListeners
 from .network.peers import Peers
@@ -193,7 +192,6 @@ class Node:
             random_id=lambda: 1 + secrets.randbelow(2**31 - 1),
         )
         self.controller = controller
-        self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()
         self.image = MetadataImage()
         self._departed = DepartedNodes()
@@ -213,9 +211,7 @@ class Node:
         )
         self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
         self.quotas: NodeQuotas | None = None
-        self._probe = LoopProbe(self.metrics.loop_lag)
-        self._heap = Heap()
-        self._aside: ThreadPoolExecutor | None = None
+        self._upkeep = ProcessUpkeep(self.metrics.loop_lag)
         secret = read_secret(self.server_config.security.delegation_token_secret_key)
         self.delegation_token_key = secret.encode() or None
         self.socket_server = SocketServer(self)
@@ -250,8 +246,8 @@ class Node:
         return uuid.uuid4()
 
     async def run_aside(self, call: Callable[[], T]) -> T:
-        """See handlers.ports.context.Node. One thread: two such calls would take turns anyway."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, timed_aside(call))
+        """See handlers.ports.context.Node."""
+        return await self._upkeep.run_aside(timed_aside(call))
 
     @property
     def config(self) -> BrokerConfig:
@@ -266,7 +262,7 @@ class Node:
             DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         """
         config = self._node_config
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._upkeep.open()
         if "broker" in config.roles:
             self.voter = VoterHost(
                 config.name, config.data_dir, self._file_system, now_ms=self.now_ms
@@ -282,7 +278,7 @@ class Node:
                 config.server.broker,
                 now_ms=self.now_ms,
                 peers=self.peers,
-                on_all_offline=self._on_fenced,
+                on_all_offline=self.membership.on_fenced,
             )
             await asyncio.to_thread(self.host.open)
             self.partitions = self.host.partitions
@@ -338,7 +334,7 @@ class Node:
         await self.membership.follow()
         await self.socket_server.read_keys()
         self.socket_server.open()
-        self._probe.start()
+        self._upkeep.start_probe()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
 
     async def _suspect(self, node_id: int) -> None:
@@ -392,11 +388,8 @@ class Node:
     async def _close_clients(self) -> None:
         await self.socket_server.let_go_of_keys()
         self.socket_server.close()
-        self._probe.stop()
         self.metrics_endpoint.close()
-        self._heap.close()
-        if self._aside is not None:
-            self._aside.shutdown(wait=False, cancel_futures=True)
+        self._upkeep.close()
 
     def _stop_following(self) -> None:
         self.producer_ids.close()
@@ -443,7 +436,7 @@ class Node:
 
     def _answer_by(self, image: MetadataImage) -> MetadataImage:
         if self.host is not None:
-            self._heap.on_partitions(len(self.host.replicas))
+            self._upkeep.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:

@@ -36,8 +36,12 @@ class NodeMembership:
         apply: Callable[[ApplyMetadata], Awaitable[None]],
         on_fenced: Callable[[str], None],
     ) -> None:
-        """`session_ms`: for how long the controller counts on a node that it does not hear."""
+        """`session_ms`: for how long the controller counts on a node that it does not hear.
+
+        `on_fenced`: ends the node, which has no place in the cluster any more; with the reason.
+        """
         self.incarnation = secrets.token_hex(8)
+        self.on_fenced = on_fenced
         self._driver = driver = TwoClockDriver(now_ms)
         life = BrokerIncarnation(self.incarnation, session_ms)
         self._lifecycle = NodeLifecycle(life, driver.effects)

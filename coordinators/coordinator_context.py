@@ -301,11 +301,11 @@ class CoordinatorContext(Generic[R]):
         whatever else it is, the records may be in the log.
         """
         if isinstance(error, KafkaError):
-            self.on_append_refused(pending, error, now_ms=now_ms, wall_ms=wall_ms)
+            self._on_append_refused(pending, error, now_ms=now_ms, wall_ms=wall_ms)
         else:
             self.on_commit_failed(pending, error, now_ms=now_ms, wall_ms=wall_ms)
 
-    def on_append_refused(
+    def _on_append_refused(
         self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
     ) -> None:
         """Called when nothing of it was appended."""

@@ -18,7 +18,7 @@ ANSWER_S: Final = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class QueueProcess:
+class ConnectedProcess:
     """A connected process; `owner` is its identity, also after it has connected again."""
 
     owner: bytes
@@ -42,19 +42,19 @@ class QueueProcesses:
 
     def __init__(self, holds_ahead: Callable[[bytes], bool]) -> None:
         self._holds_ahead = holds_ahead
-        self._by_owner: dict[bytes, QueueProcess] = {}
+        self._by_owner: dict[bytes, ConnectedProcess] = {}
         self._questions = 0
 
-    def __iter__(self) -> Iterator[QueueProcess]:
+    def __iter__(self) -> Iterator[ConnectedProcess]:
         return iter(list(self._by_owner.values()))
 
-    def add(self, process: QueueProcess) -> None:
+    def add(self, process: ConnectedProcess) -> None:
         former = self._by_owner.get(process.owner)
         if former is not None:
             former.writer.close()
         self._by_owner[process.owner] = process
 
-    def on_gone(self, process: QueueProcess) -> bool:
+    def on_gone(self, process: ConnectedProcess) -> bool:
         """Answer what it was asked; returns False if it has connected again."""
         if self._by_owner.get(process.owner) is not process:
             return False
@@ -62,14 +62,14 @@ class QueueProcesses:
             process.on_answer(number)
         return True
 
-    def drop(self, process: QueueProcess) -> bool:
+    def drop(self, process: ConnectedProcess) -> bool:
         """Forget it; returns False if it has connected again."""
         if self._by_owner.get(process.owner) is not process:
             return False
         del self._by_owner[process.owner]
         return True
 
-    def holders(self) -> list[QueueProcess]:
+    def holders(self) -> list[ConnectedProcess]:
         """Those that have items which they have not used yet."""
         return [each for each in self if self._holds_ahead(each.owner)]
 
@@ -77,7 +77,7 @@ class QueueProcesses:
         """Ask all holders; returns when they have answered, or ANSWER_S are over."""
         await self.ask(kind, self.holders())
 
-    async def ask(self, kind: FrameKind, processes: Iterable[QueueProcess]) -> None:
+    async def ask(self, kind: FrameKind, processes: Iterable[ConnectedProcess]) -> None:
         answers = []
         for process in processes:
             self._questions = self._questions % 0x7FFF_FFFF + 1

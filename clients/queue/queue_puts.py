@@ -19,14 +19,14 @@ from ...protocol.errors import ConnectionFailed, KafkaError
 from .item_codec import MAGIC
 from .queue_frames import PUT_BODY, VALUE, FrameKind
 from .queue_log import QueueLog
-from .queue_processes import QueueProcess, QueueProcesses
+from .queue_processes import ConnectedProcess, QueueProcesses
 
 _PUT_KEY: Final = struct.Struct(">3sI")
 
 
 @dataclass(eq=False, slots=True)
 class _Putter:
-    process: QueueProcess
+    process: ConnectedProcess
     number: int
     count: int
     value: bytes
@@ -56,7 +56,7 @@ class QueuePuts:
         self._putting = 0  # items on their way to the log
         self._put_offsets: dict[int, int] = {}  # acknowledged, and not read yet
 
-    def on_put(self, process: QueueProcess, number: int, body: bytes) -> None:
+    def on_put(self, process: ConnectedProcess, number: int, body: bytes) -> None:
         timeout_ms, count = PUT_BODY.unpack_from(body)
         putter = _Putter(process, number, count, body[PUT_BODY.size :])
         if not self._waiting and self._accept(putter):
@@ -84,10 +84,10 @@ class QueuePuts:
         """The queue's items are counted from another offset on."""
         self._put_offsets.clear()
 
-    def on_gone(self, process: QueueProcess) -> None:
+    def on_gone(self, process: ConnectedProcess) -> None:
         self._waiting = deque(each for each in self._waiting if each.process is not process)
 
-    def cancel(self, process: QueueProcess, number: int) -> None:
+    def cancel(self, process: ConnectedProcess, number: int) -> None:
         for putter in list(self._waiting):
             if putter.process is process and putter.number == number:
                 self._waiting.remove(putter)

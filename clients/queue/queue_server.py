@@ -41,7 +41,7 @@ from .queue_frames import (
 )
 from .queue_log import QueueFenced, QueueLog
 from .queue_position import QueuePosition
-from .queue_processes import ANSWER_S, QueueProcess, QueueProcesses
+from .queue_processes import ANSWER_S, ConnectedProcess, QueueProcesses
 from .queue_puts import QueuePuts
 from .queue_state import QueueEntry, QueueState
 
@@ -57,7 +57,7 @@ HEADER_SIZE: Final = HEADER.size
 
 @dataclass(eq=False, slots=True)
 class _Taker:
-    process: QueueProcess
+    process: ConnectedProcess
     number: int
     least: int
     most: int
@@ -143,7 +143,7 @@ class QueueServer:
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        process: QueueProcess | None = None
+        process: ConnectedProcess | None = None
         try:
             async with asyncio.timeout(ANSWER_S * 10):
                 kind, _, body = await _read_frame(reader, 1024 * 1024 + TOKEN_BYTES)
@@ -165,30 +165,30 @@ class QueueServer:
             if process is not None:
                 self._on_gone(process)
 
-    def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> QueueProcess:
+    def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> ConnectedProcess:
         """HELLO: identity, number of consumed pieces, these, and those it still works on."""
         owner = body[:IDENTITY_BYTES]
         (count,) = VALUE.unpack_from(body, IDENTITY_BYTES)
         pieces = unpack_pieces(body[IDENTITY_BYTES + VALUE.size :])
-        process = QueueProcess(owner, writer)
+        process = ConnectedProcess(owner, writer)
         self._processes.add(process)
         self._state.resume(owner, pieces[:count], pieces[count:], time.monotonic())
         self._changed()
         return process
 
-    def _on_gone(self, process: QueueProcess) -> None:
+    def _on_gone(self, process: ConnectedProcess) -> None:
         if not self._processes.on_gone(process):
             return  # it has connected again
         self._takers = deque(each for each in self._takers if each.process is not process)
         self._puts.on_gone(process)
         self._loop.call_later(RECONNECT_S, self._drop, process)
 
-    def _drop(self, process: QueueProcess) -> None:
+    def _drop(self, process: ConnectedProcess) -> None:
         if self._processes.drop(process):
             self._state.resume(process.owner, (), (), time.monotonic())
             self._changed()
 
-    def _on_frame(self, process: QueueProcess, kind: int, number: int, body: bytes) -> None:
+    def _on_frame(self, process: ConnectedProcess, kind: int, number: int, body: bytes) -> None:
         match kind:
             case FrameKind.TAKE:
                 self._on_take(process, number, body)
@@ -220,12 +220,12 @@ class QueueServer:
             case _:
                 raise FrameError(f"there is no frame of kind {kind}")
 
-    async def _answer_size(self, process: QueueProcess, number: int) -> None:
+    async def _answer_size(self, process: ConnectedProcess, number: int) -> None:
         process.send(FrameKind.DONE, number, VALUE.pack(await self.size()))
 
     # --- taking ------------------------------------------------------------------------------
 
-    def _on_take(self, process: QueueProcess, number: int, body: bytes) -> None:
+    def _on_take(self, process: ConnectedProcess, number: int, body: bytes) -> None:
         least, most, timeout_ms, exact, hand_out = TAKE_BODY.unpack(body)
         taker = _Taker(process, number, least, most, bool(exact), bool(hand_out))
         if not self._takers and self._give(taker, most):
@@ -273,7 +273,7 @@ class QueueServer:
             taker.timer = None
             self._spawn(self._take_now(taker))
 
-    def _cancel(self, process: QueueProcess, number: int) -> None:
+    def _cancel(self, process: ConnectedProcess, number: int) -> None:
         for taker in list(self._takers):
             if taker.process is process and taker.number == number:
                 self._takers.remove(taker)
@@ -298,7 +298,7 @@ class QueueServer:
 
     # --- asking processes --------------------------------------------------------------------
 
-    async def _recall_for(self, process: QueueProcess) -> None:
+    async def _recall_for(self, process: ConnectedProcess) -> None:
         """Recall items that other processes hold ahead, if a request waits and no item is ready."""
         if self._state.ready == 0:
             others = [each for each in self._processes.holders() if each is not process]
@@ -380,7 +380,7 @@ class QueueServer:
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("queue: consumed records are not deleted: %s", error)
 
-    async def _replay(self, process: QueueProcess, number: int, start: str) -> None:
+    async def _replay(self, process: ConnectedProcess, number: int, start: str) -> None:
         """Deliver all items from `start` on again."""
         try:
             offset = await self._log.offset_of(start)

@@ -119,16 +119,16 @@ def _applied_early(patch: Patch, kind: type) -> None:
         if isinstance(append.completion, kind):
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
-    refused = CoordinatorContext.on_append_refused
+    refused = CoordinatorContext._on_append_refused
 
-    def on_append_refused(
+    def _on_append_refused(
         context: CoordinatorContext, pending: PendingAppend, error: KafkaError, **now: int
     ) -> None:
         if pending in context._pending:
             refused(context, pending, error, **now)
 
     patch(CoordinatorContext, "_append", append)
-    patch(CoordinatorContext, "on_append_refused", on_append_refused)
+    patch(CoordinatorContext, "_on_append_refused", _on_append_refused)
 
 
 @fault(**OFFSETS)

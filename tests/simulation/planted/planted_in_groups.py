@@ -78,13 +78,13 @@ def _applied_at_once(patch: Patch, kind: type) -> None:
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
     patch(CoordinatorContext, "_append", append)
-    refused = CoordinatorContext.on_append_refused
+    refused = CoordinatorContext._on_append_refused
 
     def on_refused(context: CoordinatorContext, pending: Any, error: Any, **now: int) -> None:
         if pending in context._pending:  # else it was taken for committed
             refused(context, pending, error, **now)
 
-    patch(CoordinatorContext, "on_append_refused", on_refused)
+    patch(CoordinatorContext, "_on_append_refused", on_refused)
 
 
 @fault(**MOVING)
@@ -128,7 +128,7 @@ def a_commit_in_doubt_is_taken_for_none(patch: Patch) -> None:
     def on_doubt(context: CoordinatorContext, error: Any, now_ms: int, wall_ms: int) -> None:
         refused = KafkaStorageError(str(error))
         pending = context._pending[0]
-        context.on_append_refused(pending, refused, now_ms=now_ms, wall_ms=wall_ms)
+        context._on_append_refused(pending, refused, now_ms=now_ms, wall_ms=wall_ms)
         context._complete(now_ms, wall_ms)
 
     patch(CoordinatorContext, "_on_doubt", on_doubt)
@@ -138,12 +138,12 @@ def a_commit_in_doubt_is_taken_for_none(patch: Patch) -> None:
 def a_refused_append_is_taken_for_a_commit(patch: Patch) -> None:
     """What is nowhere in the log is shown and acknowledged."""
 
-    def on_append_refused(
+    def _on_append_refused(
         context: CoordinatorContext, pending: Any, error: Any, **now: int
     ) -> None:
         context.on_committed(pending, **now)
 
-    patch(CoordinatorContext, "on_append_refused", on_append_refused)
+    patch(CoordinatorContext, "_on_append_refused", _on_append_refused)
 
 
 # --- members -------------------------------------------------------------------------------------

@@ -93,15 +93,15 @@ def _answered_at_once(patch: Patch, chosen: Callable[[TransactionState], bool]) 
             context.on_committed(context._pending[-1], now_ms=now_ms, wall_ms=wall_ms)
 
     patch(CoordinatorContext, "_append", append)
-    refused = CoordinatorContext.on_append_refused
+    refused = CoordinatorContext._on_append_refused
 
-    def on_append_refused(
+    def _on_append_refused(
         context: CoordinatorContext, pending: Any, *rest: Any, **now: int
     ) -> None:
         if pending in context._pending:  # else it was answered
             refused(context, pending, *rest, **now)
 
-    patch(CoordinatorContext, "on_append_refused", on_append_refused)
+    patch(CoordinatorContext, "_on_append_refused", _on_append_refused)
 
 
 @fault(**MOVING)
