@@ -54,7 +54,7 @@ def test_ray(recorder: Recorder, servers: str, topic: str, ray_cluster: str) -> 
 
 
 @pytest.mark.spark
-@pytest.mark.deep  # a Java machine for two lines; tests/pipelines/test_spark_local.py has one, and more
+@pytest.mark.deep  # a Java machine for two lines; tests/pipelines/spark/test_spark_local.py has one, and more
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17 or later")
 def test_spark(recorder: Recorder, servers: str, filled: str) -> None:
     pytest.importorskip("pyspark")

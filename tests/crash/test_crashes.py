@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bradbury.tests.crash.faults.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.figures import Figures
-from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.run import run_one
 from bradbury.tests.support.ray.ray_nodes import RayNode
 

@@ -125,7 +125,7 @@ def test_it_reads_between_two_offsets(
 
 
 def test_from_files_it_reads_the_same(filled: str, cluster: bradbury.Cluster) -> None:
-    """What the files alone show is tried by tests/pipelines/test_local_segments.py."""
+    """What the files alone show is tried by tests/pipelines/ranges/test_local_segments.py."""
     assert rows(bradbury.read_topic(filled, local_files=True)) == rows(bradbury.read_topic(filled))
     limits = read_limits(
         "read_committed", "files", poll_timeout_ms=1_000, fail_on_data_loss=True, local_files=True

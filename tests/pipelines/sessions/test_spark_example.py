@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_etl.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "spark_etl.py"
 
 
 @pytest.mark.long  # bradbury demo does the same with Spark, and README.md

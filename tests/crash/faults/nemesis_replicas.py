@@ -16,8 +16,8 @@ from kafka.errors import KafkaError
 
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
-from .cluster import send_signal
-from .scene import Scene
+from ..cluster import send_signal
+from ..scene import Scene
 
 MOVED_SECONDS = 60
 TRIES = 20

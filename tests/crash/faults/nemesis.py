@@ -34,11 +34,11 @@ from bradbury.actors.ray.ray_actors import ControllerActor
 from bradbury.launch.actors import start_joined
 from bradbury.tests.support.ray.ray_nodes import alive_labels, wait_for
 
-from .cluster import send_signal
-from .head_restart import ForgetfulHeadCluster, HeadCluster, restart_head
+from ..cluster import send_signal
+from ..head_restart import ForgetfulHeadCluster, HeadCluster, restart_head
+from ..scene import Nemesis, Scene
 from .nemesis_network import cut_network
 from .nemesis_replicas import move_replicas
-from .scene import Nemesis, Scene
 
 
 def kill_partition_actor(scene: Scene) -> None:

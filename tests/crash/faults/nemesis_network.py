@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
 
-from .cluster import send_signal
+from ..cluster import send_signal
+from ..scene import Scene
 from .networks import cut, mend_all
-from .scene import Scene
 
 ALONE_SECONDS = 25
 

@@ -19,7 +19,7 @@ from bradbury.tests.support.ray.ray_settings import RAY_ENVIRONMENT
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "0123456789abcdef" * 4
 
 UP = """
