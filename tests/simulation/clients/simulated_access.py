@@ -49,8 +49,8 @@ from ..world.simulated_network import LOST, Process, is_error
 from .simulated_log_checks import Violation
 
 if TYPE_CHECKING:
+    from ..world.controllers.simulated_controller import SimulatedController
     from ..world.simulated_cluster import SimulatedCluster
-    from ..world.simulated_controller import SimulatedController
     from ..world.simulated_node import SimulatedNode
 
 USERS: Final = ("ann", "bob")

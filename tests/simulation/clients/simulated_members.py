@@ -29,7 +29,7 @@ from bradbury.protocol.messages.offset_fetch import (
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from bradbury.protocol.partitioner import partition_for_group
 
-from ..world.simulated_groups import SimulatedShard
+from ..world.coordinators.simulated_groups import SimulatedShard
 from ..world.simulated_network import Answer, is_error
 from .simulated_clients import Client
 

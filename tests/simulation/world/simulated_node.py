@@ -54,22 +54,22 @@ from bradbury.replication.procedure import ProcedureSteps
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 
-from .simulated_actors import TIMES, SimulatedActors, actor_name
-from .simulated_controller import FIRST_PORT, SimulatedController
-from .simulated_directories import PATHS, SimulatedDirectories
-from .simulated_disk import SimulatedDisk
-from .simulated_driver import Ended, SimulatedDriver
-from .simulated_fetcher import SimulatedConnections
-from .simulated_groups import CONFIG as GROUPS_CONFIG, SimulatedGroups
-from .simulated_network import Process
-from .simulated_replica import SimulatedReplica
-from .simulated_requests import SimulatedPeers
-from .simulated_transactions import (
+from .controllers.simulated_actors import TIMES, SimulatedActors, actor_name
+from .controllers.simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_voter import SimulatedVoter
+from .coordinators.simulated_groups import CONFIG as GROUPS_CONFIG, SimulatedGroups
+from .coordinators.simulated_transactions import (
     CONFIG as TRANSACTIONS_CONFIG,
     SimulatedProducerIds,
     SimulatedTransactions,
 )
-from .simulated_voter import SimulatedVoter
+from .directories.simulated_directories import PATHS, SimulatedDirectories
+from .directories.simulated_disk import SimulatedDisk
+from .simulated_driver import Ended, SimulatedDriver
+from .simulated_fetcher import SimulatedConnections
+from .simulated_network import Process
+from .simulated_replica import SimulatedReplica
+from .simulated_requests import SimulatedPeers
 from .virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:

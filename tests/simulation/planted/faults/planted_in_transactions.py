@@ -24,7 +24,7 @@ from bradbury.transactions.transaction_markers import TransactionMarkerManager
 from bradbury.transactions.transaction_metadata import TransactionMetadata
 from bradbury.transactions.transaction_state import TransactionState
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 TRANSACTIONS = {
     "producers": 1,

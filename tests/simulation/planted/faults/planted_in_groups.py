@@ -24,7 +24,7 @@ from bradbury.groups.offsets.group_offsets import GroupOffsets
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaStorageError
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 GROUPS = {"groups": 2, "group_members": 3, "offsets_partitions": 2}
 MOVING = {**GROUPS, "kinds": ("kill", "pause", "elect", "group"), "fault_every_ms": 150}

@@ -15,11 +15,11 @@ from bradbury.protocol.errors import KafkaStorageError
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.verification_guard import VerificationGuard
 
-from .virtual_loop import settle
+from ..virtual_loop import settle
 
 if TYPE_CHECKING:
-    from .simulated_node import SimulatedNode
-    from .simulated_replica import SimulatedReplica
+    from ..simulated_node import SimulatedNode
+    from ..simulated_replica import SimulatedReplica
 
 
 class CoordinatorReplica:

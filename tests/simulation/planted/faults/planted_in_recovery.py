@@ -20,7 +20,7 @@ from bradbury.controller.voter_files.metadata_rebuild import MetadataRebuild
 from bradbury.controller.voter_files.voter_condition import VoterFiles
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
 
-from .fault_registry import Patch, PlantedFault, fault
+from ..fault_registry import Patch, PlantedFault, fault
 
 RECOVERY_FAULTS: dict[str, PlantedFault] = {}
 

@@ -13,7 +13,7 @@ from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_markers import TransactionMarkerManager
 from bradbury.transactions.transaction_state import TransactionState
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 from .planted_in_transactions import TRANSACTIONS
 
 DECIDING = {

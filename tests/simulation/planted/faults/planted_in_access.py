@@ -18,7 +18,7 @@ from bradbury.controller.metadata_publisher import MetadataPublisher
 from bradbury.controller.node_lifecycle import NodeLifecycle
 from bradbury.steps.replies import Reply
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 ACCESS = {
     "access": True,

@@ -14,7 +14,7 @@ from bradbury.storage.log.cleaner_manager import LogToClean
 from bradbury.storage.log.log_compaction import LogCompaction
 from bradbury.storage.log.partition_log import PartitionLog
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 COMPACTED = {"compacts": True, "segment_bytes": 600}
 IN_TRANSACTIONS = {

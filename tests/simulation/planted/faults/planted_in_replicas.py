@@ -26,8 +26,8 @@ from bradbury.storage.log.log_flush import LogFlushing
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import ProducerState
 
-from ..world import simulated_replica
-from .fault_registry import Patch, fault
+from ...world import simulated_replica
+from ..fault_registry import Patch, fault
 
 # --- the leader ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_metadata import MAX_EPOCH, TransactionMetadata
 from bradbury.transactions.transaction_records import TransactionRecord
 
-from .fault_registry import Patch, PlantedFault, fault
+from ..fault_registry import Patch, PlantedFault, fault
 
 COORDINATOR_FAULTS: dict[str, PlantedFault] = {}
 

@@ -16,7 +16,7 @@ from bradbury.handlers.records import write_txn_markers
 from bradbury.protocol.errors import KafkaError
 from bradbury.storage.producers.producer_state import ProducerState
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 OFFSETS = {
     "transactional_ids": 2,

@@ -18,13 +18,13 @@ from bradbury.replication.logs.log_scrub import LogScrub
 from bradbury.replication.logs.segment_healer import ScrubbingStopped, SegmentHealer
 from bradbury.replication.procedure import ProcedureSteps
 
-from ..clients.simulated_log_checks import Violation
-from .simulated_fetcher import ANSWER_MS, answer_fetch
-from .simulated_swarm import DAMAGING
+from ...clients.simulated_log_checks import Violation
+from ..simulated_fetcher import ANSWER_MS, answer_fetch
+from ..simulated_swarm import DAMAGING
 
 if TYPE_CHECKING:
+    from ..simulated_node import SimulatedNode
     from .simulated_directories import SimulatedDirectories
-    from .simulated_node import SimulatedNode
 
 LOOK_MS = 100
 END_MS = 400

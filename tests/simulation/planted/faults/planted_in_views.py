@@ -12,7 +12,7 @@ from bradbury.protocol.messages.describe_groups import DescribedGroup
 from bradbury.transactions import transaction_records
 from bradbury.transactions.transaction_metadata import TransactionMetadata
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 from .planted_in_groups import GROUPS
 from .planted_in_transactions import TRANSACTIONS
 

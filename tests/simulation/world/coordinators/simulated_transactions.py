@@ -16,13 +16,13 @@ from bradbury.transactions.transaction_config import TransactionConfig
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_records import transactions_in
 
+from ..simulated_network import Answer
+from ..simulated_replica import SimulatedReplica
 from .simulated_coordinator import CoordinatorReplica, is_idle
-from .simulated_network import Answer
-from .simulated_replica import SimulatedReplica
 
 if TYPE_CHECKING:
-    from .simulated_cluster import SimulatedCluster
-    from .simulated_node import SimulatedNode
+    from ..simulated_cluster import SimulatedCluster
+    from ..simulated_node import SimulatedNode
 
 VERSION = TRANSACTION_VERSION
 TIMEOUT_MS = 600

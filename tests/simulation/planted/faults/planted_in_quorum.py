@@ -15,8 +15,8 @@ from bradbury.cluster.quorum.voter import LogEnd
 from bradbury.controller import metadata_voter
 from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
 
-from .fault_registry import Patch, PlantedFault, fault
-from .planted_faults import FAULTS
+from ..fault_registry import Patch, PlantedFault, fault
+from ..planted_faults import FAULTS
 
 QUORUM_FAULTS: dict[str, PlantedFault] = {}
 """`seen_by`: arguments of a QuorumWorld in which it shows."""

@@ -24,12 +24,12 @@ from bradbury.protocol.messages.sync_group import SyncGroupRequest
 from bradbury.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from bradbury.protocol.partitioner import partition_for_group
 
+from ..simulated_network import Answer
+from ..simulated_replica import SimulatedReplica
 from .simulated_coordinator import CoordinatorReplica, is_idle
-from .simulated_network import Answer
-from .simulated_replica import SimulatedReplica
 
 if TYPE_CHECKING:
-    from .simulated_node import SimulatedNode
+    from ..simulated_node import SimulatedNode
 
 API_VERSION = 9
 CONFIG = GroupCoordinatorConfig(

@@ -36,12 +36,12 @@ from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 from bradbury.storage.log.partition_log import PartitionLog
 
-from .simulated_driver import Ended
-from .simulated_requests import handle
+from ..simulated_driver import Ended
+from ..simulated_requests import handle
 from .simulated_scrubber import SimulatedScrubber
 
 if TYPE_CHECKING:
-    from .simulated_node import SimulatedNode
+    from ..simulated_node import SimulatedNode
 
 PATHS = ("/data", "/more")
 CLEANER_MS = 150

@@ -13,11 +13,11 @@ from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import PollMetadata
 from bradbury.protocol.errors import ConnectionFailed
 
-from .simulated_network import LOST, Answer, Process
+from ..simulated_network import LOST, Answer, Process
 
 if TYPE_CHECKING:
+    from ..simulated_node import SimulatedNode
     from .simulated_controller import SimulatedController
-    from .simulated_node import SimulatedNode
 
 CONTROLLER_MS = 250
 VOTE_MS = 100

@@ -23,7 +23,7 @@ from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
 from bradbury.replication.logs.directory_lifecycle import DirectoryLifecycle
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 # --- the controller ------------------------------------------------------------------------------
 

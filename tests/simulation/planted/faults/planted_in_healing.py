@@ -14,7 +14,7 @@ from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.log_damage import LogDamage
 from bradbury.storage.log.segment_patch import SegmentPatch
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 ROTTING = {
     "kinds": ("rot",),

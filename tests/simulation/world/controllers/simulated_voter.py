@@ -17,7 +17,7 @@ from bradbury.controller.voter_requests import QuorumRequest
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.disk.file_system import FileSystem
 
-from .simulated_network import Answer, Process, VirtualClock
+from ..simulated_network import Answer, Process, VirtualClock
 
 DATA = "/voter"
 

@@ -35,12 +35,12 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed
 from bradbury.steps.replies import Refuse, Reply
 
-from .simulated_network import LOST, Answer, Process
+from ..simulated_network import LOST, Answer, Process
 from .simulated_voter import result_of
 
 if TYPE_CHECKING:
-    from .simulated_cluster import SimulatedCluster
-    from .simulated_swarm import Swarm
+    from ..simulated_cluster import SimulatedCluster
+    from ..simulated_swarm import Swarm
 
 LEAST_VOTERS = 2
 FIRST_PORT = 1_000

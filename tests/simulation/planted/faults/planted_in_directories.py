@@ -20,7 +20,7 @@ from bradbury.storage.log import retention
 from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.partition_log import PartitionLog
 
-from .fault_registry import Patch, fault
+from ..fault_registry import Patch, fault
 
 # --- disks that fail -----------------------------------------------------------------------------
 
