@@ -36,7 +36,9 @@ def tool(recorder: Recorder) -> Tool:
 def program(tool: Tool) -> Program:
     # Spark's own choice for its workers is python3 of the PATH, which may know nothing of us.
     environment = {"PYSPARK_PYTHON": sys.executable}
-    return Program([sys.executable, str(PROGRAMS / "spark_kafka_program.py")], environment)
+    return Program(
+        [sys.executable, str(PROGRAMS / "datasets" / "spark_kafka_program.py")], environment
+    )
 
 
 @pytest.fixture
