@@ -42,7 +42,7 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 
 from .world.controllers.simulated_voter import SimulatedVoter, ask_at_once, open_voter
-from .world.directories.simulated_disk import SimulatedDisk
+from .world.simulated_disk import SimulatedDisk
 from .world.simulated_network import LOST, Network, Process, VirtualClock, Weather
 
 SPARES = 2

@@ -11,7 +11,7 @@ from bradbury.controller.voter_files.metadata_rebuild import RecoveryPlan
 
 from .metadata_history import settled
 from .recovery_voters import Entry, Voter
-from .world.directories.simulated_disk import SimulatedDisk
+from .world.simulated_disk import SimulatedDisk
 
 INTERNAL = {"cleanup.policy": "compact"}
 Key = tuple[Any, ...]

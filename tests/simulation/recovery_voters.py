@@ -11,7 +11,7 @@ from bradbury.controller.voter_files.acknowledged_offset import AcknowledgedOffs
 from bradbury.controller.voter_files.replicated_log import ReplicatedLog
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
 
-from .world.directories.simulated_disk import SimulatedDisk
+from .world.simulated_disk import SimulatedDisk
 
 
 class Entry(NamedTuple):

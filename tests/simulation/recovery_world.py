@@ -45,7 +45,7 @@ from bradbury.tests.support.storage.batches import make_batch
 from .metadata_history import Facts, settled
 from .recovery_oracle import INTERNAL, RecoveryFault, RecoveryOracle
 from .recovery_voters import Entry, Voter, damage, delete, lower_promise
-from .world.directories.simulated_disk import SimulatedDisk
+from .world.simulated_disk import SimulatedDisk
 
 CLUSTER = "c"
 

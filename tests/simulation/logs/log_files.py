@@ -9,7 +9,7 @@ from bradbury.protocol.records.record_batch import HEADER_SIZE
 from bradbury.storage.disk.checkpoint_file import read_offsets
 
 from ..recovery_voters import delete
-from ..world.directories.simulated_disk import SimulatedDisk
+from ..world.simulated_disk import SimulatedDisk
 from .log_model import StoredBatch
 
 DIRECTORY = "/d"

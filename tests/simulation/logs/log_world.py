@@ -36,7 +36,7 @@ from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.timestamp_search import TimestampSearch
 from bradbury.storage.log_config import LogConfig
 
-from ..world.directories.simulated_disk import SimulatedDisk
+from ..world.simulated_disk import SimulatedDisk
 from .log_checks import LogChecks
 from .log_files import DIRECTORY, KEY, damage, find_files
 from .log_model import (

@@ -64,7 +64,7 @@ from .coordinators.simulated_transactions import (
     SimulatedTransactions,
 )
 from .directories.simulated_directories import PATHS, SimulatedDirectories
-from .directories.simulated_disk import SimulatedDisk
+from .simulated_disk import SimulatedDisk
 from .simulated_driver import Ended, SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
 from .simulated_network import Process

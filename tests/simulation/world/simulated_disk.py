@@ -3,7 +3,7 @@
 from errno import EIO, ENOSPC
 from random import Random
 
-from ....support.storage.memory_file_system import Inode, MemoryFile, MemoryFileSystem
+from ...support.storage.memory_file_system import Inode, MemoryFile, MemoryFileSystem
 
 BEFORE_LENGTH = 12
 CHECKED_FROM = 21
