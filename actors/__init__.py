@@ -1,6 +1,6 @@
 """Floor 4: Ray, sockets, clocks, tasks. Drives the steps, decides nothing.
 
-node                                       one listening process
+node, node_membership                      one listening process; its life with the controller
 loop/                                      what drivers share
 network/                                   sockets
 replication/, controller/, coordinators/   drivers of the packages of these names

@@ -15,15 +15,12 @@ incarnation of this directory is dead. Once fenced off by a newer incarnation th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import re
 import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,51 +30,44 @@ from ..cluster.control.controller_state import NodeRegistration
 from ..cluster.metadata.departed_nodes import DepartedNodes
 from ..cluster.metadata.listener_address import ListenerAddress
 from ..cluster.metadata.metadata_image import MetadataImage, NodeImage
-from ..cluster.security.advertised_listeners import LARGEST_PORT, advertised_addresses
-from ..cluster.security.listener_config import ListenerConfig
-from ..controller.controller_calls import ControlledShutdown, ReportUnreachableBroker
+from ..controller.controller_calls import ReportUnreachableBroker
 from ..controller.controller_effects import (
     ApplyMetadata,
-    AskController,
-    Fenced,
     StoreIdentity,
 )
-from ..controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
 from ..handlers.ports.context import Controller
 from ..handlers.ports.fetch_session import FetchSessionCache
 from ..handlers.ports.log_dirs_port import LogDirState
 from ..handlers.ports.replica_port import LeaderReplica
 from ..handlers.ports.server_config import EMPTY, ServerConfig
 from ..protocol.errors import (
-    ConnectionFailed,
     InvalidConfig,
     KafkaError,
     LogDirNotFound,
-    NotController,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
 from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..protocol.topic_partition import TopicPartition
+from ..replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
+from ..replication.manager.node_close import close_node
 from ..replication.partition.replica import Replica
 from ..storage.directories.log_directories import LogDirectories
 from ..storage.directories.log_directory import LogDirectory
-from ..storage.disk.checkpoint_file import write_atomically
-from ..storage.disk.file_system import FileSystem, OsFileSystem, read_file
+from ..storage.disk.file_system import FileSystem, OsFileSystem
 from .controller.producer_ids import ProducerIds
-from .controller.two_clock_driver import TwoClockDriver
 from .controller.voter_host import VoterHost
 from .coordinators.group_host import GroupHost
 from .coordinators.transaction_host import TransactionHost
 from .coordinators.transaction_partitions import HostedTransactionPartitions
-from .loop.carry_through import within
-from .loop.heap import Heap
-from .loop.node_metrics import LoopProbe, NodeMetrics
+from .loop.node_metrics import NodeMetrics
+from .loop.process_upkeep import ProcessUpkeep
 from .metrics.metrics_endpoint import MetricsEndpoint
-from .network.acceptor import PortInUse
+from .network.node_listeners import NodeListeners
 from .network.peers import Peers
 from .network.socket_server import SocketServer
 from .network.tls_contexts import read_secret
+from .node_membership import NodeMembership
 from .quotas.node_quotas import NodeQuotas
 from .quotas.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
@@ -87,9 +77,6 @@ from .security.node_authorizer import NodeAuthorizer
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-LEAVE_SECONDS = 5.0
-LAST_PORT_FILE = "last-port"
-PORT = re.compile("[1-9][0-9]{0,4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +192,7 @@ class Node:
             random_id=lambda: 1 + secrets.randbelow(2**31 - 1),
         )
         self.controller = controller
-        self._on_fenced = on_fenced
         self._file_system = file_system or OsFileSystem()
-        self.incarnation = secrets.token_hex(8)
         self.image = MetadataImage()
         self._departed = DepartedNodes()
         self.node_id = -1
@@ -226,9 +211,7 @@ class Node:
         )
         self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
         self.quotas: NodeQuotas | None = None
-        self._probe = LoopProbe(self.metrics.loop_lag)
-        self._heap = Heap()
-        self._aside: ThreadPoolExecutor | None = None
+        self._upkeep = ProcessUpkeep(self.metrics.loop_lag)
         secret = read_secret(self.server_config.security.delegation_token_secret_key)
         self.delegation_token_key = secret.encode() or None
         self.socket_server = SocketServer(self)
@@ -238,16 +221,19 @@ class Node:
         """Advertised address of each listener."""
         self.is_open = False
         """Whether the directories are open and the ports are bound."""
-        self._driver = driver = TwoClockDriver(self.now_ms)
-        life = BrokerIncarnation(self.incarnation, config.server.broker.broker_session_timeout_ms)
-        self._lifecycle = NodeLifecycle(life, driver.effects)
-        driver.on_awaited(AskController, lambda effect: self.controller.ask(effect.call))
-        driver.on_awaited(StoreIdentity, self._store_identity)
-        driver.on_awaited(ApplyMetadata, lambda effect: self._apply(effect.image))
-        driver.on(Fenced, lambda effect: on_fenced(effect.reason))
-        driver.drive(self._lifecycle)
-        self._is_following = False
+        self.membership = NodeMembership(
+            controller,
+            config.server.broker.broker_session_timeout_ms,
+            now_ms=self.now_ms,
+            store_identity=self._store_identity,
+            apply=self._apply,
+            on_fenced=on_fenced,
+        )
         self.producer_ids = ProducerIds(controller, self.now_ms)
+
+    @property
+    def incarnation(self) -> str:
+        return self.membership.incarnation
 
     def listed_nodes(self) -> list[NodeImage]:
         """See handlers.ports.context.Node."""
@@ -260,8 +246,8 @@ class Node:
         return uuid.uuid4()
 
     async def run_aside(self, call: Callable[[], T]) -> T:
-        """See handlers.ports.context.Node. One thread: two such calls would take turns anyway."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, timed_aside(call))
+        """See handlers.ports.context.Node."""
+        return await self._upkeep.run_aside(timed_aside(call))
 
     @property
     def config(self) -> BrokerConfig:
@@ -276,7 +262,7 @@ class Node:
             DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         """
         config = self._node_config
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._upkeep.open()
         if "broker" in config.roles:
             self.voter = VoterHost(
                 config.name, config.data_dir, self._file_system, now_ms=self.now_ms
@@ -292,7 +278,7 @@ class Node:
                 config.server.broker,
                 now_ms=self.now_ms,
                 peers=self.peers,
-                on_all_offline=self._on_fenced,
+                on_all_offline=self.membership.on_fenced,
             )
             await asyncio.to_thread(self.host.open)
             self.partitions = self.host.partitions
@@ -302,44 +288,18 @@ class Node:
     def _bind(self) -> None:
         """Bind the port of every listener."""
         config = self._node_config
-        first, *others = self.server_config.security.listener_configs()
-        self._bind_listener(first, config.port, LAST_PORT_FILE)
-        for listener in others:
-            port = listener.port + config.port_offset if listener.port else 0
-            self._bind_listener(listener, port, f"{LAST_PORT_FILE}-{listener.name.lower()}")
-        security = self.server_config.security
-        self._addresses = advertised_addresses(
-            security.advertised(read_secret(security.advertised_listeners)),
-            self.socket_server.ports(),
-            host=self.advertised_host,
-            port_offset=config.port_offset,
+        listeners = NodeListeners(
+            self.socket_server,
+            self.server_config.security,
+            self._file_system,
+            self._directory.path,
         )
-
-    def _bind_listener(self, listener: ListenerConfig, port: int, file_name: str) -> None:
-        """Bind a listener; port 0 means the port of the last run, if it is still free.
-
-        So a restarted node keeps its address, and clients that bootstrapped from it still find it.
-        """
-        host = self._node_config.host
-        path = f"{self._directory.path}/{file_name}"
-        last = self._last_port(path) if port == 0 else None
-        if last is not None:
-            with contextlib.suppress(PortInUse):
-                self.socket_server.bind(listener, host, last)
-                return
-        port = self.socket_server.bind(listener, host, port)
-        try:
-            write_atomically(self._file_system, path, f"{port}\n".encode())
-        except OSError as error:
-            logger.warning("the next start takes another port: %s: %s", path, error.strerror)
-
-    def _last_port(self, path: str) -> int | None:
-        """Port of the last run; None if the file is absent or damaged: any port will do."""
-        try:
-            text = read_file(self._file_system, path).decode(errors="replace").strip()
-        except OSError:
-            return None
-        return int(text) if PORT.fullmatch(text) and int(text) <= LARGEST_PORT else None
+        self._addresses = listeners.bind(
+            config.host,
+            config.port,
+            port_offset=config.port_offset,
+            advertised_host=self.advertised_host,
+        )
 
     @property
     def _directory(self) -> LogDirectories | LogDirectory:
@@ -363,9 +323,7 @@ class Node:
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
-        await self._driver.ask(
-            lambda ticket: self._lifecycle.register(ticket, self._registration())
-        )
+        await self.membership.register(self._registration())
         if self.host is not None:
             self.host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
@@ -373,12 +331,11 @@ class Node:
                 self.host.partitions.listeners[OFFSETS_TOPIC] = self.groups
                 self.transactions = TransactionHost(self)
                 self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
-        await self._driver.ask(self._lifecycle.follow)
+        await self.membership.follow()
         await self.socket_server.read_keys()
         self.socket_server.open()
-        self._probe.start()
+        self._upkeep.start_probe()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
-        self._is_following = True
 
     async def _suspect(self, node_id: int) -> None:
         """Tell the controller that this one cannot reach another node."""
@@ -409,43 +366,40 @@ class Node:
 
         May be called again. If it fails, others become leaders when this node's session ends.
         """
-        if not self._is_following:
-            return True
-        self._lifecycle.stop()  # or this node would register again
-        try:
-            await within(
-                LEAVE_SECONDS,
-                self.controller.ask(ControlledShutdown(self.node_id, self.incarnation)),
-            )
-        except (NotController, ConnectionFailed, TimeoutError):
-            return False
-        except KafkaError:
-            pass  # it was no longer in service
-        return True
+        return await self.membership.leave()
 
     async def close(self) -> None:
         """Stop accepting connections, then flush everything and write the clean mark."""
         self.is_open = False
+        host, voter, ended = self.host, self.voter, self.membership.ended
+        await self.membership.run(
+            close_node(
+                clients=ended(self._close_clients),
+                metadata=self._stop_following,
+                coordinators=(
+                    ended(self.transaction_partitions.close),
+                    ended(self._close_coordinators),
+                ),
+                partitions=None if host is None else ended(host.close),
+                voter=None if voter is None else ended(voter.close),
+            )
+        )
+
+    async def _close_clients(self) -> None:
         await self.socket_server.let_go_of_keys()
         self.socket_server.close()
-        self._probe.stop()
         self.metrics_endpoint.close()
-        self._heap.close()
-        if self._aside is not None:
-            self._aside.shutdown(wait=False, cancel_futures=True)
-        self._lifecycle.stop()
+        self._upkeep.close()
+
+    def _stop_following(self) -> None:
         self.producer_ids.close()
-        self._driver.cancel()
-        self._driver.carry_out()
-        await self.transaction_partitions.close()
+        self.membership.close()
+
+    async def _close_coordinators(self) -> None:
         if self.groups is not None:
             self.groups.close()
         if self.transactions is not None:
             await self.transactions.close()
-        if self.host is not None:
-            await self.host.close()
-        if self.voter is not None:
-            await self.voter.close()
 
     # --- following the metadata ------------------------------------------------------------------
 
@@ -458,23 +412,40 @@ class Node:
             node_id=registered.node_id,
         )
 
-    async def _apply(self, image: MetadataImage) -> None:
-        self._configure(image)
-        if self.authorizer is not None:
-            self.authorizer.use(image)
-        if self.transactions is not None:
-            self.transactions.on_metadata(image)
+    async def _apply(self, effect: ApplyMetadata) -> None:
+        await self.membership.run(publish_metadata(effect.image, self._metadata_users()))
+
+    def _metadata_users(self) -> MetadataUsers:
+        host, groups, transactions = self.host, self.groups, self.transactions
+        become = None if host is None else host.apply
+        return MetadataUsers(
+            settings=self._configure,
+            access=None if self.authorizer is None else self.authorizer.use,
+            coordinators=None if transactions is None else transactions.on_metadata,
+            partitions=(
+                None
+                if become is None
+                else lambda image: self.membership.ended(lambda: become(image))
+            ),
+            answers=self._answer_by,
+            quotas=self._use_quotas,
+            questions=self.transaction_partitions.on_metadata,
+            offsets=None if groups is None else groups.on_metadata,
+            is_over=lambda: not self.is_open,
+        )
+
+    def _answer_by(self, image: MetadataImage) -> MetadataImage:
         if self.host is not None:
-            await self.host.apply(image)
-            self._heap.on_partitions(len(self.host.replicas))
+            self._upkeep.on_partitions(len(self.host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
+        if self.groups is not None:
+            self.producer_ids.fill()  # transaction coordinators take them without waiting
+        return before
+
+    def _use_quotas(self, before: MetadataImage, image: MetadataImage) -> None:
         if image.client_quotas is not before.client_quotas:
             self.quotas = self._all_quotas.follow(image.client_quotas)
-        self.transaction_partitions.on_metadata(image)
-        if self.groups is not None:
-            self.groups.on_metadata(before, image)
-            self.producer_ids.fill()  # transaction coordinators take them without waiting
 
     def _configure(self, image: MetadataImage) -> None:
         """Take over the settings that were changed at run time."""
@@ -513,7 +484,7 @@ class Node:
             "connections": self.socket_server.connection_count,
             "metrics": self.metrics_endpoint.address(self.advertised_host),
             "metadata_offset": self.image.offset,
-            "controller_epoch": self._lifecycle.controller_epoch,
+            "controller_epoch": self.membership.controller_epoch,
             "online": host is None or not host.directories.offline_count,
             "damaged": [] if host is None else host.damage_in_words(),
         }

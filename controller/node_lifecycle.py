@@ -3,6 +3,7 @@ heartbeats.
 
     register  until a controller answers; whose node it is is on the disk before anything is served
     follow    ask for news, apply them, ask again; the question is the heartbeat, too
+    leave     say that it goes, so that others lead at once; nothing is asked from then on
     fenced    a newer life of the node is registered, or nobody knows it: it ends
 
 What a former controller says that does not know that it is one is not listened to. Applying may
@@ -27,12 +28,19 @@ from ..protocol.errors import (
     StaleBrokerEpoch,
 )
 from ..steps.replies import Refuse, Reply
-from .controller_calls import MetadataUpdate, PollMetadata, RegisterBroker, Registered
+from .controller_calls import (
+    ControlledShutdown,
+    MetadataUpdate,
+    PollMetadata,
+    RegisterBroker,
+    Registered,
+)
 from .controller_effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
+LEAVE_MS = 5_000
 HEARTBEATS_PER_SESSION = 3
 
 
@@ -44,7 +52,9 @@ class BrokerIncarnation(NamedTuple):
 
 
 class NodeLifecycle:
-    """A step object: `register`, then `follow`; inputs are `on_done` and `on_tick`, then `stop`."""
+    """A step object: `register`, `follow`, and at the end `leave` and `stop`; inputs are `on_done`
+    and `on_tick`.
+    """
 
     def __init__(
         self, life: BrokerIncarnation, effects: list[Any], *, retry_ms: int = RETRY_MS
@@ -62,6 +72,11 @@ class NodeLifecycle:
         self._asks_at_ms: int | None = None
         self._heartbeat_at_ms: int | None = None
         self._is_over = False
+        self._is_following = False
+        """Whether an image was applied: before that it has nothing to hand over."""
+        self._leaving: list[Any] = []
+        """Tickets of those who wait until it has left."""
+        self._leave_by_ms: int | None = None
         self._is_new = False
         """Whether its directory was new at registration."""
         self._refused_since_ms: int | None = None
@@ -84,19 +99,47 @@ class NodeLifecycle:
         self._ticket, self._registration = ticket, None
         self._ask()
 
+    def leave(self, ticket: Any, now: Instant) -> None:
+        """Stop, and have others made leaders; answered with False if no controller has heard it.
+
+        It may be called again then. If it is not, others lead when the node's session has ended.
+        """
+        if not self._is_following:
+            self._effects.append(Reply(ticket, True))
+            return
+        self.stop()  # or it would register again
+        self._leaving.append(ticket)
+        self._leave_by_ms = now.now_ms + LEAVE_MS
+        shutdown = ControlledShutdown(self.node_id, self._life.incarnation)
+        self._effects.append(AskController(shutdown, self._on_left))
+
+    def _on_left(self, answer: object, now: Instant) -> None:
+        """A refusal is an answer, too: the node was out of service already."""
+        del now
+        is_refused = isinstance(answer, KafkaError) and not isinstance(
+            answer, NotController | ConnectionFailed
+        )
+        self._answer_leavers(is_heard=is_refused or not isinstance(answer, Exception))
+
+    def _answer_leavers(self, *, is_heard: bool) -> None:
+        self._leave_by_ms = None
+        self._effects.extend(Reply(ticket, is_heard) for ticket in self._leaving)
+        self._leaving = []
+
     def stop(self) -> None:
         """Stop: nothing more is sent."""
         self._is_over = True
         self._asks_at_ms = self._heartbeat_at_ms = None
+        self._answer_leavers(is_heard=False)
 
     def on_done(self, effect: Any, result: Any, now: Instant) -> None:
         """Called with the result, or the exception, of an effect that has a `then`."""
-        if not self._is_over:
+        if not self._is_over or effect.then == self._on_left:
             effect.then(result, now)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._asks_at_ms, self._heartbeat_at_ms)
+        deadlines = (self._asks_at_ms, self._heartbeat_at_ms, self._leave_by_ms)
         return min((each for each in deadlines if each is not None), default=None)
 
     def on_tick(self, now: Instant) -> None:
@@ -107,6 +150,8 @@ class NodeLifecycle:
             # The controller answers at once, as there is news for us; it is asked for it again.
             self._effects.append(AskController(self._question(), lambda result, now: None))
             self._beat_later(now)
+        if self._leave_by_ms is not None and now.now_ms >= self._leave_by_ms:
+            self._answer_leavers(is_heard=False)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -178,6 +223,7 @@ class NodeLifecycle:
         else:
             self.controller_epoch = answer.controller_epoch
             if answer.offset == self.image.offset:
+                self._is_following = True
                 self._answer()
                 self._ask()
                 return
@@ -219,6 +265,7 @@ class NodeLifecycle:
             self._on_failure(failure, now)
             return
         self.image = image
+        self._is_following = True
         self._answer()
         self._ask()
 

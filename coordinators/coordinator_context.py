@@ -134,6 +134,29 @@ class CoordinatorContext(Generic[R]):
             self._on_load_failed(fatal, now_ms)
         self._activate_if_loaded(now_ms, wall_ms)
 
+    def on_log_damaged(
+        self,
+        read: ReadLog,
+        damage: Exception,
+        next_offset: int,
+        *,
+        has_other_replicas: bool,
+        now_ms: int,
+        wall_ms: int,
+    ) -> None:
+        """Called when a ReadLog has found that the log is unreadable up to `next_offset`.
+
+        Another replica may have the range, also one that is away now: then the load fails, so that
+        no offset is lost. Without another replica the range is skipped, as otherwise the groups of
+        this partition would have no coordinator at all.
+        """
+        if has_other_replicas:
+            self.on_log_read_failed(read, damage, now_ms=now_ms, wall_ms=wall_ms)
+            return
+        logger.error("%s: skipped damage: %s", self._name, damage)
+        next_offset = min(next_offset, read.up_to)
+        self.on_log_read(read, [], next_offset, now_ms=now_ms, wall_ms=wall_ms)
+
     def _on_load_failed(self, error: Exception, now_ms: int) -> None:
         """Handle any loading error: nothing is coordinated here until the log can be read."""
         logger.error(
@@ -271,7 +294,18 @@ class CoordinatorContext(Generic[R]):
             transactional=True,
         )
 
-    def on_append_refused(
+    def on_append_failed(
+        self, pending: PendingAppend, error: Exception, *, now_ms: int, wall_ms: int
+    ) -> None:
+        """Called when appending has raised. A replica that refuses says so with a KafkaError;
+        whatever else it is, the records may be in the log.
+        """
+        if isinstance(error, KafkaError):
+            self._on_append_refused(pending, error, now_ms=now_ms, wall_ms=wall_ms)
+        else:
+            self.on_commit_failed(pending, error, now_ms=now_ms, wall_ms=wall_ms)
+
+    def _on_append_refused(
         self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
     ) -> None:
         """Called when nothing of it was appended."""

@@ -55,7 +55,7 @@ class AppendBatch(NamedTuple):
     any other input one of
 
     on_committed(pending)            it is committed already
-    on_append_refused(pending, …)    nothing of it was appended
+    on_append_failed(pending, …)     it was refused, or something is wrong
 
     or later on_committed, or on_commit_failed if it is in doubt whether it is in the log.
     """
@@ -72,7 +72,8 @@ class AppendMarker(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read the log from `offset` on, and decode it; then on_log_read or on_log_read_failed.
+    """Read the log from `offset` on, and decode it; then one of on_log_read, on_log_damaged and
+    on_log_read_failed.
 
     At most `max_bytes`, but one batch; and none from `up_to` on. Blocks: not on an event loop.
     """

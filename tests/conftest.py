@@ -55,11 +55,11 @@ SEVERAL_NODES = "tests/crash"
 """The place of tests that start further Ray nodes: two nodes at once would take the same sockets."""
 WITH_NODES = (
     "tests/crash/",
-    "tests/ray/test_drained_nodes.py",
-    "tests/ray/test_growing_cluster.py",
-    "tests/ray/test_joined_nodes.py",
-    "tests/ray/test_many_nodes.py",
-    "tests/ray/test_rebalance.py",
+    "tests/ray/nodes/test_drained_nodes.py",
+    "tests/ray/nodes/test_growing_cluster.py",
+    "tests/ray/nodes/test_joined_nodes.py",
+    "tests/ray/nodes/test_many_nodes.py",
+    "tests/ray/nodes/test_rebalance.py",
 )
 IN_TURN = (
     SEVERAL_NODES,
@@ -81,8 +81,8 @@ IN_TURN = (
 )
 """What begins first. Not all that is long at once, which starts many processes: those of tests/live wait
 most of their time, beside two of the others. At the end of a run there are only short ones to wait for."""
-GROUPS = "tests/ray/test_c"
-"""How those of groups, clients and crashes begin: half of what shares a Ray cluster, for another process."""
+GROUPS = ("tests/ray/groups/", "tests/ray/data/test_continuous_", "tests/ray/nodes/test_crash.py")
+"""Those of groups, clients and crashes: half of what shares a Ray cluster, for another process."""
 
 
 def place(path: str) -> str:

@@ -29,6 +29,29 @@ MAX_LINES = 600
 MAX_PUBLIC_METHODS = 15
 """Of a class; properties are methods, too."""
 MAX_CONSTRUCTOR_ARGUMENTS = 12
+MAX_ATTRIBUTES = 25
+"""That the constructor of a class sets."""
+MAX_METHODS = 30
+"""Of a class, of any kind."""
+LARGER = {
+    "Admin": (25, 36),
+    "AsyncConsumer": (25, 41),
+    "ClientConnection": (38, 38),
+    "Connection": (29, 30),
+    "Consumer": (25, 35),
+    "ConsumerProcess": (25, 32),
+    "Fetcher": (25, 36),
+    "MemberProcess": (25, 31),
+    "MetadataLeader": (25, 39),
+    "Node": (27, 30),
+    "QueueConnection": (25, 32),
+    "QueueServer": (25, 33),
+    "QuorumController": (27, 43),
+    "RecordCopier": (27, 33),
+    "Sender": (25, 41),
+    "TransactionManager": (25, 34),
+}
+"""Attributes and methods that these have at most, and may only lose: each is to be cut by meaning."""
 GIVEN_FROM_OUTSIDE = {"Admin", "AsyncConsumer", "Consumer", "ConsumerProcess", "Queue"}
 """What Kafka's clients of these names, and Ray's queue, can do is what ours can."""
 SETTINGS_AS_ARGUMENTS = {"Consumer", "ConsumerGroup", "Producer", "TopicDataset"}
@@ -136,6 +159,62 @@ def test_a_class_is_made_of_few_parts() -> None:
         > MAX_CONSTRUCTOR_ARGUMENTS
     ]
     assert too_many == []
+
+
+def attributes(one: ast.ClassDef) -> set[str]:
+    """Those of `self` that the constructor sets."""
+    return {
+        node.attr
+        for constructor in one.body
+        if isinstance(constructor, ast.FunctionDef) and constructor.name == "__init__"
+        for node in ast.walk(constructor)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def methods(one: ast.ClassDef) -> set[str]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in one.body if isinstance(node, functions)}
+
+
+def sizes() -> Iterator[tuple[str, str, tuple[int, int]]]:
+    """Where each class is, its name, and how many attributes and methods it has."""
+    for path in modules(*SOURCE):
+        for one in classes(path):
+            yield f"{path}:{one.lineno}", one.name, (len(attributes(one)), len(methods(one)))
+
+
+def test_a_class_can_be_known_whole() -> None:
+    too_many = []
+    for place, each, size in sizes():
+        most = LARGER.get(each, (MAX_ATTRIBUTES, MAX_METHODS))
+        if size[0] > most[0] or size[1] > most[1]:
+            too_many.append(f"{place}: {each} has {size} attributes and methods, at most {most}")
+    assert too_many == []
+
+
+def test_the_list_of_larger_classes_has_no_others() -> None:
+    large = {
+        each
+        for _, each, (attribute_count, method_count) in sizes()
+        if attribute_count > MAX_ATTRIBUTES or method_count > MAX_METHODS
+    }
+    assert set(LARGER) - large == set()
+
+
+def test_no_class_is_put_together_by_inheritance() -> None:
+    """A class that inherits from two of ours is one that was split into files; parts are composed."""
+    ours = {one.name for path in modules(*SOURCE) for one in classes(path)}
+    split = [
+        f"{path}:{one.lineno}: {one.name}({', '.join(bases)})"
+        for path in modules(*SOURCE)
+        for one in classes(path)
+        if len(bases := [ast.unparse(base) for base in one.bases if ast.unparse(base) in ours]) > 1
+    ]
+    assert split == []
 
 
 def test_imports_inside_the_package_are_relative() -> None:

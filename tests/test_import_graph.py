@@ -103,3 +103,11 @@ def test_a_room_can_be_looked_over_and_says_what_is_in_it() -> None:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{module} does not say what it is"
         files = [one for one in path.parent.glob("*.py") if one != path]
         assert module in GENERATED or len(files) <= MOST_FILES, f"{module} has {len(files)} files"
+
+
+def test_a_folder_of_tests_has_few_files() -> None:
+    """Not counted is what a folder has of other kinds: programs of other languages, recorded answers."""
+    tests = ROOT / "tests"
+    folders = {path.parent for path in tests.rglob("*.py")}
+    sizes = {str(each.relative_to(ROOT)): len([*each.glob("*.py")]) for each in folders}
+    assert {each: size for each, size in sizes.items() if size > MOST_FILES} == {}

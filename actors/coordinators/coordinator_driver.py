@@ -7,7 +7,6 @@ carried out: after each input all of them, in their order, before the next input
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -25,12 +24,10 @@ from ...coordinators.coordinator_effects import (
 from ...coordinators.coordinator_rules import CoordinatorRules
 from ...handlers.ports.replica_port import Appended, LeaderReplica
 from ...protocol.buffer import Buffer
-from ...protocol.errors import CorruptMessage, KafkaError
+from ...protocol.errors import CorruptMessage
 from ...steps.replies import Refuse, Reply
 from ...storage.log.log_damage import DamagedSegment
 from ...storage.log.partition_log import LogSlice
-
-logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=CoordinatorRules)
 Request = Callable[..., None]
@@ -132,10 +129,8 @@ class CoordinatorDriver(Generic[R]):
         pending = effect.pending
         try:
             committed = self._appended(effect).committed
-        except KafkaError as error:
-            return partial(self._context.on_append_refused, pending, error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the records are in doubt
-            return partial(self._context.on_commit_failed, pending, error)
+        except Exception as error:  # noqa: BLE001 -- the context decides what it means
+            return partial(self._context.on_append_failed, pending, error)
         if committed is None:
             return partial(self._context.on_committed, pending)
         asyncio.ensure_future(committed).add_done_callback(partial(self._on_commit, pending))
@@ -171,13 +166,13 @@ class CoordinatorDriver(Generic[R]):
                     read.offset, max_bytes=read.max_bytes, up_to=read.up_to, min_one_batch=True
                 )
             except DamagedSegment as error:
-                # Another replica may have the range, also one that is away now: then the load
-                # fails, so that no offset is lost. Without another replica the range is skipped,
-                # as otherwise the groups of this partition would have no coordinator at all.
-                if self._replica.log.damage.has_other_replicas:
-                    raise
-                logger.error("%s: skipped damage: %s", self._replica.log.directory, error)  # noqa: TRY400
-                self.input(self._context.on_log_read, read, [], min(error.next_offset, read.up_to))
+                has_others = self._replica.log.damage.has_other_replicas
+                self.input(
+                    partial(self._context.on_log_damaged, has_other_replicas=has_others),
+                    read,
+                    error,
+                    error.next_offset,
+                )
                 return
             try:
                 entries, next_offset = await asyncio.to_thread(

@@ -1,6 +1,7 @@
 """Sockets: the listener, a connection, requests' memory, connections to other nodes.
 
 socket_server, acceptor            the listeners of a node, their connections; one listening socket
+node_listeners                     the ports of a node, the last run's again; its addresses
 client_connection, response_slot   one client's frames, in order; the place of one response
 shared                             what the connections of one node have in common
 request_memory                     memory for requests in receipt and in work, and for answers

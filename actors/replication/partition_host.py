@@ -261,12 +261,12 @@ class PartitionHost:
 
     # --- following the metadata ------------------------------------------------------------------
 
-    async def apply(self, image: MetadataImage) -> None:
-        """Make this node's partitions what `image` says. Returns when they serve."""
+    def apply(self, image: MetadataImage) -> asyncio.Future[None]:
+        """Make this node's partitions what `image` says; the future is done when they serve."""
         applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.steps.apply(image, applied, now_ms=self._driver.now_ms(), wall_ms=self._now_ms())
         self._driver.carry_out()
-        await asyncio.shield(applied)
+        return applied
 
     def configure(self, server: ServerConfig) -> None:
         """Use these settings from now on; logs that take a default from them follow at once."""

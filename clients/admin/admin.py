@@ -4,8 +4,9 @@ What always holds:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 
-Not here: ACLs, quotas, delegation tokens, transactions and users (acls_calls, quotas_calls,
-tokens_calls, transactions_calls, users_calls); long sequences of requests (modules of their own).
+Not here: its parts for ACLs, quotas, delegation tokens, transactions and users (acls_calls,
+quotas_calls, tokens_calls, transactions_calls, users_admin); long sequences of requests (modules of
+their own).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
 from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .access.acls_calls import AclsCalls
 from .access.tokens_calls import TokensCalls
+from .admin_parts import delegated
 from .configs import ConfigEntry, alter_configs, describe_configs, resource
 from .group_admin import (
     GroupDescription,
@@ -67,7 +69,7 @@ from .replicas_admin import (
 )
 from .topics_admin import NewTopic, create_partitions, create_topics, delete_topics
 from .transactions_calls import TransactionsCalls
-from .users_calls import UsersCalls
+from .users_admin import UsersCalls
 
 T = TypeVar("T")
 
@@ -90,7 +92,7 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
+class Admin:
     """Admin client, usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
     Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not
@@ -116,6 +118,11 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
                 security=given_security(security, Admin),
             ),
         )
+        self._acls = AclsCalls(self._client, timeout_ms)
+        self._quotas = QuotasCalls(self._client, timeout_ms)
+        self._tokens = TokensCalls(self._client, timeout_ms)
+        self._transactions = TransactionsCalls(self._client, timeout_ms)
+        self._users = UsersCalls(self._client, timeout_ms)
         self._finalizer = weakref.finalize(self, self._client.close)
 
     @property
@@ -504,6 +511,28 @@ class Admin(AclsCalls, QuotasCalls, TokensCalls, TransactionsCalls, UsersCalls):
     def group_lag(self, group_id: str, *, times: bool = True) -> list[PartitionLag]:
         """Partitions of `lag`, as a list; kept for older programs."""
         return list(self.lag(group_id, times=times))
+
+    create_acls = delegated("_acls", AclsCalls.create_acls)
+    describe_acls = delegated("_acls", AclsCalls.describe_acls)
+    delete_acls = delegated("_acls", AclsCalls.delete_acls)
+    describe_client_quotas = delegated("_quotas", QuotasCalls.describe_client_quotas)
+    alter_client_quotas = delegated("_quotas", QuotasCalls.alter_client_quotas)
+    create_delegation_token = delegated("_tokens", TokensCalls.create_delegation_token)
+    renew_delegation_token = delegated("_tokens", TokensCalls.renew_delegation_token)
+    expire_delegation_token = delegated("_tokens", TokensCalls.expire_delegation_token)
+    describe_delegation_token = delegated("_tokens", TokensCalls.describe_delegation_token)
+    list_transactions = delegated("_transactions", TransactionsCalls.list_transactions)
+    describe_transactions = delegated("_transactions", TransactionsCalls.describe_transactions)
+    describe_producers = delegated("_transactions", TransactionsCalls.describe_producers)
+    abort_transaction = delegated("_transactions", TransactionsCalls.abort_transaction)
+    fence_producers = delegated("_transactions", TransactionsCalls.fence_producers)
+    find_hanging_transactions = delegated(
+        "_transactions", TransactionsCalls.find_hanging_transactions
+    )
+    describe_user_scram_credentials = delegated(
+        "_users", UsersCalls.describe_user_scram_credentials
+    )
+    alter_user_scram_credentials = delegated("_users", UsersCalls.alter_user_scram_credentials)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

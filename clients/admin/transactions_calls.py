@@ -29,10 +29,11 @@ T = TypeVar("T")
 
 
 class TransactionsCalls:
-    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+    """Part of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
 
-    _client: ClusterClient
-    _timeout_ms: int
+    def __init__(self, client: ClusterClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
 
     def list_transactions(
         self,

@@ -1,4 +1,4 @@
-"""Users' SCRAM credentials (KIP-554), as steps for Admin.
+"""Users' SCRAM credentials (KIP-554): methods of Admin, and their steps.
 
 A password never leaves this process: only its salted hash is sent.
 """
@@ -6,9 +6,9 @@ A password never leaves this process: only its salted hash is sent.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ...protocol.errors import error_for
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -25,6 +25,8 @@ from ...protocol.messages.describe_user_scram_credentials import (
 from ...protocol.security.scram import HASHES, MECHANISM_TYPES, salted_password
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
+
+T = TypeVar("T")
 
 SALT_BYTES: Final = 32
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
@@ -71,6 +73,42 @@ class UserScramCredentialDeletion:
 
 
 UserScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
+
+
+class UsersCalls:
+    """Part of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+
+    def __init__(self, client: ClusterClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] = ()
+    ) -> list[UserScramCredentialsDescription]:
+        """SCRAM credentials of users, sorted by name; of all, if none is named.
+
+        Raises:
+            ResourceNotFound: a user has none.
+            DuplicateResource: one is named twice.
+        """
+        return self._ask(describe_user_scram_credentials(self._client, list(users)))
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialAlteration]
+    ) -> None:
+        """Add, replace and remove credentials, at most one per user and call (KIP-554).
+
+        The first refusal is raised at the end. Passwords are not sent.
+
+        Raises:
+            ResourceNotFound: a credential to remove does not exist.
+            UnacceptableCredential: an empty name, or not 4096 to 16384 iterations.
+            DuplicateResource: a user is named twice.
+        """
+        self._ask(alter_user_scram_credentials(self._client, list(alterations)))
+
+    def _ask(self, steps: Steps[T]) -> T:
+        return self._client.run(steps, self._timeout_ms)
 
 
 def describe_user_scram_credentials(

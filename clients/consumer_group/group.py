@@ -43,7 +43,7 @@ from .lag_scaling import ScalingConfig
 from .members import Members, WorkerMember
 from .processing.batch import Order
 from .processing.function import BatchFormat, Function
-from .processing.member_config import LANES_PER_WORKER, Guarantee, MemberConfig, MemberGuarantee
+from .processing.member_config import LANES_PER_WORKER, Guarantee, MemberConfig
 from .results import Results
 from .status import GroupStatus, MemberStatus
 
@@ -159,25 +159,27 @@ class ConsumerGroup:
         check_sizes(actors, workers)
         join_for_clients(consumer_options.get("bootstrap"), consumer_options.get("namespace"))
         self.group = group
-        self._topics = topics_of(topics)
         self._actors = actors
         self._workers = workers
-        self._guarantee: MemberGuarantee = "exactly_once" if exactly_once else guarantee
-        self._order: Order = order
-        self._batch_records = batch_records
-        self._max_in_flight = max_in_flight
-        self._max_attempts = max_attempts
-        self._retry_exceptions = retry_exceptions
-        self._revoke_timeout_ms = revoke_timeout_ms
         self._restart_grace_ms = restart_grace_ms
-        self._prefix = instance_prefix or group
         self._actor_options = dict(actor_options or {})
-        self._worker_options = dict(worker_options or {})
-        self._consumer_options = consumer_options
-        self._producer_options = dict(producer_options or {})
-        self._function: Function | None = None
-        self._deliver = True
-        self._lanes = max(1, workers) * LANES_PER_WORKER
+        self._each = MemberConfig(
+            topics=topics_of(topics),
+            group=group,
+            instance_id=instance_prefix or group,
+            guarantee="exactly_once" if exactly_once else guarantee,
+            order=order,
+            lanes=max(1, workers) * LANES_PER_WORKER,
+            batch_records=batch_records,
+            max_in_flight=max_in_flight,
+            max_attempts=max_attempts,
+            retry_exceptions=retry_exceptions,
+            revoke_timeout_ms=revoke_timeout_ms,
+            worker_options=dict(worker_options or {}),
+            consumer_options=consumer_options,
+            producer_options=dict(producer_options or {}),
+        )
+        """What all members have; instance_id: what theirs begin with."""
         self._members: Members | None = None
         self._results: Results | None = None
         self._polls: Polls | None = None
@@ -296,7 +298,7 @@ class ConsumerGroup:
             self._polls.actors[:] = [member.actor for member in self._members.all()]
         # Their unhandled results would be repeated. The thread that handles results cannot wait.
         results = self._results
-        settle = self._polls is None and self._deliver
+        settle = self._polls is None and self._each.deliver
         settle = settle and not (results is None or results.is_iterated_here())
         self._leaving = leaving
         self._members.stop(leaving, None, settle=settle)
@@ -365,7 +367,7 @@ class ConsumerGroup:
         stop_at_end: bool,
         results: bool = True,
     ) -> Results:
-        if self._guarantee == "exactly_once" and (deliver or function is None):
+        if self._each.guarantee == "exactly_once" and (deliver or function is None):
             raise InvalidConfig(
                 "exactly_once=True needs for_each: results in this process are not in the "
                 "transaction"
@@ -375,7 +377,7 @@ class ConsumerGroup:
                 "the group runs a map, for_each or poll already: make another ConsumerGroup"
             )
         ends, committed = self._look(stop_at_end=stop_at_end)
-        self._function, self._deliver = function, deliver
+        self._each = replace(self._each, function=function, deliver=deliver)
         weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
         members = Members(
             lambda number: _alive(weak)._configure(number),
@@ -399,31 +401,18 @@ class ConsumerGroup:
                 self._scaling,
                 weak,
                 self._admin,
-                partial(partitions_of, self._topics),
-                starts_at_end=self._consumer_options.get("auto_offset_reset") != "earliest",
+                partial(partitions_of, self._each.topics),
+                starts_at_end=self._each.consumer_options.get("auto_offset_reset") != "earliest",
             )
         return found
 
     def _configure(self, number: int) -> MemberConfig:
         each, more = divmod(self._workers, self._actors)
-        return MemberConfig(
-            topics=self._topics,
-            group=self.group,
-            instance_id=f"{self._prefix}-{number}",
-            guarantee=self._guarantee,
-            order=self._order if self._workers else None,
-            lanes=self._lanes,
-            batch_records=self._batch_records,
-            max_in_flight=self._max_in_flight,
-            max_attempts=self._max_attempts,
-            retry_exceptions=self._retry_exceptions,
-            revoke_timeout_ms=self._revoke_timeout_ms,
-            function=self._function,
-            deliver=self._deliver,
+        return replace(
+            self._each,
+            instance_id=f"{self._each.instance_id}-{number}",
+            order=self._each.order if self._workers else None,
             workers=each + (1 if number < more else 0),
-            worker_options=self._worker_options,
-            consumer_options=self._consumer_options,
-            producer_options=self._producer_options,
         )
 
     def _look(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
@@ -433,10 +422,10 @@ class ConsumerGroup:
             UnknownTopicOrPartition: there is no such topic; raised here, before actors start.
         """
         with self._admin() as admin:
-            keys = partitions_of(self._topics, admin)
+            keys = partitions_of(self._each.topics, admin)
             if not stop_at_end:
                 return None, None
-            isolation = self._consumer_options.get("isolation_level", "read_uncommitted")
+            isolation = self._each.consumer_options.get("isolation_level", "read_uncommitted")
             ends = admin.list_offsets(keys, isolation_level=isolation)
             starts = admin.list_offsets(keys, "earliest")
             stored = admin.group_offsets(self.group)
@@ -444,7 +433,7 @@ class ConsumerGroup:
         for key in keys:
             if key in stored:
                 done[key] = stored[key].offset
-            elif self._consumer_options.get("auto_offset_reset", "latest") == "latest":
+            elif self._each.consumer_options.get("auto_offset_reset", "latest") == "latest":
                 done[key] = ends[key].offset  # existing records are not read
         return {key: at.offset for key, at in ends.items()}, done
 
@@ -453,7 +442,7 @@ class ConsumerGroup:
             admin.remove_members(self.group, instance_ids=[instance_id], reason="its actor died")
 
     def _admin(self) -> Admin:
-        return Admin(**connection_options(self._consumer_options))
+        return Admin(**connection_options(self._each.consumer_options))
 
     def _all(self) -> list[WorkerMember]:
         return [] if self._members is None else self._members.all()

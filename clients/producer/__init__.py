@@ -1,6 +1,7 @@
 """The producer: records in, futures out.
 
 producer, async_producer   the classes Producer and AsyncProducer
+producer_settings          which settings are allowed together
 batches/                   encoding of records to batches; their outcomes
 sender, produce_request    sending of batches to leaders, in order, once
 producer_end               delivery for producers that are not closed

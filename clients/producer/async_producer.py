@@ -12,8 +12,8 @@ What always holds:
     A coroutine that is cancelled while it waits for room has sent nothing; one that is cancelled
     later, or while it waits for the acknowledgement, has sent its record.
 
-For the loop it was started in; asyncio's own or uvloop. Not here: the calls of transactions
-(transaction_calls).
+For the loop it was started in; asyncio's own or uvloop. Not here: what the calls of transactions
+do (transaction_calls).
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ...protocol.errors import KafkaError, RequestTimedOut
+from ..group.membership import ConsumerGroupMetadata
 from ..security.security_options import check_names
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.loop_waiter import LoopWaiter
 from ..wire.interceptors import Content, Headers, ProducerRecord
-from ..wire.record_metadata import BatchMetadata, RecordMetadata
+from ..wire.record_metadata import BatchMetadata, RecordMetadata, TopicPartitionLike
 from ..wire.sampled_stats import Metrics
 from .batches.accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
 from .batches.deliveries import RecordFuture
 from .producer import Producer
-from .transactions.producer_transactions import ProducerTransactions
+from .transactions.producer_transactions import GivenOffset, ProducerTransactions
 from .transactions.transaction_calls import AsyncTransactionCalls
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ YIELD_RECORDS: Final = 200
 TABLE_THREADS: Final = 4
 
 
-class AsyncProducer(AsyncTransactionCalls):
+class AsyncProducer:
     """Sends records to topics. Arguments are those of Producer; `start` it, or use `async with`.
 
     Raises:
@@ -178,6 +180,40 @@ class AsyncProducer(AsyncTransactionCalls):
             count = sum(batch.record_count for batch in waiting if not batch.is_done())
             raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
+    # --- transactions ------------------------------------------------------------------------
+    # A call whose coroutine is cancelled goes on, and is repeated to see its end.
+
+    async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Async version of Producer.init_transactions."""
+        await self._transaction_calls.init_transactions(timeout)
+
+    async def begin(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Async version of Producer.begin."""
+        await self._transaction_calls.begin(timeout)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> None:
+        """Async version of Producer.send_offsets."""
+        await self._transaction_calls.send_offsets(offsets, group, timeout)
+
+    async def commit(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Async version of Producer.commit."""
+        await self._transaction_calls.commit(timeout)
+
+    async def abort(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Async version of Producer.abort."""
+        await self._transaction_calls.abort(timeout)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Async version of Producer.transaction, for `async with`."""
+        async with self._transaction_calls.transaction():
+            yield self
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- as Producer
         """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent.
 
@@ -211,8 +247,10 @@ class AsyncProducer(AsyncTransactionCalls):
 
     # --- waiting -----------------------------------------------------------------------------
 
-    def _given_transactions(self) -> ProducerTransactions | None:
-        return self._started().transactions
+    @property
+    def _transaction_calls(self) -> AsyncTransactionCalls:
+        """Made for each call: kept here it would keep this producer, which nobody closes, alive."""
+        return AsyncTransactionCalls(lambda: self._started().transactions)
 
     def _started(self) -> _LoopProducer:
         producer = self._producer

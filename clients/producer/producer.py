@@ -10,29 +10,30 @@ What always holds:
     Every future ends: with the record's offset, or with why it failed and whether it may be
     there nevertheless.
 
-Not here: the calls of transactions (transaction_calls).
+Not here: what the calls of transactions do (transaction_calls); which settings are allowed together
+(producer_settings).
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import time_ns
 from types import TracebackType
-from typing import Any, Final, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import (
-    ConnectionFailed,
     InvalidConfig,
     KafkaError,
     MessageTooLarge,
     RequestTimedOut,
 )
 from ...protocol.records.compression import CompressionType
+from ..group.membership import ConsumerGroupMetadata
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.observed_condition import ObservedCondition
@@ -44,26 +45,24 @@ from ..wire.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
-from ..wire.record_metadata import BatchMetadata
+from ..wire.record_metadata import BatchMetadata, TopicPartitionLike
 from ..wire.sampled_stats import Metrics
 from . import producer_end
 from .batches.accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
 from .batches.buffer_memory import BufferMemory
-from .batches.deliveries import HeaderPairs, RecordFuture, TableDelivery
+from .batches.deliveries import RecordFuture, TableDelivery
 from .batches.producer_batch import producer_copy
 from .batches.producer_columns import columns_of, pieces_of, tables_of
 from .batches.producer_metrics import ProducerMetrics
+from .batches.record_content import bytes_of, header_pairs
+from .producer_settings import check_delivery, check_positive, check_times
 from .sender import Sender, SenderConfig
-from .transactions.producer_transactions import ProducerTransactions
+from .transactions.producer_transactions import GivenOffset, ProducerTransactions
 from .transactions.transaction_calls import TransactionCalls
 from .transactions.transaction_manager import TransactionManager
 
-logger = logging.getLogger(__name__)
 
-_ACKS: Final[dict[object, int]] = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
-
-
-class Producer(TransactionCalls):
+class Producer:
     """Sends records to topics. Usable from any number of threads; closes with `close` or `with`.
 
     Args:
@@ -125,36 +124,19 @@ class Producer(TransactionCalls):
         namespace: str | None = None,
         **security: Unpack[SecurityOptions],
     ) -> None:
-        if acks not in _ACKS:
-            raise InvalidConfig(f'acks={acks!r}: use "all", 1 or 0')
-        if enable_idempotence is None:
-            enable_idempotence = _ACKS[acks] == -1 and max_in_flight <= 5
-        if enable_idempotence and (_ACKS[acks] != -1 or max_in_flight > 5):
-            raise InvalidConfig(
-                f"enable_idempotence=True with acks={acks!r} and max_in_flight={max_in_flight}: "
-                'use acks="all" and max_in_flight up to 5'
-            )
-        if transactional_id is not None and not (transactional_id and enable_idempotence):
-            raise InvalidConfig(
-                f"transactional_id={transactional_id!r}: use a name that is not empty, with "
-                'acks="all" and enable_idempotence=True, the defaults'
-            )
-        if delivery_timeout_ms < linger_ms + request_timeout_ms:
-            raise InvalidConfig(
-                f"delivery_timeout_ms={delivery_timeout_ms}: use at least linger_ms + "
-                f"request_timeout_ms, {linger_ms + request_timeout_ms}"
-            )
+        acks_code, enable_idempotence = check_delivery(
+            acks, enable_idempotence, max_in_flight, transactional_id
+        )
+        check_times(delivery_timeout_ms, linger_ms, request_timeout_ms)
         if isinstance(partitioner, str) and partitioner != "murmur2":
             raise InvalidConfig(f'partitioner={partitioner!r}: use "murmur2" or give a function')
-        for name, value in (
-            ("batch_size", batch_size),
-            ("buffer_memory", buffer_memory),
-            ("max_request_size", max_request_size),
-            ("max_in_flight", max_in_flight),
-            ("transaction_timeout_ms", transaction_timeout_ms),
-        ):
-            if value < 1:
-                raise InvalidConfig(f"{name} must be at least 1, not {value}")
+        check_positive(
+            batch_size=batch_size,
+            buffer_memory=buffer_memory,
+            max_request_size=max_request_size,
+            max_in_flight=max_in_flight,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
         codec = CompressionType.from_name(compression_type)
         self._max_request_size = max_request_size
         self._max_block_ms = max_block_ms
@@ -173,7 +155,7 @@ class Producer(TransactionCalls):
         self._interceptors = ProducerInterceptors.of(interceptors)
         self._record_interceptors = self._interceptors
         self._metrics = metrics = ProducerMetrics(delivery_timeout_ms / 1000)
-        self._transactions = None
+        self._transactions: ProducerTransactions | None = None
         if transactional_id is not None:
             self._transactions = ProducerTransactions(
                 self._client,
@@ -183,10 +165,11 @@ class Producer(TransactionCalls):
                 max_block_ms=max_block_ms,
                 metrics=metrics,
             )
+        self._transaction_calls = TransactionCalls(self._transactions)
         self._sender = Sender(
             self._client,
             SenderConfig(
-                acks=_ACKS[acks],
+                acks=acks_code,
                 idempotent=enable_idempotence,
                 max_in_flight=max_in_flight,
                 max_request_size=max_request_size,
@@ -253,15 +236,15 @@ class Producer(TransactionCalls):
             )
         try:
             if type(value) is not bytes and value is not None:
-                value = _bytes_of(value, "value")
+                value = bytes_of(value, "value")
             if type(key) is not bytes and key is not None:
-                key = _bytes_of(key, "key")
+                key = bytes_of(key, "key")
             size = RECORD_OVERHEAD
             if value is not None:
                 size += len(value)
             if key is not None:
                 size += len(key)
-            pairs = None if headers is None else _header_pairs(headers)
+            pairs = None if headers is None else header_pairs(headers)
             if pairs:
                 size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
             if size > self._max_request_size:
@@ -454,6 +437,93 @@ class Producer(TransactionCalls):
                 count = sum(batch.record_count for batch in waiting if not batch.is_done())
                 raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
+    # --- transactions ------------------------------------------------------------------------
+    # Times are seconds; None is max_block_ms. One that times out goes on: repeat it to see the end.
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id: its former producer is fenced, its open transaction
+        aborted.
+
+        The first begin() does it, too. Early it tells early what is wrong.
+
+        Raises:
+            InvalidTxnState: the producer has no transactional_id.
+            RequestTimedOut: no coordinator was there in time, or it is still aborting.
+            TransactionalIdAuthorizationFailed, InvalidTransactionTimeout: the brokers refuse.
+            UnsupportedVersion: they are too old.
+        """
+        self._transaction_calls.init_transactions(timeout)
+
+    def begin(self, timeout: float | None = None) -> None:
+        """Begin a transaction: what is sent from here on is part of it.
+
+        Raises:
+            InvalidTxnState: one is open already.
+            TransactionAbortable: the one before has failed: abort() it.
+            ProducerFenced, ApplicationRecoverable: close() this producer.
+            As init_transactions, the first time.
+        """
+        self._transaction_calls.begin(timeout)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        group: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Have a group's offsets committed with this transaction, and only with it.
+
+        Args:
+            offsets: by partition the offset of the next record to be read.
+            group: `consumer.group_metadata()`, which fences a member that the group has gone on
+                without (KIP-447); or a group's name, for what is no member of it.
+
+        Raises:
+            InvalidTxnState: no transaction is open.
+            TransactionAbortable: it has failed, or the group has gone on without this member.
+            ProducerFenced, ApplicationRecoverable: close() this producer.
+            RequestTimedOut: no coordinator answered in time.
+        """
+        self._transaction_calls.send_offsets(offsets, group, timeout)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Send what is collected, wait until all of it is in the log, and have it made visible.
+
+        Raises:
+            TransactionAbortable: something is not in the log: abort() the transaction.
+            InvalidTxnState: no transaction is open.
+            ProducerFenced, ApplicationRecoverable: close() this producer; nothing is committed, or
+                all of it was before.
+            RequestTimedOut: it has not ended: call commit() again.
+        """
+        self._transaction_calls.commit(timeout)
+
+    def abort(self, timeout: float | None = None) -> None:
+        """End the transaction without a trace: what is not on its way is dropped.
+
+        Raises:
+            InvalidTxnState: no transaction is open.
+            ProducerFenced, ApplicationRecoverable: close() this producer; it is aborted for it.
+            RequestTimedOut: it has not ended: call abort() again.
+        """
+        self._transaction_calls.abort(timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin a transaction, commit it at the end of the block, abort it if the block raises.
+
+        A commit that fails is aborted, too, so the block can be repeated after
+        TransactionAbortable. One that times out is not: call commit() again. A block that has ended
+        its transaction itself is left alone.
+
+        Raises:
+            What the block raises, and begin() and commit(). A block that was told of a fenced
+            batch (InvalidProducerEpoch) raises ProducerFenced, or TransactionAbortable if the
+            producer may go on: which of them is known when the transaction has been aborted.
+        """
+        with self._transaction_calls.transaction():
+            yield self
+
     def close(self, timeout: float | None = None) -> None:
         """Flush, at most `timeout` seconds, then fail what is left and end. Idempotent.
 
@@ -464,7 +534,7 @@ class Producer(TransactionCalls):
         error = KafkaError("the producer is closed")
         try:
             if self._transactions is not None and self._transactions.may_abort:
-                self._abort_at_close(timeout)
+                self._transaction_calls.abort_at_close(timeout)
             self.flush(timeout)
         except RequestTimedOut as reason:
             error = RequestTimedOut(f"the producer was closed: {reason}")
@@ -488,12 +558,6 @@ class Producer(TransactionCalls):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _abort_at_close(self, timeout: float | None) -> None:
-        try:
-            self.abort(timeout)
-        except (KafkaError, ConnectionFailed) as error:
-            logger.warning("the brokers abort the transaction after its time-out: %s", error)
 
     def _open_topic(self, topic: str) -> TopicBuffer:
         return self._accumulator.open_topic(topic, self._count_partitions(topic, 0))
@@ -528,19 +592,6 @@ class Producer(TransactionCalls):
                 raise ValueError(
                     f"topic {buffer.name!r} has partitions 0 to {count - 1}, not {partition}"
                 )
-
-
-def _bytes_of(content: bytearray | memoryview | str | bytes, name: str) -> bytes:
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    raise TypeError(f"a {name} is bytes, str or None, not {type(content).__name__}")
-
-
-def _header_pairs(headers: Headers) -> HeaderPairs:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, content) for name, content in pairs]
 
 
 __all__: Sequence[str] = ["Content", "Headers", "Producer"]

@@ -6,6 +6,8 @@ async_puts         items that coroutines put at the same moment, as few records
 item_codec         items <-> the value of a record
 queue_actor        the Ray actor of a queue: one for all its processes
 queue_server       the sockets of that actor, and who waits for what
+queue_processes    the processes that are connected, and what they are asked
+queue_puts         puts where there is a maxsize
 queue_brokers      where those are, and how clients show who they are there
 queue_log          what the actor reads and writes in topics
 queue_state        which item is where: ready, with whom, consumed (pure)

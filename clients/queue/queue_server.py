@@ -7,7 +7,8 @@ What always holds:
     What a process has reported as consumed is confirmed once it is committed; until then the
     process keeps it, and says it again to the next actor.
 
-Everything runs on one loop. Not here: which item is where (queue_state), topics (queue_log).
+Everything runs on one loop. Not here: which item is where (queue_state), topics (queue_log), the
+processes and what they are asked (queue_processes), puts where there is a maxsize (queue_puts).
 """
 
 from __future__ import annotations
@@ -19,17 +20,15 @@ import secrets
 import struct
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from .item_codec import MAGIC
 from .queue_frames import (
     HEADER,
     IDENTITY_BYTES,
     MAX_FRAME_BYTES,
-    PUT_BODY,
     RELEASE_BODY,
     TAKE_BODY,
     TOKEN_BYTES,
@@ -37,12 +36,13 @@ from .queue_frames import (
     FrameError,
     FrameKind,
     ItemPiece,
-    frame,
     pack_items,
     unpack_pieces,
 )
 from .queue_log import QueueFenced, QueueLog
 from .queue_position import QueuePosition
+from .queue_processes import ANSWER_S, ConnectedProcess, QueueProcesses
+from .queue_puts import QueuePuts
 from .queue_state import QueueEntry, QueueState
 
 logger = logging.getLogger(__name__)
@@ -52,30 +52,12 @@ REPORT_S: Final = 0.1
 COMMIT_S: Final = 0.2
 CHECK_S: Final = 1.0
 CLEAN_S: Final = 60.0
-ANSWER_S: Final = 1.0
-"""Seconds that a process may take to report used items; then its leases decide."""
 HEADER_SIZE: Final = HEADER.size
-_PUT_KEY: Final = struct.Struct(">3sI")
-
-
-@dataclass(eq=False, slots=True)
-class _Process:
-    """A connected process; `owner` is its identity, also after it has connected again."""
-
-    owner: bytes
-    writer: asyncio.StreamWriter
-    answers: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    reported: int = 0
-    confirmed: int = 0
-
-    def send(self, kind: FrameKind, number: int = 0, *body: bytes | memoryview) -> None:
-        if not self.writer.is_closing():
-            self.writer.write(frame(kind, number, *body))
 
 
 @dataclass(eq=False, slots=True)
 class _Taker:
-    process: _Process
+    process: ConnectedProcess
     number: int
     least: int
     most: int
@@ -84,31 +66,25 @@ class _Taker:
     timer: asyncio.TimerHandle | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _Putter:
-    process: _Process
-    number: int
-    count: int
-    value: bytes
-    timer: asyncio.TimerHandle | None = None
-
-
 class QueueServer:
     """Serves one queue from `start` to `close`. `failed` ends with what made it impossible."""
 
     def __init__(self, log: QueueLog, *, maxsize: int, lease_s: float, max_deliveries: int) -> None:
         self._log = log
-        self._maxsize = maxsize
         self._lease_s = lease_s
         self._max_deliveries = max_deliveries
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self.port = 0
-        self._processes: dict[bytes, _Process] = {}
+        self._processes = QueueProcesses(lambda owner: bool(self._state.prefetched(owner)))
         self._takers: deque[_Taker] = deque()
-        self._putters: deque[_Putter] = deque()
-        self._questions = 0
-        self._putting = 0  # items on their way to the log
-        self._put_offsets: dict[int, int] = {}  # acknowledged, and not read yet
+        self._puts = QueuePuts(
+            log,
+            self._processes,
+            maxsize,
+            size=lambda: self._size,
+            next_offset=lambda: self._state.next_offset,
+            spawn=self._spawn,
+        )
         self._has_changed = False
         self._dead: list[QueueEntry] = []  # that are to be written to the dead letters
         self._end_without_items = -1
@@ -137,12 +113,12 @@ class QueueServer:
     async def close(self) -> None:
         """Commit what is consumed, and end."""
         self._server.close()
-        await self._ask_all(FrameKind.RECALL)
+        await self._processes.ask_all(FrameKind.RECALL)
         for task in (*self._tasks, self._reading):
             if task is not None:
                 task.cancel()
         await self._commit_now()
-        for process in list(self._processes.values()):
+        for process in self._processes:
             process.writer.close()
         await self._log.close()
 
@@ -151,7 +127,7 @@ class QueueServer:
     async def size(self) -> int:
         """Number of items that no process has."""
         await self._catch_up()
-        await self._ask_all(FrameKind.REPORT)
+        await self._processes.ask_all(FrameKind.REPORT)
         return self._size
 
     @property
@@ -160,14 +136,14 @@ class QueueServer:
 
     @property
     def maxsize(self) -> int:
-        return self._maxsize
+        return self._puts.maxsize
 
     # --- connections -------------------------------------------------------------------------
 
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        process: _Process | None = None
+        process: ConnectedProcess | None = None
         try:
             async with asyncio.timeout(ANSWER_S * 10):
                 kind, _, body = await _read_frame(reader, 1024 * 1024 + TOKEN_BYTES)
@@ -189,37 +165,30 @@ class QueueServer:
             if process is not None:
                 self._on_gone(process)
 
-    def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> _Process:
+    def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> ConnectedProcess:
         """HELLO: identity, number of consumed pieces, these, and those it still works on."""
         owner = body[:IDENTITY_BYTES]
         (count,) = VALUE.unpack_from(body, IDENTITY_BYTES)
         pieces = unpack_pieces(body[IDENTITY_BYTES + VALUE.size :])
-        former = self._processes.get(owner)
-        if former is not None:
-            former.writer.close()
-        process = _Process(owner, writer)
-        self._processes[owner] = process
+        process = ConnectedProcess(owner, writer)
+        self._processes.add(process)
         self._state.resume(owner, pieces[:count], pieces[count:], time.monotonic())
         self._changed()
         return process
 
-    def _on_gone(self, process: _Process) -> None:
-        if self._processes.get(process.owner) is not process:
+    def _on_gone(self, process: ConnectedProcess) -> None:
+        if not self._processes.on_gone(process):
             return  # it has connected again
         self._takers = deque(each for each in self._takers if each.process is not process)
-        self._putters = deque(each for each in self._putters if each.process is not process)
-        for answer in process.answers.values():
-            if not answer.done():
-                answer.set_result(None)
+        self._puts.on_gone(process)
         self._loop.call_later(RECONNECT_S, self._drop, process)
 
-    def _drop(self, process: _Process) -> None:
-        if self._processes.get(process.owner) is process:
-            del self._processes[process.owner]
+    def _drop(self, process: ConnectedProcess) -> None:
+        if self._processes.drop(process):
             self._state.resume(process.owner, (), (), time.monotonic())
             self._changed()
 
-    def _on_frame(self, process: _Process, kind: int, number: int, body: bytes) -> None:
+    def _on_frame(self, process: ConnectedProcess, kind: int, number: int, body: bytes) -> None:
         match kind:
             case FrameKind.TAKE:
                 self._on_take(process, number, body)
@@ -236,14 +205,12 @@ class QueueServer:
             case FrameKind.RETURN:  # the answer to RECALL, and to REPORT with nothing
                 pieces = unpack_pieces(body)
                 self._state.release(process.owner, pieces, time.monotonic(), unused=True)
-                answer = process.answers.pop(number, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(None)
+                process.on_answer(number)
                 self._changed()
             case FrameKind.EXTEND:
                 self._state.extend(process.owner, unpack_pieces(body), time.monotonic())
             case FrameKind.PUT:
-                self._on_put(process, number, body)
+                self._puts.on_put(process, number, body)
             case FrameKind.SIZE:
                 self._spawn(self._answer_size(process, number))
             case FrameKind.REPLAY:
@@ -253,12 +220,12 @@ class QueueServer:
             case _:
                 raise FrameError(f"there is no frame of kind {kind}")
 
-    async def _answer_size(self, process: _Process, number: int) -> None:
+    async def _answer_size(self, process: ConnectedProcess, number: int) -> None:
         process.send(FrameKind.DONE, number, VALUE.pack(await self.size()))
 
     # --- taking ------------------------------------------------------------------------------
 
-    def _on_take(self, process: _Process, number: int, body: bytes) -> None:
+    def _on_take(self, process: ConnectedProcess, number: int, body: bytes) -> None:
         least, most, timeout_ms, exact, hand_out = TAKE_BODY.unpack(body)
         taker = _Taker(process, number, least, most, bool(exact), bool(hand_out))
         if not self._takers and self._give(taker, most):
@@ -306,13 +273,12 @@ class QueueServer:
             taker.timer = None
             self._spawn(self._take_now(taker))
 
-    def _cancel(self, process: _Process, number: int) -> None:
-        for taker in [each for each in self._takers if _is(each, process, number)]:
-            self._takers.remove(taker)
-            _stop(taker.timer)
-        for putter in [each for each in self._putters if _is(each, process, number)]:
-            self._putters.remove(putter)
-            _stop(putter.timer)
+    def _cancel(self, process: ConnectedProcess, number: int) -> None:
+        for taker in list(self._takers):
+            if taker.process is process and taker.number == number:
+                self._takers.remove(taker)
+                _stop(taker.timer)
+        self._puts.cancel(process, number)
         process.send(FrameKind.EMPTY, number)
 
     def _serve(self) -> None:
@@ -325,90 +291,25 @@ class QueueServer:
             self._takers.popleft()
             _stop(taker.timer)
 
-    # --- putting, where there is a maxsize ---------------------------------------------------
-
-    def _on_put(self, process: _Process, number: int, body: bytes) -> None:
-        timeout_ms, count = PUT_BODY.unpack_from(body)
-        putter = _Putter(process, number, count, body[PUT_BODY.size :])
-        if not self._putters and self._accept(putter):
-            return
-        if timeout_ms == 0:
-            self._spawn(self._put_now(putter))
-            return
-        if timeout_ms > 0:
-            putter.timer = self._loop.call_later(timeout_ms / 1000, self._put_timed_out, putter)
-        self._putters.append(putter)
-        self._spawn(self._ask_all(FrameKind.REPORT))
-
-    def _accept(self, putter: _Putter) -> bool:
-        more = self._putting + sum(self._put_offsets.values()) + putter.count
-        if self._maxsize and self._size + more > self._maxsize:
-            return False
-        self._putting += putter.count
-        self._spawn(self._put(putter))
-        return True
-
-    async def _put_now(self, putter: _Putter) -> None:
-        await self._ask_all(FrameKind.REPORT)
-        if not self._accept(putter):
-            putter.process.send(FrameKind.FULL, putter.number)
-
-    def _put_timed_out(self, putter: _Putter) -> None:
-        if putter in self._putters:
-            self._putters.remove(putter)
-            self._spawn(self._put_now(putter))
-
-    async def _put(self, putter: _Putter) -> None:
-        try:
-            offset = await self._log.put(_PUT_KEY.pack(MAGIC, putter.count), putter.value)
-        except (KafkaError, ConnectionFailed) as error:
-            self._putting -= putter.count
-            putter.process.send(FrameKind.ERROR, putter.number, str(error).encode())
-            return
-        self._putting -= putter.count
-        if offset >= self._state.next_offset:
-            self._put_offsets[offset] = putter.count
-        putter.process.send(FrameKind.DONE, putter.number, VALUE.pack(offset))
-
     def _changed(self) -> None:
         self._has_changed = True
         self._serve()
-        while self._putters and self._accept(self._putters[0]):
-            putter = self._putters.popleft()
-            _stop(putter.timer)
+        self._puts.on_room()
 
     # --- asking processes --------------------------------------------------------------------
 
-    async def _recall_for(self, process: _Process) -> None:
+    async def _recall_for(self, process: ConnectedProcess) -> None:
         """Recall items that other processes hold ahead, if a request waits and no item is ready."""
         if self._state.ready == 0:
-            others = [each for each in self._holders() if each is not process]
-            await self._ask(FrameKind.RECALL, others)
-
-    async def _ask_all(self, kind: FrameKind) -> None:
-        await self._ask(kind, self._holders())
-
-    def _holders(self) -> list[_Process]:
-        return [each for each in self._processes.values() if self._state.prefetched(each.owner)]
-
-    async def _ask(self, kind: FrameKind, processes: Iterable[_Process]) -> None:
-        answers = []
-        for process in processes:
-            self._questions = self._questions % 0x7FFF_FFFF + 1
-            answer = self._loop.create_future()
-            process.answers[self._questions] = answer
-            process.send(kind, self._questions)
-            answers.append(answer)
-        if answers:
-            await asyncio.wait(answers, timeout=ANSWER_S)
+            others = [each for each in self._processes.holders() if each is not process]
+            await self._processes.ask(FrameKind.RECALL, others)
 
     # --- in the background -------------------------------------------------------------------
 
     async def _read(self) -> None:
         while True:
             await self._log.read(self._state.add)
-            for offset in [each for each in self._put_offsets if each < self._state.next_offset]:
-                del self._put_offsets[offset]
+            self._puts.on_read()
             self._read_more.set()
             self._serve()
 
@@ -440,7 +341,7 @@ class QueueServer:
             await asyncio.sleep(REPORT_S)
             if self._state.expire(time.monotonic()):
                 self._changed()
-            for process in self._holders():
+            for process in self._processes.holders():
                 process.send(FrameKind.REPORT, 0)
 
     async def _commit(self) -> None:
@@ -456,7 +357,7 @@ class QueueServer:
 
     async def _commit_changes(self) -> None:
         self._has_changed = False
-        reports = [(process, process.reported) for process in self._processes.values()]
+        reports = [(process, process.reported) for process in self._processes]
         self._dead += self._state.take_dead()  # with those of a commit that was cancelled
         await self._log.commit(self._state.position(self._log.epoch), self._dead)
         self._dead = []
@@ -479,19 +380,19 @@ class QueueServer:
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("queue: consumed records are not deleted: %s", error)
 
-    async def _replay(self, process: _Process, number: int, start: str) -> None:
+    async def _replay(self, process: ConnectedProcess, number: int, start: str) -> None:
         """Deliver all items from `start` on again."""
         try:
             offset = await self._log.offset_of(start)
         except (KafkaError, ConnectionFailed) as error:
             process.send(FrameKind.ERROR, number, str(error).encode())
             return
-        await self._ask_all(FrameKind.RECALL)
+        await self._processes.ask_all(FrameKind.RECALL)
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
         self._state = self._new_state(QueuePosition(offset=offset))
-        self._put_offsets.clear()
+        self._puts.on_replay()
         await self._log.seek(offset)
         self._reading = self._loop.create_task(self._guarded(self._read()))
         self._has_changed = True
@@ -512,10 +413,6 @@ class QueueServer:
                 logger.warning("queue: this actor ends: %s", error)
             if not self.failed.done():
                 self.failed.set_exception(error)
-
-
-def _is(waiting: _Taker | _Putter, process: _Process, number: int) -> bool:
-    return waiting.process is process and waiting.number == number
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

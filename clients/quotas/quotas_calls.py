@@ -15,10 +15,11 @@ from .quotas_admin import (
 
 
 class QuotasCalls:
-    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
+    """Part of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do."""
 
-    _client: ClusterClient
-    _timeout_ms: int
+    def __init__(self, client: ClusterClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
 
     def describe_client_quotas(
         self, wanted: ClientQuotaFilter = ALL_QUOTAS

@@ -12,7 +12,7 @@ from bradbury.controller.voter_requests import FormatVoter, VoteRequest
 from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaStorageError
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
-from bradbury.tests.simulation.world.simulated_voter import ask_at_once, open_voter
+from bradbury.tests.simulation.world.controllers.simulated_voter import ask_at_once, open_voter
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 TIMES = QuorumTimes()

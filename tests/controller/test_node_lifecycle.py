@@ -8,6 +8,7 @@ from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import EpochRecord, encode_metadata_record
 from bradbury.controller.controller_calls import (
+    ControlledShutdown,
     MetadataUpdate,
     PollMetadata,
     RegisterBroker,
@@ -22,11 +23,13 @@ from bradbury.controller.controller_effects import (
 )
 from bradbury.controller.node_lifecycle import (
     HEARTBEATS_PER_SESSION,
+    LEAVE_MS,
     RETRY_MS,
     BrokerIncarnation,
     NodeLifecycle,
 )
 from bradbury.protocol.errors import (
+    BrokerIdNotRegistered,
     ConnectionFailed,
     InconsistentClusterId,
     NotController,
@@ -216,3 +219,60 @@ def test_what_comes_after_the_stop_changes_nothing() -> None:
     world.done(asked, update(7))
     assert world.effects == []
     assert world.step.next_deadline_ms is None
+
+
+def leaving_world() -> World:
+    """It follows the metadata, and has been told to leave."""
+    world = World()
+    world.follow()
+    world.done(world.take(AskController), update(1))
+    world.done(world.take(ApplyMetadata), None)
+    assert world.take(Reply) == Reply("following")
+    world.take(AskController)  # its next question, which is parked
+    world.step.leave("leaving", world.now)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_heard"),
+    [
+        (None, True),
+        (BrokerIdNotRegistered("it was out of service"), True),
+        (NotController("a former one"), False),
+        (ConnectionFailed("nobody"), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_it_has_left_when_a_controller_has_answered(answer: object, is_heard: bool) -> None:
+    world = leaving_world()
+    asked = world.take(AskController)
+    assert asked.call == ControlledShutdown(4, "life-1")
+    world.done(asked, answer)
+    assert world.effects == [Reply("leaving", is_heard)]
+    assert world.step.next_deadline_ms is None, "it asks for nothing more"
+
+
+def test_it_waits_a_while_for_the_controller_and_can_be_told_again() -> None:
+    world = leaving_world()
+    late = world.take(AskController)
+    world.tick()
+    assert world.now.now_ms >= LEAVE_MS
+    assert world.take(Reply) == Reply("leaving", False)
+    world.step.leave("again", world.now)
+    world.done(world.take(AskController), None)
+    assert world.take(Reply) == Reply("again", True)
+    world.done(late, None)
+    assert world.effects == []
+
+
+def test_nobody_who_waits_until_it_has_left_is_forgotten_when_it_stops() -> None:
+    world = leaving_world()
+    world.take(AskController)
+    world.step.stop()
+    assert world.effects == [Reply("leaving", False)]
+
+
+def test_before_it_follows_the_metadata_it_has_nothing_to_hand_over() -> None:
+    world = World()
+    world.step.leave("leaving", world.now)
+    assert world.effects == [Reply("leaving", True)]

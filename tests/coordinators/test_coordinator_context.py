@@ -49,3 +49,22 @@ def test_a_log_that_cannot_be_read_is_read_again_later() -> None:
     assert context.next_deadline_ms == 1 + RELOAD_MS
     context.on_tick(now_ms=1 + RELOAD_MS, wall_ms=1)
     assert [type(effect) for effect in context.effects] == [ReadLog]
+
+
+def test_damage_that_another_replica_may_have_whole_is_read_again_later() -> None:
+    context, read = loading(Log())
+    damage = KafkaStorageError("offsets 3 to 7 are unreadable")
+    context.on_log_damaged(read, damage, 8, has_other_replicas=True, now_ms=1, wall_ms=1)
+    assert context.state is ContextState.LOADING
+    assert context.next_deadline_ms == 1 + RELOAD_MS
+
+
+def test_damage_that_nobody_can_heal_is_passed_over() -> None:
+    context, read = loading(Log())
+    damage = KafkaStorageError("offsets 3 to 7 are unreadable")
+    context.on_log_damaged(read, damage, 8, has_other_replicas=False, now_ms=1, wall_ms=1)
+    (following,) = context.effects
+    assert isinstance(following, ReadLog)
+    assert following.offset == 8
+    context.on_log_damaged(following, damage, 12, has_other_replicas=False, now_ms=1, wall_ms=1)
+    assert context.state is ContextState.ACTIVE

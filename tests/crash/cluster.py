@@ -25,7 +25,7 @@ from bradbury.tests.support.free_ports import free_ports
 from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for
 from bradbury.tests.support.ray.ray_settings import QUICK_DEATHS, QUIET_DEATHS, RAY_ENVIRONMENT
 
-from .networks import OwnNetwork
+from .faults.networks import OwnNetwork
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROLE = "crash"

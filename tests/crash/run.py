@@ -31,11 +31,11 @@ from .chains.chain_nemesis import CHAIN_NEMESES, ChainNemesis
 from .chains.chain_run import ChainFigures, run_chain
 from .checker import check, excerpt, report
 from .cluster import NODES, CrashCluster, crash_nodes, keep_logs, ray_of_its_own
+from .faults.nemesis import NEMESES
+from .faults.networks import NotHere, own_networks
 from .figures import Figures, measure
 from .harness import GROUP_FOLDER, RATE, REPLICATION_FACTOR, TOPIC, CrashRun
 from .history import read_history, write_json
-from .nemesis import NEMESES
-from .networks import NotHere, own_networks
 from .replicas import compare, read_replicas
 from .scene import Nemesis
 

@@ -1,14 +1,14 @@
 """What do kill -9 and SIGSTOP of a real cluster's processes cost? Time, never a record.
 
-Some by `make test-long`; all, for longer, by `make crash`. Each run has tests/ray/test_crash.py, on one node.
+Some by `make test-long`; all, for longer, by `make crash`. Each run has tests/ray/nodes/test_crash.py, on one node.
 """
 
 from pathlib import Path
 
 import pytest
 
+from bradbury.tests.crash.faults.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.figures import Figures
-from bradbury.tests.crash.nemesis import CUT_OFF, NEMESES
 from bradbury.tests.crash.run import run_one
 from bradbury.tests.support.ray.ray_nodes import RayNode
 
@@ -40,7 +40,7 @@ def run(nodes: list[RayNode], folder: Path, name: str, least_faults: int) -> Fig
     return figures
 
 
-# tests/ray/test_crash.py kills each of one node in each run, tests/crash/chains all at once
+# tests/ray/nodes/test_crash.py kills each of one node in each run, tests/crash/chains all at once
 @pytest.mark.long
 def test_partition_actors_are_killed_one_after_the_other(
     nodes: list[RayNode], tmp_path: Path
@@ -50,13 +50,13 @@ def test_partition_actors_are_killed_one_after_the_other(
     assert figures.produce_gap < GAP_SECONDS
 
 
-@pytest.mark.deep  # tests/ray/test_many_nodes.py stops one, in a cluster of one node
+@pytest.mark.deep  # tests/ray/nodes/test_many_nodes.py stops one, in a cluster of one node
 def test_partition_actors_are_stopped_and_go_on(nodes: list[RayNode], tmp_path: Path) -> None:
     figures = run(nodes, tmp_path, "B2", 2)
     assert figures.produce_gap < GAP_SECONDS
 
 
-@pytest.mark.deep  # tests/ray/test_crash.py kills it under a producer, and between changes of topics
+@pytest.mark.deep  # tests/ray/nodes/test_crash.py kills it under a producer, and between changes of topics
 def test_producers_do_not_notice_that_the_controller_is_killed(
     nodes: list[RayNode], tmp_path: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_producers_do_not_notice_that_the_controller_is_killed(
     assert figures.produce_gap < GAP_SECONDS
 
 
-@pytest.mark.long  # tests/ray/test_crash.py kills each of one node
+@pytest.mark.long  # tests/ray/nodes/test_crash.py kills each of one node
 def test_all_actors_are_killed_at_once(nodes: list[RayNode], tmp_path: Path) -> None:
     figures = run(nodes, tmp_path, "B8", 1)
     assert figures.produce_gap < GAP_SECONDS

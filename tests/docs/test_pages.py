@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(bradbury.__file__).resolve().parent
 DEEP = {
     "docs/serve.md": "a minute of Ray Serve's own start; tests/ray/test_serve_topic.py tries it",
-    "docs/consumer-groups.md": "tests/ray/test_consumer_group.py and the others like it",
-    "docs/delivery-guarantees.md": "tests/ray/test_consumer_group_faults.py and tests/ray/test_crash.py kill",
+    "docs/consumer-groups.md": "tests/ray/groups/test_consumer_group.py and the others like it",
+    "docs/delivery-guarantees.md": "tests/ray/groups/test_consumer_group_faults.py and tests/ray/nodes/test_crash.py kill",
     "docs/exactly-once.md": "tests/ray/test_producer_actor_transactions.py and tests/crash/chains kill",
     "docs/tools.md": "a process for each of forty commands, all of which tests/cli tries",
     "docs/ray.md": "README.md reads and writes Datasets and has a queue; tests/ray tries the rest",

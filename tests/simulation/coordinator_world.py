@@ -267,7 +267,7 @@ class CoordinatorWorld:
             error = self.random.choice(
                 (NotEnoughReplicas("two are out"), KafkaStorageError("full"))
             )
-            context.on_append_refused(pending, error, now_ms=self.now_ms, wall_ms=self.now_ms)
+            context.on_append_failed(pending, error, now_ms=self.now_ms, wall_ms=self.now_ms)
             return
         for record in _records(bytes(self._stamped(batch))):
             self._check_expired(record)

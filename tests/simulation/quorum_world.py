@@ -41,9 +41,9 @@ from bradbury.protocol.records.record_batch import read_header, stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 
+from .world.controllers.simulated_voter import SimulatedVoter, ask_at_once, open_voter
 from .world.simulated_disk import SimulatedDisk
 from .world.simulated_network import LOST, Network, Process, VirtualClock, Weather
-from .world.simulated_voter import SimulatedVoter, ask_at_once, open_voter
 
 SPARES = 2
 """Voters that do not vote at first, where voters change."""

@@ -7,7 +7,7 @@ import pytest
 
 from bradbury.tests.simulation.coordinator_world import CoordinatorWorld
 from bradbury.tests.simulation.planted.fault_registry import planted
-from bradbury.tests.simulation.planted.planted_in_coordinators import COORDINATOR_FAULTS
+from bradbury.tests.simulation.planted.faults.planted_in_coordinators import COORDINATOR_FAULTS
 
 SEEDS = 60
 MOST_SEEDS = 600

@@ -35,9 +35,9 @@ from bradbury.protocol.errors import FencedLeaderEpoch, NotLeaderOrFollower, Unk
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.tests.simulation.planted.planted_faults import planted
+from bradbury.tests.simulation.world.controllers.simulated_voter import ask_at_once, open_voter
 from bradbury.tests.simulation.world.simulated_bench import PARTITION, Bench
 from bradbury.tests.simulation.world.simulated_cluster import TOPIC, TOPIC_ID
-from bradbury.tests.simulation.world.simulated_voter import ask_at_once, open_voter
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 
 

@@ -9,8 +9,8 @@ from bradbury.cluster.metadata.metadata_records import VotersRecord, decode_meta
 from bradbury.cluster.quorum.voter import NO_SNAPSHOT
 from bradbury.protocol.records.records import iterate_records
 from bradbury.tests.simulation.planted.fault_registry import planted
+from bradbury.tests.simulation.planted.faults.planted_in_quorum import QUORUM_FAULTS
 from bradbury.tests.simulation.planted.found_by import QUORUM_FOUND_BY
-from bradbury.tests.simulation.planted.planted_in_quorum import QUORUM_FAULTS
 from bradbury.tests.simulation.quorum_world import FOUND, LostRecord, QuorumWorld
 
 SEEDS = 150

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bradbury.tests.simulation.planted.fault_registry import planted
-from bradbury.tests.simulation.planted.planted_in_recovery import RECOVERY_FAULTS
+from bradbury.tests.simulation.planted.faults.planted_in_recovery import RECOVERY_FAULTS
 from bradbury.tests.simulation.recovery_world import RecoveryWorld
 
 SEEDS = {1: 25, 3: 12}

@@ -12,14 +12,15 @@ EVERY = AclFilter()
 
 
 class AclsCalls:
-    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
+    """Part of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
 
     SecurityDisabled: the brokers have no authorizer. ClusterAuthorizationFailed: this client may
     not ALTER the cluster, or not DESCRIBE it for describe_acls.
     """
 
-    _client: ClusterClient
-    _timeout_ms: int
+    def __init__(self, client: ClusterClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Create ACLs; one that exists already stays. The first refusal is raised.

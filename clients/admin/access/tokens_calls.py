@@ -19,14 +19,15 @@ T = TypeVar("T")
 
 
 class TokensCalls:
-    """Mixin of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
+    """Part of Admin. Every call raises ConnectionFailed and RequestTimedOut as Admin's do.
 
     DelegationTokenAuthDisabled: the brokers have no delegation.token.secret.key.
     DelegationTokenRequestNotAllowed: this client is anonymous, or authenticated by a token.
     """
 
-    _client: ClusterClient
-    _timeout_ms: int
+    def __init__(self, client: ClusterClient, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
 
     def create_delegation_token(
         self,

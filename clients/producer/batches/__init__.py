@@ -4,4 +4,5 @@ producer_batch, producer_columns   one batch; many records at once, as columns
 accumulator, partition_queue       batches to be filled; batches to be sent, in order
 buffer_memory                      limit of buffered bytes, and waiting for room
 deliveries, producer_metrics       outcomes for users; figures
+record_content                     keys, values and headers as users give them
 """

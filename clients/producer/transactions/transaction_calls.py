@@ -1,4 +1,4 @@
-"""Transactions as applications use them: the calls of Producer, and of AsyncProducer.
+"""Transactions as applications use them: what the calls of Producer and AsyncProducer do.
 
     producer = Producer(transactional_id="delays-0")
     with producer.transaction():
@@ -17,11 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final, Self
+from typing import Final
 
 from ....protocol.errors import ConnectionFailed, InvalidTxnState, KafkaError
 from ...group.membership import ConsumerGroupMetadata
@@ -37,38 +36,22 @@ _UNUSED: Final = (Phase.UNINITIALIZED, Phase.INITIALIZING)
 
 
 class TransactionCalls:
-    """Transaction methods of Producer. Times are seconds; None is `max_block_ms`.
+    """Part of a Producer, whose methods of these names say what they do and raise.
 
-    Each of them can time out (RequestTimedOut): the call goes on, and is repeated to see its end.
+    transactions: None if the producer has no transactional_id. Times are seconds; None is
+    `max_block_ms`. Each call can time out (RequestTimedOut): it goes on, and is repeated to see its
+    end.
     """
 
-    _transactions: ProducerTransactions | None
+    def __init__(self, transactions: ProducerTransactions | None) -> None:
+        self._transactions = transactions
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Take over the transactional id: its former producer is fenced, its open transaction
-        aborted.
-
-        The first begin() does it, too. Early it tells early what is wrong.
-
-        Raises:
-            InvalidTxnState: the producer has no transactional_id.
-            RequestTimedOut: no coordinator was there in time, or it is still aborting.
-            TransactionalIdAuthorizationFailed, InvalidTransactionTimeout: the brokers refuse.
-            UnsupportedVersion: they are too old.
-        """
         transactions = self._transactional("init_transactions")
         with transactions.metrics.transaction_call("init"):
             transactions.result(transactions.initialize(), "init_transactions", timeout)
 
     def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction: what is sent from here on is part of it.
-
-        Raises:
-            InvalidTxnState: one is open already.
-            TransactionAbortable: the one before has failed: abort() it.
-            ProducerFenced, ApplicationRecoverable: close() this producer.
-            As init_transactions, the first time.
-        """
         transactions = self._transactional("begin")
         if transactions.manager.phase in _UNUSED:
             self.init_transactions(timeout)
@@ -81,62 +64,22 @@ class TransactionCalls:
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
-        """Have a group's offsets committed with this transaction, and only with it.
-
-        Args:
-            offsets: by partition the offset of the next record to be read.
-            group: `consumer.group_metadata()`, which fences a member that the group has gone on
-                without (KIP-447); or a group's name, for what is no member of it.
-
-        Raises:
-            InvalidTxnState: no transaction is open.
-            TransactionAbortable: it has failed, or the group has gone on without this member.
-            ProducerFenced, ApplicationRecoverable: close() this producer.
-            RequestTimedOut: no coordinator answered in time.
-        """
         transactions = self._transactional("send_offsets")
         with transactions.metrics.transaction_call("send-offsets"):
             transactions.result(transactions.send_offsets(offsets, group), "send_offsets", timeout)
 
     def commit(self, timeout: float | None = None) -> None:
-        """Send what is collected, wait until all of it is in the log, and have it made visible.
-
-        Raises:
-            TransactionAbortable: something is not in the log: abort() the transaction.
-            InvalidTxnState: no transaction is open.
-            ProducerFenced, ApplicationRecoverable: close() this producer; nothing is committed, or
-                all of it was before.
-            RequestTimedOut: it has not ended: call commit() again.
-        """
         self._end("commit", timeout)
 
     def abort(self, timeout: float | None = None) -> None:
-        """End the transaction without a trace: what is not on its way is dropped.
-
-        Raises:
-            InvalidTxnState: no transaction is open.
-            ProducerFenced, ApplicationRecoverable: close() this producer; it is aborted for it.
-            RequestTimedOut: it has not ended: call abort() again.
-        """
         self._end("abort", timeout)
 
     @contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """Begin a transaction, commit it at the end of the block, abort it if the block raises.
-
-        A commit that fails is aborted, too, so the block can be repeated after
-        TransactionAbortable. One that times out is not: call commit() again. A block that has ended
-        its transaction itself is left alone.
-
-        Raises:
-            What the block raises, and begin() and commit(). A block that was told of a fenced
-            batch (InvalidProducerEpoch) raises ProducerFenced, or TransactionAbortable if the
-            producer may go on: which of them is known when the transaction has been aborted.
-        """
+    def transaction(self) -> Iterator[None]:
         transactions = self._transactional("transaction")
         self.begin()
         try:
-            yield self
+            yield
             if transactions.manager.phase is not Phase.READY:
                 self.commit()
         except BaseException as error:
@@ -149,6 +92,13 @@ class TransactionCalls:
             _raise_verdict(transactions, error, failure)
             raise
 
+    def abort_at_close(self, timeout: float | None) -> None:
+        """Abort; where that fails the brokers do it, after transaction_timeout_ms."""
+        try:
+            self.abort(timeout)
+        except (KafkaError, ConnectionFailed) as error:
+            logger.warning("the brokers abort the transaction after its time-out: %s", error)
+
     def _end(self, name: str, timeout: float | None) -> None:
         transactions = self._transactional(name)
         with transactions.metrics.transaction_call(name):
@@ -158,20 +108,22 @@ class TransactionCalls:
         return _required(self._transactions, name)
 
 
-class AsyncTransactionCalls(ABC):
-    """Transaction methods of AsyncProducer: async versions of those of TransactionCalls.
+class AsyncTransactionCalls:
+    """Part of an AsyncProducer: async versions of the methods of TransactionCalls.
 
-    A call whose coroutine is cancelled goes on, and is repeated to see its end.
+    transactions: asked for with each call, as the producer may have been closed meanwhile. A call
+    whose coroutine is cancelled goes on, and is repeated to see its end.
     """
 
+    def __init__(self, transactions: Callable[[], ProducerTransactions | None]) -> None:
+        self._transactions = transactions
+
     async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Async version of Producer.init_transactions."""
         transactions = self._transactional("init_transactions")
         with transactions.metrics.transaction_call("init"):
             await _ended(transactions, transactions.initialize(), "init_transactions", timeout)
 
     async def begin(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Async version of Producer.begin."""
         transactions = self._transactional("begin")
         if transactions.manager.phase in _UNUSED:
             await self.init_transactions(timeout)
@@ -184,31 +136,27 @@ class AsyncTransactionCalls(ABC):
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:
-        """Async version of Producer.send_offsets."""
         transactions = self._transactional("send_offsets")
         with transactions.metrics.transaction_call("send-offsets"):
             sent = transactions.send_offsets(offsets, group)
             await _ended(transactions, sent, "send_offsets", timeout)
 
     async def commit(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Async version of Producer.commit."""
         transactions = self._transactional("commit")
         with transactions.metrics.transaction_call("commit"):
             await _ended(transactions, transactions.end(is_commit=True), "commit", timeout)
 
     async def abort(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Async version of Producer.abort."""
         transactions = self._transactional("abort")
         with transactions.metrics.transaction_call("abort"):
             await _ended(transactions, transactions.end(is_commit=False), "abort", timeout)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
-        """Async version of Producer.transaction, for `async with`."""
+    async def transaction(self) -> AsyncIterator[None]:
         transactions = self._transactional("transaction")
         await self.begin()
         try:
-            yield self
+            yield
             if transactions.manager.phase is not Phase.READY:
                 await self.commit()
         except BaseException as error:
@@ -221,12 +169,8 @@ class AsyncTransactionCalls(ABC):
             _raise_verdict(transactions, error, failure)
             raise
 
-    @abstractmethod
-    def _given_transactions(self) -> ProducerTransactions | None:
-        """Transactions of the producer; None if it has no transactional_id."""
-
     def _transactional(self, name: str) -> ProducerTransactions:
-        return _required(self._given_transactions(), name)
+        return _required(self._transactions(), name)
 
 
 def _raise_verdict(

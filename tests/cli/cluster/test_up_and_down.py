@@ -26,7 +26,7 @@ from bradbury.tests.support.free_ports import UP_PORTS, free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-deep = pytest.mark.deep  # tests/ray/test_up_and_down.py has the same by the Python API
+deep = pytest.mark.deep  # tests/ray/nodes/test_up_and_down.py has the same by the Python API
 LOCAL = ("--address", "local", "--port", "0")
 READ = ("consume", "numbers", "--from-beginning", "--until-end")
 
@@ -104,7 +104,7 @@ def test_what_was_produced_outlives_down(process: Command, data_dir: str) -> Non
     assert sorted(process(*READ).out.split()) == ["1", "2", "3"]
 
 
-# tests/ray/test_crash.py kills actors; here it is the process that keeps Ray.
+# tests/ray/nodes/test_crash.py kills actors; here it is the process that keeps Ray.
 @pytest.mark.long
 @pytest.mark.usefixtures("ends_what_it_starts")
 def test_what_was_produced_outlives_a_kill(process: Command, data_dir: str) -> None:
@@ -203,7 +203,7 @@ def up_fails(process: Command, joined_ray: str):
     return call
 
 
-@pytest.mark.long  # tests/ray/test_up_and_down.py has the same by the Python API
+@pytest.mark.long  # tests/ray/nodes/test_up_and_down.py has the same by the Python API
 def test_a_port_in_use_is_named(up_fails, data_dir: str) -> None:
     port = free_ports(UP_PORTS)  # else another of them may be in use, and be named
     with socket.create_server(("127.0.0.1", port)):

@@ -1,4 +1,4 @@
-// How franz-go tells a cluster who it is, and what it is told then; see tests/compatibility/test_logins.py.
+// How franz-go tells a cluster who it is, and what it is told then; see tests/compatibility/libraries/test_logins.py.
 package main
 
 import (

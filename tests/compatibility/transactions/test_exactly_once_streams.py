@@ -15,7 +15,7 @@ import pytest
 from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 from bradbury.tests.compatibility.support.kafka_jars import QUICK_OPTIONS, STREAMS, VERSION
 from bradbury.tests.compatibility.support.programs import Program, Running, java_program
-from bradbury.tests.compatibility.test_kafka_streams import (
+from bradbury.tests.compatibility.tools.test_kafka_streams import (
     STEP_MS,
     WINDOW_MS,
     Output,

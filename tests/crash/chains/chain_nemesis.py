@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bradbury.tests.crash.cluster import send_signal
-from bradbury.tests.crash.nemesis import (
+from bradbury.tests.crash.faults.nemesis import (
     kill_controller,
     kill_everything,
     kill_partition_actor,

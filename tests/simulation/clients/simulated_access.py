@@ -45,13 +45,12 @@ from bradbury.protocol.security.acl_binding import (
 )
 from bradbury.protocol.security.scram import LEAST_ITERATIONS, ScramCredential
 
-from ..world.simulated_network import LOST, Process
-from ..world.simulated_node import is_error
+from ..world.simulated_network import LOST, Process, is_error
 from .simulated_log_checks import Violation
 
 if TYPE_CHECKING:
+    from ..world.controllers.simulated_controller import SimulatedController
     from ..world.simulated_cluster import SimulatedCluster
-    from ..world.simulated_controller import SimulatedController
     from ..world.simulated_node import SimulatedNode
 
 USERS: Final = ("ann", "bob")
@@ -257,7 +256,7 @@ class AccessOperator:
         return frozenset(GATES) - self._let_in(-1, image)
 
     def _gates(self, node: SimulatedNode) -> frozenset[Gate]:
-        return self._let_in(node.node_id, node.image)
+        return self._let_in(node.node_id, node.access)
 
     def _let_in(self, who: int, image: MetadataImage) -> frozenset[Gate]:
         known = self._open.get(who)
@@ -335,7 +334,7 @@ class AccessOperator:
     def unsettled(self) -> str | None:
         newest = self._newest
         for node in self._cluster.nodes.values():
-            image = node.image
+            image = node.access
             if (
                 image.acls != newest.acls
                 or image.scram_credentials != newest.scram_credentials

@@ -22,8 +22,7 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.topic_partition import TopicPartition
 
 from ..world.simulated_fetcher import answer_fetch
-from ..world.simulated_network import LOST, Answer, Process
-from ..world.simulated_node import is_error
+from ..world.simulated_network import LOST, Answer, Process, is_error
 from ..world.simulated_replica import Batch, are_sound, batches_of
 from ..world.simulated_requests import produce
 

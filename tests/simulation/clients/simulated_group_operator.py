@@ -26,9 +26,8 @@ from bradbury.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 
-from ..world.simulated_groups import SimulatedShard
-from ..world.simulated_network import Answer
-from ..world.simulated_node import is_error
+from ..world.coordinators.simulated_groups import SimulatedShard
+from ..world.simulated_network import Answer, is_error
 from .simulated_group_oracle import NOTHING, OPERATED
 from .simulated_members import BACKOFF_MS, SHARED, GroupClient
 

@@ -29,7 +29,7 @@ from bradbury.protocol.messages.offset_fetch import (
 )
 from bradbury.protocol.messages.sync_group import SyncGroupRequest
 
-from ..world.simulated_groups import CONFIG, SimulatedShard
+from ..world.coordinators.simulated_groups import CONFIG, SimulatedShard
 from ..world.simulated_replica import read_bytes
 from .simulated_log_checks import Violation
 

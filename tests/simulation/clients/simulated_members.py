@@ -29,9 +29,8 @@ from bradbury.protocol.messages.offset_fetch import (
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from bradbury.protocol.partitioner import partition_for_group
 
-from ..world.simulated_groups import SimulatedShard
-from ..world.simulated_network import Answer
-from ..world.simulated_node import is_error
+from ..world.coordinators.simulated_groups import SimulatedShard
+from ..world.simulated_network import Answer, is_error
 from .simulated_clients import Client
 
 if TYPE_CHECKING:

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from bradbury.controller.metadata_leader import MetadataLeader
     from bradbury.replication.logs.log_compactor import LogCompactor
 
+    from ..world.controllers.simulated_controller import SimulatedController
     from ..world.simulated_cluster import SimulatedCluster
-    from ..world.simulated_controller import SimulatedController
     from ..world.simulated_node import SimulatedNode
     from .simulated_clients import Producer, Reader, Sent
 

@@ -26,7 +26,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-from ..world.simulated_groups import SimulatedShard
+from ..world.coordinators.simulated_groups import SimulatedShard
 from .simulated_log_checks import Violation
 
 NOWHERE = "a group that there is not"

@@ -44,10 +44,9 @@ from bradbury.protocol.records.records import (
 from bradbury.protocol.schema import Message
 from bradbury.protocol.topic_partition import TopicPartition
 
-from ..world.simulated_network import LOST, Answer, Process
-from ..world.simulated_node import is_error
+from ..world.coordinators.simulated_transactions import TIMEOUT_MS
+from ..world.simulated_network import LOST, Answer, Process, is_error
 from ..world.simulated_requests import LAST_WITH_NAMES, WITHOUT_BUMPS, handle, produce
-from ..world.simulated_transactions import TIMEOUT_MS
 from .simulated_transaction_oracle import Transaction, offset_in
 
 if TYPE_CHECKING:

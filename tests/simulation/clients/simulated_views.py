@@ -36,9 +36,9 @@ from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata
 from bradbury.transactions.transaction_records import transactions_in
 
-from ..world.simulated_groups import SimulatedShard
+from ..world.coordinators.simulated_groups import SimulatedShard
+from ..world.coordinators.simulated_transactions import CONFIG, VERSION, SimulatedTransactionShard
 from ..world.simulated_replica import read_bytes
-from ..world.simulated_transactions import CONFIG, VERSION, SimulatedTransactionShard
 from .simulated_log_checks import Violation
 from .simulated_refusals import check_refusals
 

@@ -41,7 +41,7 @@ from bradbury.controller.metered_changes import MeteredChanges
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError
 
-from ..world.simulated_controller import rules
+from ..world.controllers.simulated_controller import rules
 from .control_checks import check_answer, check_image, check_repeat, check_step, same_by_replay
 from .control_requests import RequestMaker
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from random import Random
 
 from ..world.simulated_swarm import MEMBER_KINDS, TRANSACTION_KINDS, Swarm
-from . import (
+from .fault_registry import FAULTS, planted
+from .faults import (
     planted_in_access,
     planted_in_compaction,
     planted_in_controllers,
@@ -22,7 +23,6 @@ from . import (
     planted_in_transactions,
     planted_in_views,
 )
-from .fault_registry import FAULTS, planted
 
 __all__ = [
     "FAULTS",

@@ -50,8 +50,9 @@ from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
 from ..clients.simulated_views import Views
-from .simulated_actors import actor_name
-from .simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_actors import actor_name
+from .controllers.simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_voter import ask_at_once, open_voter
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
 from .simulated_node import SimulatedNode
@@ -59,7 +60,6 @@ from .simulated_replica import SimulatedReplica
 from .simulated_rest import counted_on_offline, unsettled
 from .simulated_swarm import Swarm, swarm_of
 from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
-from .simulated_voter import ask_at_once, open_voter
 
 TOPIC_ID = UUID(int=7)
 FORMED = (EpochRecord, ClusterRecord)

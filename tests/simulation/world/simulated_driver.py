@@ -17,6 +17,7 @@ from bradbury.replication.effects import (
     SuspectNode,
     TickingStep,
     WakeAt,
+    WorkingStep,
     YieldToRequests,
 )
 from bradbury.replication.partition.replica import LeadershipEnded
@@ -163,6 +164,26 @@ class SimulatedDriver:
                 self.tick_when_due(step)
 
         self._process.after(due_ms - now_ms, tick)
+
+
+class Ended:
+    """Implements replication.procedure.Condition: something has ended, which `begin` begins.
+
+    `begin` is given what to call then, with an exception if it has failed.
+    """
+
+    def __init__(
+        self, driver: SimulatedDriver, begin: Callable[[Callable[..., None]], Any]
+    ) -> None:
+        self._driver, self._begin = driver, begin
+
+    def begin_waiting(self, step: WorkingStep) -> None:
+        def ended(result: Any = None) -> None:
+            failure = result if isinstance(result, Exception) else None
+            step.on_work_done(self, failure, self._driver.now_ms())
+            self._driver.carry_out()
+
+        self._begin(ended)
 
 
 def _end(ticket: Any, result: Any) -> None:

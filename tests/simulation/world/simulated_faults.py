@@ -31,15 +31,15 @@ from bradbury.controller.controller_calls import (
 )
 from bradbury.protocol.topic_partition import TopicPartition
 
-from .simulated_directories import PATHS
+from .directories.simulated_directories import PATHS
 
 if TYPE_CHECKING:
     from bradbury.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
     from bradbury.transactions.transaction_records import TransactionRecord
 
     from ..clients.simulated_members import Member
+    from .controllers.simulated_controller import SimulatedController
     from .simulated_cluster import SimulatedCluster
-    from .simulated_controller import SimulatedController
     from .simulated_network import Answer, Process
     from .simulated_node import SimulatedNode
     from .simulated_replica import SimulatedReplica

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from bradbury.protocol.errors import KafkaError
+
 Event = Callable[[], None]
 Answer = Callable[[Any], None]
 
@@ -222,3 +224,8 @@ class Network:
             return
         self.send(source, target, lambda: handle(answer), is_connection=is_connection)
         source.after(timeout_ms, lambda: arrive(LOST))
+
+
+def is_error(result: object) -> bool:
+    """Whether a call was refused, or nothing is known of it."""
+    return result is LOST or isinstance(result, KafkaError)

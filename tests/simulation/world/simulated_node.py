@@ -4,7 +4,7 @@ actors/replication/partition_host are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,7 +15,6 @@ from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
-from bradbury.controller.controller_calls import ControlledShutdown
 from bradbury.controller.controller_effects import (
     ApplyMetadata,
     AskController,
@@ -37,6 +36,11 @@ from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.effects import SendControllerRequest
+from bradbury.replication.manager.broker_metadata_publisher import (
+    MetadataUsers,
+    publish_metadata,
+)
+from bradbury.replication.manager.node_close import close_node
 from bradbury.replication.manager.replica_manager import ReplicaManager
 from bradbury.replication.partition.partition_effects import (
     LeaderElected,
@@ -46,21 +50,26 @@ from bradbury.replication.partition.partition_effects import (
 )
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.partition.replication_throttle import ReplicationThrottle
+from bradbury.replication.procedure import ProcedureSteps
 from bradbury.steps.replies import Refuse, Reply
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 
-from .simulated_actors import TIMES, SimulatedActors, actor_name
-from .simulated_controller import FIRST_PORT, SimulatedController
-from .simulated_directories import PATHS, SimulatedDirectories
+from .controllers.simulated_actors import TIMES, SimulatedActors, actor_name
+from .controllers.simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_voter import SimulatedVoter
+from .coordinators.simulated_groups import CONFIG as GROUPS_CONFIG, SimulatedGroups
+from .coordinators.simulated_transactions import (
+    CONFIG as TRANSACTIONS_CONFIG,
+    SimulatedProducerIds,
+    SimulatedTransactions,
+)
+from .directories.simulated_directories import PATHS, SimulatedDirectories
 from .simulated_disk import SimulatedDisk
-from .simulated_driver import SimulatedDriver
+from .simulated_driver import Ended, SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
-from .simulated_groups import CONFIG as GROUPS_CONFIG, SimulatedGroups
-from .simulated_network import LOST, Process
+from .simulated_network import Process
 from .simulated_replica import SimulatedReplica
 from .simulated_requests import SimulatedPeers
-from .simulated_transactions import CONFIG as TRANSACTIONS_CONFIG, SimulatedTransactions
-from .simulated_voter import SimulatedVoter
 from .virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -94,7 +103,10 @@ class SimulatedNode:
         """Ids of directories whose page cache is there: the files in memory of intact_token."""
         self.incarnation = ""
         self.is_registered = False
+        self.is_stopping = False
         self.image = MetadataImage()
+        self.access = self.image
+        """The image by which the node lets users in."""
         self.replicas: dict[TopicPartition, SimulatedReplica] = {}
         self.logs: SimulatedDirectories
         self.config = cluster.broker_config
@@ -103,7 +115,7 @@ class SimulatedNode:
         )
         self.log_defaults = cluster.log_config
         self.peers = SimulatedPeers(self)
-        self.producer_ids = _ProducerIds(cluster)
+        self.producer_ids = SimulatedProducerIds(cluster)
         self._begin_steps()
         self._begin_coordinators()
 
@@ -177,7 +189,8 @@ class SimulatedNode:
         self.process.begin_life()
         self.incarnation = f"{self.node_id}/{self.process.life}"
         self.is_registered = False
-        self.image = MetadataImage()
+        self.is_stopping = False
+        self.image = self.access = MetadataImage()
         self.replicas = {}
         self._begin_steps()
         self._begin_coordinators()
@@ -260,11 +273,11 @@ class SimulatedNode:
         """A clean stop: others lead, all is flushed, the mark is written."""
         if not self.is_registered:
             return
-        self.lifecycle.stop()  # or it would register again
 
-        def left(_: Any) -> None:
+        def left(is_heard: Any) -> None:
             if self.process.is_up:
-                self.logs.shut_down(stopped)
+                self.is_stopping = True
+                self.driver.run(self._close(), stopped)
 
         def stopped(error: Exception | None) -> None:
             if error is not None:
@@ -272,8 +285,28 @@ class SimulatedNode:
             self.kill()
             on_stopped()
 
-        leave = ControlledShutdown(self.node_id, self.incarnation)
-        self.loop.answer(lambda: self.controller.ask(leave), left)
+        self.lifecycle.leave(left, self._now())
+        self._perform()
+
+    def _close(self) -> ProcedureSteps:
+        """Clients have no connections here, and the voter ends with the process."""
+        return close_node(
+            clients=None,
+            metadata=self.lifecycle.stop,
+            coordinators=(
+                self._awaited(self.transaction_partitions.close),
+                self._awaited(self._close_coordinators),
+            ),
+            partitions=Ended(self.driver, self.logs.shut_down),
+            voter=None,
+        )
+
+    async def _close_coordinators(self) -> None:
+        self.groups.close()
+        await self.transactions.close()
+
+    def _awaited(self, run: Callable[[], Coroutine[Any, Any, None]]) -> Ended:
+        return Ended(self.driver, lambda then: self.loop.answer(run, then))
 
     # --- the controller --------------------------------------------------------------------------
 
@@ -436,8 +469,7 @@ class SimulatedNode:
     # --- following the metadata ------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, *, then: Callable[[], None] = lambda: None) -> None:
-        """As actors/node: the image is this node's when its partitions are what it says."""
-        before = self.image
+        """Take an image over; `then` is called when requests are answered by it."""
         for partition_id in {*self.claimed, *self.ends, *self.deleted}:
             state = image.partition(*partition_id)
             if state is None or self.node_id not in state.replicas:
@@ -448,16 +480,38 @@ class SimulatedNode:
         def applied(error: Exception | None) -> None:
             if error is not None:
                 raise error
-            self.image = image
-            self.cluster.oracle.on_applied(self, before)
-            self.transaction_partitions.on_metadata(image)
-            self.groups.on_metadata(before, image)
             then()
 
-        with self.loop.running():
-            self.transactions.on_metadata(image)
-        self.steps.apply(image, applied, now_ms=self.clock.now_ms, wall_ms=self.clock.now_ms)
-        self.driver.carry_out()
+        self.driver.run(publish_metadata(image, self._metadata_users()), applied)
+
+    def _metadata_users(self) -> MetadataUsers:
+        """Settings and quotas of clients are the cluster's: see simulated_administrator."""
+        return MetadataUsers(
+            settings=lambda image: None,
+            access=self._use_access,
+            coordinators=self.transactions.on_metadata,
+            partitions=self._partitions_become,
+            answers=self._answer_by,
+            quotas=lambda before, image: None,
+            questions=self.transaction_partitions.on_metadata,
+            offsets=self.groups.on_metadata,
+            is_over=lambda: self.is_stopping,
+        )
+
+    def _use_access(self, image: MetadataImage) -> None:
+        self.access = image
+
+    def _partitions_become(self, image: MetadataImage) -> Ended:
+        now_ms = self.clock.now_ms
+        return Ended(
+            self.driver,
+            lambda then: self.steps.apply(image, then, now_ms=now_ms, wall_ms=now_ms),
+        )
+
+    def _answer_by(self, image: MetadataImage) -> MetadataImage:
+        before, self.image = self.image, image
+        self.cluster.oracle.on_applied(self, before)
+        return before
 
     def _replica_of(self, step: Replica) -> SimulatedReplica:
         """Also of one whose effects are still to be carried out."""
@@ -544,14 +598,3 @@ class SimulatedNode:
 
     def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
         """Nobody looks whether its connection closes."""
-
-
-class _ProducerIds:
-    """Implements what transaction coordinators take ids from: all that are asked for are there."""
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self.take = cluster.take_producer_id
-
-
-def is_error(result: object) -> bool:
-    return result is LOST or isinstance(result, KafkaError)

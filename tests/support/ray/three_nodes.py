@@ -111,9 +111,7 @@ class ThreeNodes:
         async def die() -> None:
             node.is_open = False
             node.socket_server.close()
-            node._lifecycle.stop()
-            node._driver.cancel()
-            node._driver.carry_out()
+            node.membership.close()
             host = node.host
             await host.stop_following()
             await host._upkeep.stop()

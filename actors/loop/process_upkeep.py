@@ -1,0 +1,41 @@
+"""What keeps the process of a node in shape: its heap, a thread for what computes long, and the
+probe of its event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ...handlers.ports.request_metrics import Histogram
+from .heap import Heap
+from .node_metrics import LoopProbe
+
+T = TypeVar("T")
+
+
+class ProcessUpkeep:
+    """Of one node: `open` and `close` as the node, `start_probe` when it serves."""
+
+    def __init__(self, loop_lag: Histogram) -> None:
+        self._probe = LoopProbe(loop_lag)
+        self._heap = Heap()
+        self._aside: ThreadPoolExecutor | None = None
+        self.on_partitions = self._heap.on_partitions
+        self.start_probe = self._probe.start
+
+    def open(self) -> None:
+        """One thread aside: two calls that compute would take turns anyway."""
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+
+    def run_aside(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._aside, call)
+
+    def close(self) -> None:
+        """Calls that run aside end by themselves; those that have not begun are cancelled."""
+        self._probe.stop()
+        self._heap.close()
+        if self._aside is not None:
+            self._aside.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,86 @@
+"""A node's membership in its cluster: the driver of controller/node_lifecycle.
+
+It also runs the sequels of steps by which the node takes over an image and ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+from ..cluster.control.controller_state import NodeRegistration
+from ..controller.controller_effects import (
+    ApplyMetadata,
+    AskController,
+    Fenced,
+    StoreIdentity,
+)
+from ..controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
+from ..handlers.ports.context import Controller
+from ..replication.procedure import Condition, ProcedureSteps
+from .controller.two_clock_driver import TwoClockDriver
+from .loop.awaited_end import AwaitedEnd
+from .loop.step_driver import StepDriver
+
+
+class NodeMembership:
+    """Life of one node with the controller, on one event loop."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        session_ms: int,
+        *,
+        now_ms: Callable[[], int],
+        store_identity: Callable[[StoreIdentity], Awaitable[None]],
+        apply: Callable[[ApplyMetadata], Awaitable[None]],
+        on_fenced: Callable[[str], None],
+    ) -> None:
+        """`session_ms`: for how long the controller counts on a node that it does not hear.
+
+        `on_fenced`: ends the node, which has no place in the cluster any more; with the reason.
+        """
+        self.incarnation = secrets.token_hex(8)
+        self.on_fenced = on_fenced
+        self._driver = driver = TwoClockDriver(now_ms)
+        life = BrokerIncarnation(self.incarnation, session_ms)
+        self._lifecycle = NodeLifecycle(life, driver.effects)
+        driver.on_awaited(AskController, lambda effect: controller.ask(effect.call))
+        driver.on_awaited(StoreIdentity, store_identity)
+        driver.on_awaited(ApplyMetadata, apply)
+        driver.on(Fenced, lambda effect: on_fenced(effect.reason))
+        driver.drive(self._lifecycle)
+        self._sequels = StepDriver()
+
+    @property
+    def controller_epoch(self) -> int:
+        """Epoch of the newest controller that has answered."""
+        return self._lifecycle.controller_epoch
+
+    async def register(self, registration: NodeRegistration) -> None:
+        """Register. Waits for a controller; raises what it refuses the node for."""
+        await self._driver.ask(lambda ticket: self._lifecycle.register(ticket, registration))
+
+    async def follow(self) -> None:
+        """Follow the metadata from now on; returns when the first image is applied."""
+        await self._driver.ask(self._lifecycle.follow)
+
+    async def leave(self) -> bool:
+        """Hand leadership to others; False if no controller has heard it."""
+        return await self._driver.ask(
+            lambda ticket: self._lifecycle.leave(ticket, self._driver.now())
+        )
+
+    def close(self) -> None:
+        """Say nothing more, and take over no image any more."""
+        self._lifecycle.stop()
+        self._driver.cancel()
+        self._driver.carry_out()
+
+    async def run(self, sequel: ProcedureSteps) -> None:
+        """Run a sequel of the node's; raises what it raises."""
+        await self._sequels.run(sequel)
+
+    def ended(self, run: Callable[[], Awaitable[object]]) -> Condition:
+        """Condition, for a sequel that is given to `run`, that a coroutine or future has ended."""
+        return AwaitedEnd(self._sequels, run)
