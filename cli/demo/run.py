@@ -274,7 +274,8 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
 
     rows = check.record_count
     servers = cluster.bootstrap_servers
-    parquet = demo.folder / "delays.parquet"
+    folder = demo.folder / "flow"
+    folder.mkdir()
     with cluster.admin() as admin:
         for topic in (spark_etl.DELAYS, spark_etl.LATE):
             _create(demo, admin, topic)
@@ -285,22 +286,17 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
         ):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
-        # Concurrently: each leaves cores idle while it plans.
         with (
             demo.step("[5] Spark batch and stream", 2 * rows),
             demo.screen.waiting("[5] Spark batch and stream"),
         ):
-            checkpoint = demo.folder / "spark" / "checkpoint"
-            query = spark_etl.start_stream(session, checkpoint, rows)
-            batch = spark_etl.run_batch(session, parquet)
-            micro_batches = spark_etl.finish_stream(query)
+            batch = spark_etl.run_etl(folder, servers)
         with demo.step("[5] compare"), demo.screen.waiting("[5] comparing"):
             spark_etl.compare(
                 batch,
                 check.by_carrier,
                 spark_etl.read_late(servers),
                 {
-                    "the Parquet file": spark_etl.read_parquet(parquet),
                     f"topic {spark_etl.DELAYS!r}": spark_etl.read_delays(servers),
                     "the actors' table": {
                         key: (delays.flights, delays.mean) for key, delays in check.by_month.items()
@@ -316,7 +312,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     demo.screen.say(
         f"[5] Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
         f"Parquet and in topic {spark_etl.DELAYS!r}, {sum(batch.late.values()):,} late flights by "
-        f"batch and by {micro_batches} micro-batches in topic {spark_etl.LATE!r}"
+        f"batch and by {batch.micro_batches} micro-batches in topic {spark_etl.LATE!r}"
     )
     tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
     read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
@@ -325,7 +321,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     demo.summary["spark"] = {
         "groups": len(batch.delays),
         "late": sum(batch.late.values()),
-        "micro_batches": micro_batches,
+        "micro_batches": batch.micro_batches,
         "driver": driver,
         "tasks_by_executor": executors,
         "rows_by_leader": leaders,
