@@ -13,6 +13,7 @@ through the memory of the driver, from where delta-rs or PyIceberg write it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -187,7 +188,10 @@ class IcebergFlowTable:
         table = self._opened(rows.schema)
         _check_columns(self._name, table.schema().column_names, rows)
         try:
-            table.overwrite(rows)
+            with warnings.catch_warnings():
+                # PyIceberg's warning where the table had no rows that could be deleted.
+                warnings.simplefilter("ignore", UserWarning)
+                table.overwrite(rows)
         except CommitFailedException as error:
             raise FlowFailed(
                 f"{self._name} was changed by another writer; run the flow again ({error})"
