@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +180,8 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     task_count = max(2, min(8, int(_ray_cpus())))
     count = flights.row_count
     with cluster.admin() as admin:
-        _create(demo, admin, TOPIC, PARTITIONS)
+        # Flights of 2013: by their timestamps retention would delete them within minutes.
+        _create(demo, admin, TOPIC, PARTITIONS, {"retention.ms": "-1"})
         with (
             demo.step("[2] produce from Ray tasks", count),
             demo.screen.counting(f"[2] producing from {task_count} Ray tasks", count) as advance,
@@ -191,11 +192,17 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     demo.screen.say(f"[2] produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
 
 
-def _create(demo: _Demo, admin: Any, topic: str, partitions: int = 1) -> None:
+def _create(
+    demo: _Demo,
+    admin: Any,
+    topic: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> None:
     from ...protocol.errors import TopicAlreadyExists
 
     try:
-        admin.create_topic(topic, partitions, demo.settings.replication_factor)
+        admin.create_topic(topic, partitions, demo.settings.replication_factor, configs=configs)
     except TopicAlreadyExists:
         raise CommandFailed(
             f"topic {topic!r} exists already; delete it with `bradbury topics delete {topic}`"
