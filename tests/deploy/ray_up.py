@@ -328,6 +328,8 @@ def _expect_spark(demo: dict[str, Any], status: dict[str, Any], saw: Callable[[s
     _expect_on_others(driver, tasks)
     if set(rows) != set(ADDRESSES) or not all(rows.values()):
         raise Failed(f"the rows that Spark read are not from all machines: {spark}")
+    if spark["micro_batches"] < 3:
+        raise Failed(f"the demo's stream had {spark['micro_batches']} micro-batches")
     if demo["rows"] != ROWS or sum(rows.values()) != ROWS:
         raise Failed(f"Spark read {sum(rows.values())} of {ROWS} rows")
     for step in demo["steps"]:

@@ -264,6 +264,50 @@ def test_a_flow_of_spark_is_killed_interrupted_and_in_the_end_topics_and_tables_
     assert in_order(list(last.values())) == sums
 
 
+SLOW = """
+name: slow
+sources: {flights: {topic: slow-flights, value: utf8, stream: false}}
+steps: {slept: {python: "slow.py:slept"}}
+targets: {slept: {table: tables/slept}}
+"""
+SLOW_STEPS = '''
+import time
+from pathlib import Path
+from pyspark.sql import functions as f
+
+
+def slept(flights):
+    """Takes a day, and says when it has begun."""
+    @f.udf("string")
+    def sleep(value):
+        Path("{begun}").touch()
+        time.sleep(86_400)
+        return value
+
+    return flights.select(sleep("value").alias("value"))
+'''
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_whole_result_that_takes_long_is_interrupted(servers: str, folder: Path) -> None:
+    begun = folder / "begun"
+    (folder / "slow.yaml").write_text(SLOW)
+    (folder / "slow.py").write_text(SLOW_STEPS.replace("{begun}", str(begun)))
+    with bradbury.Admin(servers) as admin:
+        admin.create_topic("slow-flights", 1)
+    fly(servers, 0, 1, "slow-flights")
+    with ChildProcess(
+        command(folder, "slow.yaml", servers), stderr=subprocess.PIPE, text=True
+    ) as running:
+        wait_for(begun.exists, 240, "the step has not begun")
+        running.send_signal(signal.SIGINT)
+        assert running.stderr is not None
+        said = running.stderr.read()
+    assert running.returncode == 0, said
+    assert "slept: not written yet" in said
+
+
 @pytest.mark.spark
 @pytest.mark.deep  # three JVMs
 def test_a_part_that_fails_is_named_in_a_line(servers: str, folder: Path) -> None:
