@@ -169,11 +169,13 @@ class Jobs:
     def _command(self, *words: object, bootstrap: str | None = None) -> Any:
         """`bradbury` with these words and --json; the JSON that it prints."""
         line = [*map(str, words), "--json", "--bootstrap", bootstrap or self._servers]
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
+        # Not on the terminal that `ray submit` makes, on which they would draw their progress.
+        out, said = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
             code = run_command(line)
         if code:
-            raise Different(f"`bradbury {' '.join(line)}` ended with exit code {code}")
+            ended = f"`bradbury {' '.join(line)}` ended with exit code {code}"
+            raise Different(f"{ended}: {said.getvalue()}")
         return json.loads(out.getvalue())
 
     def _expect(self, what: str, found: object, wanted: object) -> None:
