@@ -176,7 +176,7 @@ class Jobs:
         if code:
             ended = f"`bradbury {' '.join(line)}` ended with exit code {code}"
             raise Different(f"{ended}: {said.getvalue()}")
-        return json.loads(out.getvalue())
+        return _json_in(out.getvalue())
 
     def _expect(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:
@@ -202,6 +202,14 @@ class Jobs:
         rows = self._read(topic).orderBy("partition", "offset")
         chosen = rows.selectExpr("cast(key AS string) AS key", "cast(value AS string) AS value")
         return [(row["key"], row["value"]) for row in chosen.collect()]
+
+
+def _json_in(output: str) -> Any:
+    """The JSON in it, which is one piece; Ray prints what its workers print beside it."""
+    lines = output.splitlines()
+    start = next(number for number, line in enumerate(lines) if line[:1] in ("{", "["))
+    found, _ = json.JSONDecoder().raw_decode("\n".join(lines[start:]))
+    return found
 
 
 def _parsed(rows: DataFrame) -> DataFrame:
