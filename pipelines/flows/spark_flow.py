@@ -224,10 +224,13 @@ class SparkFlow:
 @contextmanager
 def _named(where: str) -> Iterator[None]:
     """Turns errors in one part of the flow into a FlowFailed that names the part."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
+    except Py4JJavaError as error:  # a job that failed or was cancelled
+        raise FlowFailed(f"{where}: {_line(error.java_exception.getMessage())}") from None
     except (PySparkException, RegistryFailed, ValueError) as error:
         raise FlowFailed(f"{where}: {_line(error)}") from None
 
@@ -255,7 +258,7 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
     }
 
 
-def _line(error: BaseException) -> str:
+def _line(error: object) -> str:
     """Text of an error in one line, without the stack trace of Java or Python."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:500] if lines else type(error).__name__
