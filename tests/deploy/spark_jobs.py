@@ -10,7 +10,7 @@ leaves it, and what they wrote is counted and compared with a batch over that to
 are run by their own entry point, in this process: so they take its session.
 
 DIR: a directory that all nodes see, as a shared file system: executors write tables and state there.
-Prints what was seen, as JSON; the first difference ends it with exit code 1. Runs where only Bradbury is installed, not its tests.
+What was seen is in DIR/jobs.json; the first difference ends it with exit code 1. Runs where only Bradbury is installed, not its tests.
 """
 
 import argparse
@@ -280,7 +280,8 @@ def main() -> int:
             seen[job.__name__] = f"{found}, {time.monotonic() - began:.0f} s"
         seen["driver"] = spark.conf.get("spark.driver.host")
         seen["tasks"] = {one.host: one.completed_tasks for one in executor_work(spark)}
-    print(json.dumps(seen, indent=1))
+    # Not on stdout, where Spark and Ray print what their processes say.
+    (given.folder / "jobs.json").write_text(json.dumps(seen, indent=1))
     return 0
 
 

@@ -36,6 +36,6 @@ def test_each_job_has_what_a_batch_has(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    seen = json.loads((tmp_path / "jobs.json").read_text())
     assert seen["load_parquet"].startswith("20,000 rows"), seen
     assert "totals of 20,000 records" in seen["stateful_stream"], seen
