@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +180,8 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     task_count = max(2, min(8, int(_ray_cpus())))
     count = flights.row_count
     with cluster.admin() as admin:
-        _create(demo, admin, TOPIC, PARTITIONS)
+        # Flights of 2013: by their timestamps retention would delete them within minutes.
+        _create(demo, admin, TOPIC, PARTITIONS, {"retention.ms": "-1"})
         with (
             demo.step("[2] produce from Ray tasks", count),
             demo.screen.counting(f"[2] producing from {task_count} Ray tasks", count) as advance,
@@ -191,11 +192,17 @@ def _produce(demo: _Demo, cluster: Any, flights: Any) -> None:
     demo.screen.say(f"[2] produced {count:,} rows from {task_count} Ray tasks to {TOPIC!r}")
 
 
-def _create(demo: _Demo, admin: Any, topic: str, partitions: int = 1) -> None:
+def _create(
+    demo: _Demo,
+    admin: Any,
+    topic: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> None:
     from ...protocol.errors import TopicAlreadyExists
 
     try:
-        admin.create_topic(topic, partitions, demo.settings.replication_factor)
+        admin.create_topic(topic, partitions, demo.settings.replication_factor, configs=configs)
     except TopicAlreadyExists:
         raise CommandFailed(
             f"topic {topic!r} exists already; delete it with `bradbury topics delete {topic}`"
@@ -274,7 +281,8 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
 
     rows = check.record_count
     servers = cluster.bootstrap_servers
-    parquet = demo.folder / "delays.parquet"
+    folder = demo.folder / "flow"
+    folder.mkdir()
     with cluster.admin() as admin:
         for topic in (spark_etl.DELAYS, spark_etl.LATE):
             _create(demo, admin, topic)
@@ -285,22 +293,17 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
         ):
             opened = spark_etl.session(demo.namespace, demo.folder / "spark")
             session = stack.enter_context(opened)
-        # Concurrently: each leaves cores idle while it plans.
         with (
             demo.step("[5] Spark batch and stream", 2 * rows),
             demo.screen.waiting("[5] Spark batch and stream"),
         ):
-            checkpoint = demo.folder / "spark" / "checkpoint"
-            query = spark_etl.start_stream(session, checkpoint, rows)
-            batch = spark_etl.run_batch(session, parquet)
-            micro_batches = spark_etl.finish_stream(query)
+            batch = spark_etl.run_etl(folder, servers)
         with demo.step("[5] compare"), demo.screen.waiting("[5] comparing"):
             spark_etl.compare(
                 batch,
                 check.by_carrier,
                 spark_etl.read_late(servers),
                 {
-                    "the Parquet file": spark_etl.read_parquet(parquet),
                     f"topic {spark_etl.DELAYS!r}": spark_etl.read_delays(servers),
                     "the actors' table": {
                         key: (delays.flights, delays.mean) for key, delays in check.by_month.items()
@@ -316,7 +319,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     demo.screen.say(
         f"[5] Spark agrees with itself and with the actors: {len(batch.delays)} means of delays in "
         f"Parquet and in topic {spark_etl.DELAYS!r}, {sum(batch.late.values()):,} late flights by "
-        f"batch and by {micro_batches} micro-batches in topic {spark_etl.LATE!r}"
+        f"batch and by {batch.micro_batches} micro-batches in topic {spark_etl.LATE!r}"
     )
     tasks = ", ".join(f"{count:,} tasks on {host}" for host, count in executors.items())
     read = ", ".join(f"{count:,} from {host}" for host, count in leaders.items())
@@ -325,7 +328,7 @@ def _etl(demo: _Demo, cluster: Any, check: Any) -> None:
     demo.summary["spark"] = {
         "groups": len(batch.delays),
         "late": sum(batch.late.values()),
-        "micro_batches": micro_batches,
+        "micro_batches": batch.micro_batches,
         "driver": driver,
         "tasks_by_executor": executors,
         "rows_by_leader": leaders,

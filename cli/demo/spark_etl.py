@@ -1,19 +1,21 @@
-"""Step 4: the ETL job on Spark, whose executors are actors of the same Ray cluster.
+"""Step 5: the ETL job, a flow on Spark, whose executors are actors of the same Ray cluster.
 
     flights ── batch ───> delays per origin and month ──────────> Parquet, and topic `delays`
             └─ stream ──> flights two hours late, as they come ──> topic `late-flights`
 
-Everything is read back and compared: Parquet, both topics and the batch result agree, and Spark
-counts as many flights per carrier as the consumer actors did.
+The flow is examples/flow/flights.yaml, run as `bradbury flow run` runs it. Everything is read back
+and compared: Parquet and both topics agree with the consumer actors' sums, and Spark counts as many
+flights per carrier as they did.
 
 Where the Ray cluster has other nodes than the driver's, the executors are there. They share no disk
-with it then, so the driver writes the Parquet file, and the stream keeps no state.
+with it then, so the driver writes the Parquet files, and the stream keeps no state.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -27,27 +29,19 @@ import pyarrow.parquet as pq
 from ...discovery.extras import install_command, missing_modules
 from ..terminal.failure import CommandFailed
 from .delivery_check import Delays
-from .log_steps import PARTITIONS, TOPIC
+from .log_steps import TOPIC
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql import SparkSession
 
     from ...clients.admin.admin import Admin
 
 DELAYS = "delays"
 LATE = "late-flights"
-LATE_MINUTES = 120
-FORMAT = "bradbury"
-MICRO_BATCHES = 3
+FLOW = Path(__file__).parents[2] / "examples" / "flow" / "flights.yaml"
 MOST_CORES = 2
 MOST_EXECUTORS = 4
 EXECUTOR_MEMORY = "1g"
-SCHEMA = (
-    "partition INT, "
-    "value STRUCT<row: BIGINT, carrier: STRING, origin: STRING, month: INT, arr_delay: INT>"
-)
 
 Result = dict[tuple[str, int], tuple[int, float | None]]
 """Number of flights and mean arrival delay in minutes, by (origin, month)."""
@@ -56,13 +50,17 @@ Late = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class BatchResult:
-    """Results of the batch job. carriers, partitions: flights of each; late: late ones by month."""
+class EtlResult:
+    """Results of the flow, as its tables have them.
+
+    carriers, partitions: flights of each. late: late ones by month. micro_batches: of the stream.
+    """
 
     delays: Result
     carriers: Mapping[str, int]
     partitions: Mapping[int, int]
     late: Late
+    micro_batches: int
 
 
 def why_not() -> str | None:
@@ -147,86 +145,31 @@ def _output_to(path: Path) -> Iterator[None]:
             os.close(kept)
 
 
-def run_batch(session: SparkSession, parquet: Path) -> BatchResult:
-    """Run the batch job: write delays to Parquet and topic `delays`; return all its counts."""
-    from pyspark.sql import functions as f
+def run_etl(folder: Path, servers: str) -> EtlResult:
+    """Run the flow to the current end of its topic; its tables and checkpoints go to `folder`."""
+    from ...pipelines.flows.flow import FlowFailed
+    from ...pipelines.flows.run_flow import run_flow
 
-    flights = _parsed(session.read.format(FORMAT).option("subscribe", TOPIC))
-    # The log is read once, for all results.
-    summed = (
-        flights.groupBy("carrier", "partition", "origin", "month")
-        .agg(
-            f.count(f.lit(1)).alias("flights"),
-            f.count("arr_delay").alias("timed"),
-            f.sum("arr_delay").alias("delay"),
-            f.count_if(f.col("arr_delay") >= LATE_MINUTES).alias("late"),
-        )
-        .cache()
-    )
-    delays = (
-        summed.groupBy("origin", "month")
-        .agg(
-            f.sum("flights").alias("flights"),
-            f.try_divide(f.sum("delay"), f.sum("timed")).alias("mean_delay"),
-        )
-        .cache()
-    )
+    # Paths in a flow are as seen from its file.
+    file = shutil.copy(FLOW, folder)
     try:
-        if _executors_are_here(session):
-            delays.write.mode("overwrite").parquet(str(parquet))
-        else:
-            pq.write_table(delays.toArrow(), parquet)
-        _records(delays).write.format(FORMAT).option("topic", DELAYS).mode("append").save()
-        result = _result(delays)
-        carriers: Counter[str] = Counter()
-        partitions: Counter[int] = Counter()
-        late: Counter[tuple[str, int]] = Counter()
-        for row in summed.collect():
-            carriers[row["carrier"]] += row["flights"]
-            partitions[row["partition"]] += row["flights"]
-            late[row["origin"], row["month"]] += row["late"]
-    finally:
-        delays.unpersist()
-        summed.unpersist()
-    return BatchResult(result, carriers, partitions, late)
-
-
-def start_stream(session: SparkSession, checkpoint: Path, rows: int) -> StreamingQuery:
-    """Start the stream that selects late flights in micro-batches, up to the current end."""
-    from pyspark.sql import functions as f
-
-    source = (
-        session.readStream.format(FORMAT)
-        .option("subscribe", TOPIC)
-        .option("startingOffsets", "earliest")
-        # One task for a micro-batch: each that reads and writes has two Python processes.
-        .option("batchRows", str(rows))
-        # The limit per partition is rounded down, and the remainder would be a separate batch.
-        .option("maxOffsetsPerTrigger", str(-(-rows // MICRO_BATCHES) + PARTITIONS))
-    )
-    late = _parsed(source).where(f.col("arr_delay") >= LATE_MINUTES)
-    return (
-        late.select("carrier", f.to_json(f.struct("row", "origin", "month")).alias("value"))
-        .withColumnRenamed("carrier", "key")
-        .writeStream.format(FORMAT)
-        .option("topic", LATE)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-
-
-def finish_stream(query: StreamingQuery) -> int:
-    """Wait for the stream's end; return the number of micro-batches."""
-    query.awaitTermination()
-    error = query.exception()
-    if error is not None:
-        raise CommandFailed(f"the Spark stream failed: {error}")
-    return len({progress["batchId"] for progress in query.recentProgress})
+        progress = run_flow(file, once=True, bootstrap_servers=servers)
+    except FlowFailed as error:
+        raise CommandFailed(f"the flow on Spark failed: {error}") from None
+    carriers: Counter[str] = Counter()
+    partitions: Counter[int] = Counter()
+    late: Counter[tuple[str, int]] = Counter()
+    for row in pq.read_table(folder / "tables" / "counts").to_pylist():
+        carriers[row["carrier"]] += row["flights"]
+        partitions[row["partition"]] += row["flights"]
+        late[row["origin"], row["month"]] += row["late"]
+    micro_batches = sum(one.batches for one in progress if one.target == "late")
+    delays = read_parquet(folder / "tables" / "delays")
+    return EtlResult(delays, carriers, partitions, late, micro_batches)
 
 
 def read_parquet(path: Path) -> Result:
-    """Read the Parquet result without Spark: one file, or the folder that Spark writes."""
+    """Read the table of mean delays without Spark."""
     return {
         (row["origin"], row["month"]): (row["flights"], row["mean_delay"])
         for row in pq.read_table(path).to_pylist()
@@ -268,7 +211,7 @@ def rows_by_leader(admin: Admin, partitions: Mapping[int, int]) -> dict[str, int
 
 
 def compare(
-    batch: BatchResult, by_carrier: Mapping[str, Delays], late: Late, others: Mapping[str, Result]
+    batch: EtlResult, by_carrier: Mapping[str, Delays], late: Late, others: Mapping[str, Result]
 ) -> None:
     """Raise CommandFailed if two ways to compute the same result differ."""
     if +Counter(late) != +Counter(batch.late):
@@ -290,32 +233,3 @@ def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]
         f"{name} is wrong in {len(wrong)} places: for {key} it has "
         f"{found.get(key)}, not {expected.get(key)}; run it again with --keep and compare"
     )
-
-
-def _parsed(source: DataFrameReader | DataStreamReader) -> DataFrame:
-    """Load with values decoded by the source, in a fifth of the time of `from_json`."""
-    rows = source.option("valueDecoder", "json").schema(SCHEMA).load()
-    return rows.select("partition", "value.*")
-
-
-def _records(delays: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return delays.select(
-        f.concat_ws("-", "origin", "month").alias("key"),
-        f.to_json(f.struct("origin", "month", "flights", "mean_delay")).alias("value"),
-    )
-
-
-def _executors_are_here(session: SparkSession) -> bool:
-    from ...pipelines.spark.executors import executor_work
-
-    here = session.conf.get("spark.driver.host")
-    return all(work.host == here for work in executor_work(session))
-
-
-def _result(delays: DataFrame) -> Result:
-    return {
-        (row["origin"], row["month"]): (row["flights"], row["mean_delay"])
-        for row in delays.collect()
-    }

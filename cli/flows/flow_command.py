@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHOW_SECONDS = 5.0
 """Seconds between progress lines where there is no terminal."""
-COLUMNS = ("target", "records", "records/s", "behind", "batches")
+COLUMNS = ("target", "records read", "records/s", "behind", "batches")
 
 flow = App(
     help="Run topics through Spark or Ray Data into topics and tables.", no_args_is_help=True
@@ -65,7 +65,7 @@ def run(
         print_json({one.target: {name: getattr(one, name) for name in names} for one in found})
     else:
         for one in found:
-            note(f"{one.target}: {count_text(one.records, 'record')}")
+            note(f"{one.target}: {_done(one)}")
         note(f"{time.monotonic() - began:.1f} s")
 
 
@@ -94,8 +94,18 @@ class _Lines:
             return
         self._shown_at = time.monotonic()
         for one in found:
-            behind = "" if one.behind is None else f", {count_text(one.behind, 'record')} behind"
-            note(f"{one.target}: {count_text(one.records, 'record')} so far{behind}")
+            so_far = "" if one.records is None else " so far"
+            behind = ""
+            if one.records is not None and one.behind is not None:
+                behind = f", {count_text(one.behind, 'record')} behind"
+            note(f"{one.target}: {_done(one)}{so_far}{behind}")
+
+
+def _done(one: FlowProgress) -> str:
+    """What was done for a target. Records are counted as they are read, before the steps."""
+    if one.records is not None:
+        return f"{count_text(one.records, 'record')} read"
+    return "written whole" if one.batches else "not written yet"
 
 
 def _row(one: FlowProgress) -> tuple[object, ...]:

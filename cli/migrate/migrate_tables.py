@@ -42,7 +42,7 @@ def print_status(status: MigrationStatus) -> None:
         note(f"topics left out: {names}")
     note(
         f"{status.state}: {count_text(status.behind, 'offset')} behind"
-        + (f", {status.late:,} late" if status.late else "")
+        + (f", {count_text(status.late, 'late record')}" if status.late else "")
     )
     note(f"Next: {status.next_step}")
 
@@ -160,12 +160,21 @@ def print_cut_over(done: CutOver) -> None:
     remarks = sum(bool(one.remark) for one in done.checks)
     if remarks:
         note(f"{count_text(remarks, 'partition')} could be compared in part only: migrate verify")
-    records = sum(one.source_sum.records for one in done.checks)
-    compared = f"compared and the same, {records:,} of them now" if done.checks else "not compared"
-    note(
-        f"{'brought' if done.is_late else 'cut over'}: {count_text(done.partitions, 'partition')}, "
-        f"{count_text(done.records, 'record')} copied now; {compared}"
-    )
+    what = "copied the late records" if done.is_late else "cut over"
+    note(f"{what}: {count_text(done.partitions, 'partition')}; {_records_text(done)}")
+
+
+def _records_text(done: CutOver) -> str:
+    copied = f"{count_text(done.records, 'record')} copied in this step"
+    if not done.records:
+        copied = "no record was left to copy"
+    if not done.checks:
+        return f"{copied}; the clusters were not compared"
+    compared = sum(one.source_sum.records for one in done.checks)
+    if not compared:
+        return f"{copied}; all were compared before: the clusters are the same"
+    records = count_text(compared, "record")
+    return f"{copied}; {records} compared in this step: the clusters are the same"
 
 
 def _exactly(again: Sequence[object]) -> str:

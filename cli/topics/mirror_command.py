@@ -143,10 +143,12 @@ def mirror(
             }
         )
     else:
-        note(
-            f"{count_text(done.records, 'record')} of {count_text(done.topics, 'topic')} in "
-            f"{time.monotonic() - began:.1f} s"
-        )
+        seconds = f"{time.monotonic() - began:.1f} s"
+        if done.topics:
+            copied = f"{count_text(done.records, 'record')} of {count_text(done.topics, 'topic')}"
+            note(f"copied {copied} in {seconds}")
+        else:
+            note(f"nothing was copied in {seconds}: no topic to copy was found yet")
         if done.left_out:
             note(_left_out(done.left_out))
 

@@ -27,9 +27,9 @@ class FlowFailed(Exception):
 class FlowSource:
     """A topic, or (with Spark) a table of Parquet files, under the name of a view.
 
-    stream: False: what there is when the flow starts, to join with. value, schema,
-    schema_registry, key: as `topic_view`'s. watermark: how late a record may be, for windows
-    ("10 minutes").
+    stream: False: what there is when the flow starts, to join with or to compute a whole result
+    of. value, schema, schema_registry, columns, key: as `topic_view`'s. watermark: how late a
+    record may be, for windows ("10 minutes").
     """
 
     name: str
@@ -38,6 +38,7 @@ class FlowSource:
     value: str = "raw"
     schema: Any = None
     schema_registry: str | None = None
+    columns: tuple[str, ...] | None = None
     key: str = "utf8"
     stream: bool = True
     watermark: str | None = None
@@ -64,7 +65,8 @@ class FlowStep:
 class FlowTarget:
     """A topic, or (with Spark) a table.
 
-    of: the step or source whose rows are written; by default the last step. key, value: names of
+    of: the step or source whose rows are written; by default the last step. If they come from no
+    stream, each run computes them once and writes them whole. key, value: names of
     columns; without a value each record is a JSON object of all columns. table: a directory of
     Parquet files or of a Delta table, or namespace.table of Iceberg. catalog: an Iceberg catalog,
     by name or by its properties.
@@ -182,7 +184,10 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
     where = f"sources.{name}"
     _only(given, {one.name for one in fields(FlowSource)} - {"name"}, where)
     _one_of(given, ("topic", "table"), where)
-    source = FlowSource(name=name, **given)
+    columns = given.get("columns")
+    if columns is not None:
+        columns = _names(columns, f"{where}.columns")
+    source = FlowSource(name=name, **{**given, "columns": columns})
     if source.table is not None and set(given) - {"table"}:
         raise ValueError(f"{where} is a table, and a table has no other settings")
     if source.schema_registry is not None and source.value not in ("json", "avro", "protobuf"):
@@ -243,8 +248,8 @@ def _engine(
 ) -> Literal["spark", "ray"]:
     with_ray = [step.map_batches is not None for step in steps]
     if not any(with_ray):
-        if not any(source.stream and source.topic for source in sources):
-            raise ValueError("sources: none is a topic read as a stream; set stream: true on one")
+        if not any(source.topic for source in sources):
+            raise ValueError("sources: none is a topic; a flow reads at least one")
         return "spark"
     if not all(with_ray):
         raise ValueError(
@@ -259,7 +264,8 @@ def _engine(
 def _check_ray(
     content: Mapping[str, Any], source: FlowSource, targets: tuple[FlowTarget, ...], last: str
 ) -> None:
-    if source.topic is None or source.watermark or source.options or not source.stream:
+    is_plain = source.columns is None and not (source.watermark or source.options)
+    if source.topic is None or not is_plain or not source.stream:
         raise ValueError(
             f"sources.{source.name}: with map_batches it is a topic, with value, schema and "
             "schema_registry only"

@@ -62,7 +62,20 @@ def _yaml(file: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{file} is not valid YAML: {_what_is_wrong(error)}") from None
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """Text of a YAML error with its place; YAML's own calls the file "<unicode string>"."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError):
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        at = error.problem_mark or error.context_mark
+        return said if at is None else f"line {at.line + 1}, column {at.column + 1}: {said}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"character #x{error.character:04x} at position {error.position}: {error.reason}"
+    return " ".join(str(error).split())
 
 
 def _module(file: Path) -> ModuleType:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 class FlowProgress:
     """Progress of one target in one call of `run_flow`.
 
-    records: read for the target. behind: records not read yet; None if not known. per_second:
-    records per second of the last batch.
+    records: read for the target, whether or not the steps let them through; None: the target is
+        written whole, as its rows come from no stream, and Spark does not count what it reads.
+    behind: records not read yet; None if not known. per_second: records per second of the last
+        batch.
     """
 
     target: str
-    records: int
+    records: int | None
     batches: int
     behind: int | None
     per_second: float

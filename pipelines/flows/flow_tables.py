@@ -1,4 +1,4 @@
-"""Writers of a flow's micro-batches to Delta and Iceberg tables, each exactly once.
+"""Writers of a flow's rows to Delta and Iceberg tables: each micro-batch once, or the table whole.
 
 Spark runs a batch again if the query ended before the checkpoint recorded it. Each commit records
 in the table itself which batch of which query it holds, as Spark's own Delta sink does, and a batch
@@ -13,6 +13,7 @@ through the memory of the driver, from where delta-rs or PyIceberg write it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -36,6 +37,10 @@ class FlowTable(Protocol):
 
     def write(self, rows: pa.Table, application: str, batch_id: int) -> bool:
         """Append a batch; False if the table has it already. Raises FlowFailed."""
+        ...
+
+    def replace(self, rows: pa.Table) -> None:
+        """Replace all rows of the table in one commit. Raises FlowFailed."""
         ...
 
 
@@ -63,7 +68,7 @@ def batch_writer(
     def write(frame: DataFrame, batch_id: int) -> None:
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         try:
-            rows = _in_utc(frame.toArrow())
+            rows = in_utc(frame.toArrow())
             table.write(rows, f"{APPLICATION}:{flow}:{target.name}:{query}", batch_id)
         except Exception as error:
             on_failure(error)
@@ -110,6 +115,21 @@ class DeltaFlowTable:
         except DeltaError as error:
             raise FlowFailed(f"{self._path}: {error}") from None
         return True
+
+    def replace(self, rows: pa.Table) -> None:
+        """See FlowTable."""
+        from deltalake import DeltaTable, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if DeltaTable.is_deltatable(self._path):
+                schema = DeltaTable(self._path).schema()
+                _check_columns(self._path, [field.name for field in schema.fields], rows)
+            write_deltalake(
+                self._path, rows, mode="overwrite", partition_by=self._partition_by or None
+            )
+        except DeltaError as error:
+            raise FlowFailed(f"{self._path}: {error}") from None
 
 
 class IcebergFlowTable:
@@ -161,6 +181,24 @@ class IcebergFlowTable:
             f"({failure})"
         )
 
+    def replace(self, rows: pa.Table) -> None:
+        """See FlowTable."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._opened(rows.schema)
+        _check_columns(self._name, table.schema().column_names, rows)
+        try:
+            with warnings.catch_warnings():
+                # PyIceberg's warning where the table had no rows that could be deleted.
+                warnings.simplefilter("ignore", UserWarning)
+                table.overwrite(rows)
+        except CommitFailedException as error:
+            raise FlowFailed(
+                f"{self._name} was changed by another writer; run the flow again ({error})"
+            ) from None
+        except ValueError as error:
+            raise FlowFailed(f"{self._name}: {' '.join(str(error).split())}") from None
+
     def _opened(self, schema: pa.Schema) -> Any:
         return open_table(self._catalog, self._name, schema, self._partition_by)
 
@@ -174,7 +212,7 @@ def _check_columns(table: str, has: Sequence[str], rows: pa.Table) -> None:
         )
 
 
-def _in_utc(rows: pa.Table) -> pa.Table:
+def in_utc(rows: pa.Table) -> pa.Table:
     """Rows with timestamps in UTC instead of the session's time zone; the instants are the same."""
     import pyarrow as pa
 

@@ -2,6 +2,8 @@
 
 Progress is kept in Spark's checkpoints, one for each target. Topics are written exactly once by our
 sink, Parquet tables by Spark's file sink, other tables by flow_tables.
+
+Not here: how targets of steps that read no stream are written (batch_targets).
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ...clients.schemas.registry_request import RegistryFailed
 from ..spark.job_session import job_session
 from ..spark.topic_view import topic_view
+from .batch_targets import cancelled_by, write_batch
 from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
 from .flow_progress import FlowProgress
 from .flow_tables import MOST_OFFSETS, batch_writer
+from .target_records import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +45,9 @@ class SparkFlow:
         self._queries: dict[str, StreamingQuery] = {}
         self._seen: dict[str, dict[int, int]] = {}
         self._frames: dict[str, DataFrame] = {}
+        self._batches: dict[str, bool] = {}
+        """Targets that are written once in a run, and whether they have been written."""
+        self._cached: dict[str, DataFrame] = {}
         self._failures: dict[str, Exception] = {}
         """Exceptions of batches written by flow_tables, by target."""
 
@@ -53,6 +60,8 @@ class SparkFlow:
         for query in self._queries.values():
             if query.isActive:
                 query.stop()
+        for frame in self._cached.values():  # the session may go on
+            frame.unpersist()
         self._session.close()
 
     def run(
@@ -62,8 +71,9 @@ class SparkFlow:
         *,
         once: bool,
     ) -> list[FlowProgress]:
-        """Start the queries and wait until they end or `stopped` is set.
+        """Start the queries, write the batch targets, and wait until the queries end.
 
+        It ends early when `stopped` is set.
         Raises FlowFailed: a part of the flow is invalid, or a query failed.
         """
         for source in self._flow.sources:
@@ -74,7 +84,11 @@ class SparkFlow:
                 self._keep(step.name, self._made(step))
         for target in self._flow.targets:
             with _named(f"targets.{target.name}"):
-                self._queries[target.name] = self._started(target, once=once)
+                if self._frames[target.of].isStreaming:
+                    self._queries[target.name] = self._started(target, once=once)
+                else:
+                    self._batches[target.name] = False
+        self._write_batches(stopped, on_progress)
         while any(query.isActive for query in self._queries.values()):
             if stopped.wait(LOOK_SECONDS):
                 break
@@ -86,6 +100,31 @@ class SparkFlow:
         found = self._progress()
         on_progress(found)
         return found
+
+    def _write_batches(
+        self,
+        stopped: threading.Event,
+        on_progress: Callable[[Sequence[FlowProgress]], None],
+    ) -> None:
+        batches = [target for target in self._flow.targets if target.name in self._batches]
+        if len(batches) > 1:  # a step of several targets, or of later steps, is computed once
+            for name in {target.of for target in batches}:
+                self._cached[name] = self._frames[name].cache()
+        for target in batches:
+            if stopped.is_set():
+                return
+            on_progress(self._progress())
+            try:
+                with (
+                    _named(f"targets.{target.name}"),
+                    cancelled_by(stopped, self._spark, f"{self._flow.name}-{target.name}"),
+                ):
+                    write_batch(self._frames[target.of], target)
+            except FlowFailed:
+                if stopped.is_set():
+                    return  # cancelled
+                raise
+            self._batches[target.name] = True
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
@@ -116,6 +155,7 @@ class SparkFlow:
             value=source.value,
             schema=source.schema,
             schema_registry=source.schema_registry,
+            columns=source.columns,
             key=source.key,
             stream=source.stream,
             options={**start, **source.options},
@@ -127,10 +167,8 @@ class SparkFlow:
 
     def _started(self, target: FlowTarget, *, once: bool) -> StreamingQuery:
         frame = self._frames[target.of]
-        if not frame.isStreaming:
-            raise ValueError(f"{target.of} is not a stream: no source of it is a stream")
         if target.topic is not None:
-            writer = _records(frame, target).writeStream.format("bradbury")
+            writer = records_of(frame, target).writeStream.format("bradbury")
             writer = writer.option("topic", target.topic)
         elif target.format != "parquet":
             failed = partial(self._failures.__setitem__, target.name)
@@ -158,7 +196,13 @@ class SparkFlow:
 
     def _progress(self) -> list[FlowProgress]:
         found = []
-        for name, query in self._queries.items():
+        for target in self._flow.targets:
+            name, query = target.name, self._queries.get(target.name)
+            if query is None:
+                is_written = self._batches[name]
+                behind = 0 if is_written else None
+                found.append(FlowProgress(name, None, int(is_written), behind, 0.0))
+                continue
             seen = self._seen.setdefault(name, {})
             last: Any = None
             for last in query.recentProgress:
@@ -180,35 +224,15 @@ class SparkFlow:
 @contextmanager
 def _named(where: str) -> Iterator[None]:
     """Turns errors in one part of the flow into a FlowFailed that names the part."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
+    except Py4JJavaError as error:  # a job that failed or was cancelled
+        raise FlowFailed(f"{where}: {_line(error.java_exception.getMessage())}") from None
     except (PySparkException, RegistryFailed, ValueError) as error:
         raise FlowFailed(f"{where}: {_line(error)}") from None
-
-
-def _records(frame: DataFrame, target: FlowTarget) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    for column in filter(None, (target.key, target.value)):
-        if column not in frame.columns:
-            raise ValueError(
-                f"there is no column {column!r} in {target.of}; there are "
-                f"{', '.join(frame.columns)}"
-            )
-    types: Mapping[str, str] = dict(frame.dtypes)
-
-    def content(column: str) -> Any:
-        found = f.col(f"`{column}`")
-        return found if types[column] == "binary" else found.cast("string")
-
-    whole = f.to_json(f.struct(*(f.col(f"`{one}`") for one in frame.columns)))
-    value = whole if target.value is None else content(target.value)
-    chosen = [value.alias("value")]
-    if target.key is not None:
-        chosen.append(content(target.key).alias("key"))
-    return frame.select(*chosen)
 
 
 def _behind(progress: Any) -> int | None:
@@ -234,7 +258,7 @@ def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
     }
 
 
-def _line(error: BaseException) -> str:
+def _line(error: object) -> str:
     """Text of an error in one line, without the stack trace of Java or Python."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:500] if lines else type(error).__name__

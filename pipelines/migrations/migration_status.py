@@ -105,7 +105,8 @@ class MigrationStatus:
             )
         if self.late:
             return (
-                f"{self.late:,} late: stop the producers that still write to {self.source}, then: "
+                f"stop the producers that still write to {self.source} ({self.late:,} late "
+                "records), then: "
                 f"bradbury migrate cut-over {where}"
             )
         return f"start producers and consumers with bootstrap.servers={self.target}"

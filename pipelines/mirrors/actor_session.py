@@ -179,8 +179,8 @@ class ActorMirrorSession(MirrorSession):
             self.copier.left_out,
         )
 
-    def _say_left_out(self, topics: tuple[str, ...]) -> MirrorProgress:
-        self._total = replace(self._total, left_out=topics)
+    def _with_topics(self, topics: int, left_out: tuple[str, ...]) -> MirrorProgress:
+        self._total = replace(self._total, topics=topics, left_out=left_out)
         return self._total
 
     def _tell_workers_to_stop(self) -> None:

@@ -165,13 +165,17 @@ class MirrorSession:
     def _look(
         self, on_progress: Callable[[MirrorProgress], None], *, must_find: bool = False
     ) -> None:
-        left_out = self.copier.left_out
+        copier = self.copier
+        left_out = copier.left_out
         self.topics.look(must_find=must_find)
-        if self.copier.left_out != left_out:
-            on_progress(self._say_left_out(self.copier.left_out))
+        # Also a mirror that finds nothing new to copy reports how many topics it follows.
+        now = self._with_topics(len(copier.targets), copier.left_out)
+        if copier.left_out != left_out:
+            on_progress(now)
 
-    def _say_left_out(self, topics: tuple[str, ...]) -> MirrorProgress:
-        self.copier.progress = replace(self.copier.progress, left_out=topics)
+    def _with_topics(self, topics: int, left_out: tuple[str, ...]) -> MirrorProgress:
+        """Update the topics in the progress; returns the progress."""
+        self.copier.progress = replace(self.copier.progress, topics=topics, left_out=left_out)
         return self.copier.progress
 
     def sync_groups(self) -> None:

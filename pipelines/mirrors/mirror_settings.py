@@ -26,7 +26,8 @@ class MirrorFailed(Exception):
 class MirrorProgress:
     """Progress of a call of `mirror`.
 
-    batches: batches copied undecoded; recoded: those that were not. behind: offsets left to copy.
+    topics: number of those that are copied. batches: batches copied undecoded; recoded: those that
+    were not. behind: offsets left to copy.
 
     left_out: topics that match and are not copied, since a mirror fills them from the target.
     """

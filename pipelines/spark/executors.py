@@ -125,6 +125,12 @@ def on_other_nodes(
     return group
 
 
+def executors_are_here(session: SparkSession) -> bool:
+    """Whether all executors of the session are on the driver's machine, and so share its disk."""
+    here = session.conf.get("spark.driver.host")
+    return all(work.host == here for work in executor_work(session))
+
+
 def executor_work(session: SparkSession) -> list[ExecutorWork]:
     """Work that each executor of the session has done so far, also of ended ones."""
     store: Any = session.sparkContext._jsc.sc().statusStore()

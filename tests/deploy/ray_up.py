@@ -5,7 +5,9 @@
 The steps, each shown with its seconds; the first that fails ends it with exit code 1:
     wheel, machines, `ray up` of docs/deploy/on-prem.yaml over sshd on 127.0.0.1, .2, .3
     `bradbury up` on all of them; the whole demo with replication factor 3, Spark's executors on
-        other machines than its driver, its rows from all of them; a writer that does not stop
+        other machines than its driver, its rows from all of them
+    spark_jobs.py by `ray submit`: load, mirror, migrate, a flow, a stream with state, each compared
+        with a batch; a writer that does not stop
     kill -9 of everything on one machine: the others serve; it comes back, and all are in sync
     `ray down`, `ray up`, `bradbury up`: every record is where it was
 What is run on the head are the commands of docs/deploy/README.md, as they are printed there; added
@@ -39,6 +41,8 @@ from bradbury.tests.support.ray.ray_nodes import living_labels, wait_for
 
 CONFIG = ROOT / "docs" / "deploy" / "on-prem.yaml"
 README = ROOT / "docs" / "deploy" / "README.md"
+SPARK_JOBS = Path(__file__).parent / "spark_jobs.py"
+JOBS = ("load_parquet", "load_delta", "flow", "stateful_stream", "mirror")
 ADDRESSES = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 NUMBERED = "numbered"
 FLIGHTS = "flights"
@@ -142,8 +146,17 @@ class Journey:
         """All of it, to its end; what it says with --json."""
         return json_in(self.on_head(f"{printed('bradbury demo')} --json", timeout=DEMO_SECONDS))
 
-    def left_by_the_demo(self) -> list[str]:
-        """Its own and Spark's temporary files on the machines."""
+    def spark_jobs(self) -> dict[str, Any]:
+        """spark_jobs.py on the head; what it saw. All machines see the folder of the lab."""
+        shared = self.lab.base / "shared"
+        words = ["--folder", str(shared), "--replication-factor", "3"]
+        command = ["ray", "submit", str(self.config), str(SPARK_JOBS), "--", *words]
+        self.laptop(*command, timeout=DEMO_SECONDS)
+        found: dict[str, Any] = json.loads((shared / "jobs.json").read_text())
+        return found
+
+    def left_by_spark(self) -> list[str]:
+        """The demo's and Spark's temporary files on the machines."""
         return [
             f"{path} of {name}"
             for name, machine in self.machines.items()
@@ -267,9 +280,10 @@ def travel(journey: Journey, folder: Path) -> None:
         demo = journey.demo()
         saw(f"{demo['rows']:,} flights, each consumed once")
         _expect_spark(demo, status, saw)
-        left = journey.left_by_the_demo()
-        if left:
-            raise Failed(f"the demo has left {', '.join(left)}")
+        _expect_nothing_left(journey)
+    with journey.step("Spark's other jobs") as saw:
+        _expect_jobs(journey.spark_jobs(), status, saw)
+        _expect_nothing_left(journey)
     flights = read_all(servers, FLIGHTS)
     if len(flights) != ROWS:
         raise Failed(f"{len(flights)} of {ROWS} flights can be read")
@@ -313,16 +327,42 @@ def _expect_spark(demo: dict[str, Any], status: dict[str, Any], saw: Callable[[s
     saw(f"Spark's driver on {driver}")
     saw("its executors did " + ", ".join(f"{n} tasks on {name}" for name, n in tasks.items()))
     saw("it read " + ", ".join(f"{n:,} rows from {name}" for name, n in rows.items()))
-    head, *others = ADDRESSES
-    if driver != head or set(tasks) != set(others) or not all(tasks.values()):
-        raise Failed(f"Spark's executors are not all on the other machines: {spark}")
+    _expect_on_others(driver, tasks)
     if set(rows) != set(ADDRESSES) or not all(rows.values()):
         raise Failed(f"the rows that Spark read are not from all machines: {spark}")
+    if spark["micro_batches"] < 3:
+        raise Failed(f"the demo's stream had {spark['micro_batches']} micro-batches")
     if demo["rows"] != ROWS or sum(rows.values()) != ROWS:
         raise Failed(f"Spark read {sum(rows.values())} of {ROWS} rows")
     for step in demo["steps"]:
         if step["step"].startswith("4"):
             saw(f"{step['step'][2:]} {step['seconds']:.0f} s")
+
+
+def _expect_on_others(driver: str | None, tasks: dict[str, int]) -> None:
+    head, *others = ADDRESSES
+    if driver != head or set(tasks) != set(others) or not all(tasks.values()):
+        raise Failed(
+            f"Spark's executors are not all on the other machines: tasks {tasks}, driver {driver}"
+        )
+
+
+def _expect_jobs(jobs: dict[str, Any], status: dict[str, Any], saw: Callable[[str], None]) -> None:
+    """All were done, by executors on other machines; what is compared is compared by the program."""
+    for name in JOBS:
+        saw(f"{name.replace('_', ' ')}: {jobs[name]}")
+    if "not tried" in jobs["load_delta"]:
+        raise Failed("deltalake is not installed on the head")
+    machines = {node["address"].rpartition(":")[0]: node["machine"] for node in status["nodes"]}
+    tasks = {machines.get(host, host): count for host, count in jobs["tasks"].items()}
+    saw("executors did " + ", ".join(f"{n} tasks on {name}" for name, n in tasks.items()))
+    _expect_on_others(machines.get(jobs["driver"]), tasks)
+
+
+def _expect_nothing_left(journey: Journey) -> None:
+    left = journey.left_by_spark()
+    if left:
+        raise Failed(f"temporary files are left: {', '.join(left)}")
 
 
 def _create_numbered(servers: str) -> None:

@@ -51,6 +51,9 @@ def test_the_whole_way(command: Command, old: str, new: str) -> None:
     done = command("migrate", "cut-over", *source, "--quiet", "0")
     assert done.code == 0, done.err
     assert "exact" in done.out
+    assert (
+        "cut over: 2 partitions; no record was left to copy; all were compared before" in done.err
+    )
     assert f"Next: start producers and consumers with bootstrap.servers={new}" in done.err
     assert "is cut over" in command("migrate", *source).error
 

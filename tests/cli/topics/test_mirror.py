@@ -8,6 +8,7 @@ import pytest
 
 import bradbury
 from bradbury.tests.support.command_line import Command, command_under_way
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_it_says_what_it_has_done_and_adds_what_is_new(
     process: Command, command: Command, source: bradbury.LocalCluster, topic: str
 ) -> None:
     line = ("mirror", topic, "--from", source.bootstrap_servers, "--alias", "west")
-    assert "10 records of 1 topic in" in process(*line).err
+    assert "copied 10 records of 1 topic in" in process(*line).err
     with bradbury.Producer(source.bootstrap_servers) as producer, source.admin() as admin:
         producer.send(topic, value=b"10", partition=0).result(60)
         admin.alter_group_offsets("billing", {(topic, 0): 0})
@@ -92,5 +93,34 @@ def test_interrupted_it_ends_after_a_transaction(
     with command_under_way(line, environment) as (running, said):
         assert "copied:" in said.readline()
         running.send_signal(signal.SIGINT)
-        assert "of 1 topic in" in said.read()
+        assert "copied 10 records of 1 topic in" in said.read()
+    assert running.returncode == 0
+
+
+def test_interrupted_where_nothing_is_new_it_says_how_many_topics_it_follows(
+    command: Command, environment: dict[str, str], source: bradbury.LocalCluster, topic: str
+) -> None:
+    line = ["mirror", topic, "--from", source.bootstrap_servers, "--alias", "still"]
+    command(*line)
+    line += ["--continuous", "--groups", "still-.*", "--sync-groups-interval", "0.1"]
+    with source.admin() as admin:
+        admin.alter_group_offsets("still-here", {(topic, 0): 0})
+    with command_under_way(line, environment) as (running, said):
+        with bradbury.Admin(environment["BRADBURY_BOOTSTRAP"]) as here:  # a sync: it is under way
+            wait_for(lambda: bool(here.group_offsets("still-here")), 60, "no group is synced")
+        running.send_signal(signal.SIGINT)
+        assert "copied 0 records of 1 topic in" in said.read()
+    assert running.returncode == 0
+
+
+def test_a_topic_that_is_not_there_yet_is_said(
+    environment: dict[str, str], source: bradbury.LocalCluster
+) -> None:
+    line = ["mirror", "later", "--from", source.bootstrap_servers, "--alias", "yet", "--continuous"]
+    with command_under_way(line, environment) as (running, said):
+        with bradbury.Admin(environment["BRADBURY_BOOTSTRAP"]) as here:
+            positions = "mirror-offsets.yet.internal"
+            wait_for(lambda: positions in here.list_topics(include_internal=True), 60)
+        running.send_signal(signal.SIGINT)
+        assert "no topic to copy was found yet" in said.read()
     assert running.returncode == 0

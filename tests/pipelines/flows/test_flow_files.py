@@ -57,6 +57,7 @@ def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> No
         ({"sources": {"a": {"topic": "t", "shema": 1}}}, "sources.a has 'shema'; it can have"),
         ({"sources": {"a": {"table": "t", "value": "json"}}}, "a table has no other settings"),
         ({"sources": {"a": {"table": "t"}}}, "none is a topic"),
+        ({"sources": {"a": {"topic": "t", "columns": [1]}}}, "sources.a.columns is [1]"),
         ({"steps": {"s": {}}}, "steps.s needs one of sql, python, map_batches"),
         ({"steps": {"s": {"python": 3}}}, "steps.s.python is 3; use FILE.py:FUNCTION"),
         ({"steps": {"s": {"python": step, "of": ["x"]}}}, "'x' is not a source or an earlier step"),
@@ -95,8 +96,17 @@ def test_files_that_are_not_there_or_no_flow_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_flow(path)
     path.write_text("a: [")
-    with pytest.raises(ValueError, match="is not valid YAML"):
+    with pytest.raises(
+        ValueError, match=r"flow\.yaml is not valid YAML: line 1, column 5: "
+    ) as said:
         read_flow(path)
+    assert "unicode string" not in str(said.value)
+    path.write_text("a: \x01")
+    with pytest.raises(
+        ValueError, match=r"is not valid YAML: character #x0001 at position 3"
+    ) as said:
+        read_flow(path)
+    assert "unicode string" not in str(said.value)
     path.write_text("{name: n, sources: {a: {topic: t}}, steps: {s: {python: 'f.py:g'}}}")
     with pytest.raises(ValueError, match=r"flow\.yaml: there is no file .*f\.py"):
         read_flow(path)

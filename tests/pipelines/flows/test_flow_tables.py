@@ -65,6 +65,18 @@ def test_a_batch_that_comes_again_is_passed_over(made: Made) -> None:
     assert numbers(made) == [1, 2, 3, 4]
 
 
+def test_a_table_that_is_written_whole_has_the_last_rows_only(made: Made) -> None:
+    table, _ = made
+    table.replace(rows(1, 2, 3))
+    assert numbers(made) == [1, 2, 3]
+    table.replace(rows(2, 4))
+    assert numbers(made) == [2, 4]
+    table.replace(rows(1).slice(0, 0))
+    assert numbers(made) == []
+    with pytest.raises(FlowFailed, match="has the columns n, day, and the flow has another"):
+        table.replace(pa.table({"another": ["x"]}))
+
+
 def test_queries_do_not_take_each_others_batches_for_theirs(made: Made) -> None:
     table, _ = made
     assert table.write(rows(1), "one", 7)

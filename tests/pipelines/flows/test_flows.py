@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -20,6 +20,7 @@ from pyiceberg.catalog import load_catalog
 import bradbury
 from bradbury.tests.support.child_process import ChildProcess
 from bradbury.tests.support.committed_records import committed_records
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 pytestmark = [pytest.mark.slow]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "flow"
@@ -167,48 +168,144 @@ targets:
     assert delays() == (expected, expected)
 
 
-def lines_until(running: subprocess.Popen[str], wanted: str) -> None:
-    assert running.stderr is not None
-    seen = []
-    for line in running.stderr:
-        seen.append(line)
-        if re.match(wanted, line):
-            return
-    raise AssertionError("".join(seen))
+KILLED = """
+name: killed
+sources:
+  flights:
+    topic: killed-flights
+    value: json
+    schema: "tail string, delay int"
+    options: {maxOffsetsPerTrigger: 12}
+  planes: {topic: killed-planes, value: json, schema: "tail string, model string", stream: false}
+  all_flights: {topic: killed-flights, value: json, schema: "tail string, delay int", stream: false}
+steps:
+  late: {sql: "SELECT tail, delay FROM flights WHERE delay > 15"}
+  named: {python: "steps.py:with_models", of: [late, planes]}
+  sums: {sql: "SELECT tail, count(*) AS flights, sum(delay) AS delay FROM all_flights GROUP BY tail"}
+targets:
+  late: {of: named, topic: killed-late, key: tail}
+  history: {of: named, table: tables/history, partition_by: model}
+  delta: {of: late, table: tables/delta, format: delta, partition_by: tail}
+  sums: {of: sums, table: tables/sums}
+  totals: {of: sums, topic: killed-sums, key: tail}
+"""
+
+
+def commits(folder: Path, target: str) -> int:
+    """Micro-batches of a target that Spark has noted as done."""
+    files = (folder / "checkpoints" / "killed" / target / "commits").glob("[0-9]*")
+    return len(list(files))
+
+
+def wait_for_commits(folder: Path, target: str, count: int) -> None:
+    wait_for(lambda: commits(folder, target) >= count, 240, f"{target} has not {count} batches")
+
+
+def streamed_rows(table: Path) -> list[dict[str, Any]]:
+    """Rows of the files that count by Spark's list; those of killed batches are beside them."""
+    added: set[str] = set()
+    listed = sorted((table / "_spark_metadata").glob("[0-9]*"), key=lambda one: int(one.stem))
+    for note in listed:
+        entries = [json.loads(line) for line in note.read_text().splitlines()[1:]]
+        added |= {unquote(urlsplit(one["path"]).path) for one in entries if one["action"] == "add"}
+    found = ds.dataset(sorted(added), format="parquet", partitioning=ds.partitioning(flavor="hive"))
+    rows: list[dict[str, Any]] = found.to_table().to_pylist()
+    return rows
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_flow_of_spark_is_killed_interrupted_and_goes_on(servers: str, folder: Path) -> None:
-    file = folder / "delays.yaml"
-    file.write_text(file.read_text().replace("flow-", "killed-"))
+def test_a_flow_of_spark_is_killed_interrupted_and_in_the_end_topics_and_tables_are_a_batchs(
+    servers: str, folder: Path
+) -> None:
+    (folder / "delays.yaml").write_text(KILLED)
     with bradbury.Admin(servers) as admin:
-        for topic in ("killed-flights", "killed-planes", "killed-late"):
+        for topic in ("killed-flights", "killed-planes", "killed-late", "killed-sums"):
             admin.create_topic(topic, 2)
+    with bradbury.Producer(servers) as producer:
+        for plane in range(3):
+            producer.send("killed-planes", json.dumps({"tail": f"t{plane}", "model": f"m{plane}"}))
     words = command(folder, "delays.yaml", servers)
-    for start, number in ((0, signal.SIGKILL), (30, signal.SIGINT)):
-        fly(servers, start, start + 30, "killed-flights")
+    kill, interrupt = signal.SIGKILL, signal.SIGINT
+    for start, number, target in (
+        (0, kill, "late"),
+        (60, kill, "delta"),
+        (120, interrupt, "late"),
+    ):
+        fly(servers, start, start + 60, "killed-flights")
+        before = {one: commits(folder, one) for one in ("late", "history", "delta")}
         # A group, as a terminal has one: Ctrl-C reaches the JVM and its workers, too.
         with ChildProcess(
             words, stderr=subprocess.PIPE, text=True, start_new_session=True
         ) as running:
-            lines_until(running, r"late: [1-9]\d* records? so far")
+            wait_for_commits(folder, target, before[target] + 2)
             os.killpg(running.pid, number)
             assert running.stderr is not None
             said = running.stderr.read()
-        assert running.returncode == (0 if number == signal.SIGINT else -number), said
-    assert run(folder, "delays.yaml", servers)["late"]["behind"] in (0, None)
-    late = values(servers, "killed-late")
-    assert sorted(each["delay"] for each in late) == list(range(16, 60))
-    assert sorted(delays_in(folder / "tables" / "late")) == list(range(16, 60))
+        assert running.returncode == (0 if number == interrupt else -number), said
+        if start == 0:
+            assert min(commits(folder, one) for one in before) < 5, "the kill came too late"
+    done = run(folder, "delays.yaml", servers)
+    assert done["late"]["behind"] in (0, None)
+    assert done["sums"] == {"records": None, "batches": 1, "behind": 0}
+
+    wanted = [{"tail": f"t{n % 3}", "delay": n, "model": f"m{n % 3}"} for n in range(16, 180)]
+
+    def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(rows, key=lambda row: int(row["delay"]))
+
+    assert in_order(values(servers, "killed-late")) == wanted
+    assert in_order(streamed_rows(folder / "tables" / "history")) == wanted
+    of_delta = DeltaTable(folder / "tables" / "delta").to_pyarrow_table().to_pylist()
+    assert in_order(of_delta) == [{"tail": row["tail"], "delay": row["delay"]} for row in wanted]
+    sums = [{"tail": f"t{n}", "flights": 60, "delay": sum(range(n, 180, 3))} for n in range(3)]
+    assert in_order(ds.dataset(folder / "tables" / "sums").to_table().to_pylist()) == sums
+    last = {row["tail"]: row for row in values(servers, "killed-sums")}
+    assert in_order(list(last.values())) == sums
 
 
-def delays_in(table: Path) -> list[float]:
-    """Column `delay` of the files that count by Spark's own list; others are of killed batches."""
-    listed = (table / "_spark_metadata").glob("[0-9]*")
-    entries = [json.loads(line) for file in listed for line in file.read_text().splitlines()[1:]]
-    paths = {each["path"].removeprefix("file://") for each in entries}
-    return [delay for path in paths for delay in pq.read_table(path)["delay"].to_pylist()]
+SLOW = """
+name: slow
+sources: {flights: {topic: slow-flights, value: utf8, stream: false}}
+steps: {slept: {python: "slow.py:slept"}}
+targets: {slept: {table: tables/slept}}
+"""
+SLOW_STEPS = '''
+import time
+from pathlib import Path
+from pyspark.sql import functions as f
+
+
+def slept(flights):
+    """Takes a day, and says when it has begun."""
+    @f.udf("string")
+    def sleep(value):
+        Path("{begun}").touch()
+        time.sleep(86_400)
+        return value
+
+    return flights.select(sleep("value").alias("value"))
+'''
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_whole_result_that_takes_long_is_interrupted(servers: str, folder: Path) -> None:
+    begun = folder / "begun"
+    (folder / "slow.yaml").write_text(SLOW)
+    (folder / "slow.py").write_text(SLOW_STEPS.replace("{begun}", str(begun)))
+    with bradbury.Admin(servers) as admin:
+        admin.create_topic("slow-flights", 1)
+    fly(servers, 0, 1, "slow-flights")
+    with ChildProcess(
+        command(folder, "slow.yaml", servers), stderr=subprocess.PIPE, text=True
+    ) as running:
+        wait_for(begun.exists, 240, "the step has not begun")
+        running.send_signal(signal.SIGINT)
+        assert running.stderr is not None
+        said = running.stderr.read()
+    assert running.returncode == 0, said
+    assert "slept: not written yet" in said
 
 
 @pytest.mark.spark

@@ -10,6 +10,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bradbury
@@ -72,6 +73,42 @@ def test_fields_are_columns_and_those_of_the_record_too(spark: SparkSession, fli
     (row,) = spark.sql(f"SELECT * FROM `{flights}` WHERE key = 'k3'").collect()
     assert json.loads(row.value) == {"tail": "t1", "delay": 1.5}
     assert row.headers is None
+
+
+def test_values_decoded_by_the_source_and_few_columns_are_as_those_of_spark(
+    spark: SparkSession, producer: bradbury.Producer, flights: str
+) -> None:
+    by_source = {"ValueDecoder": "json"}
+    view = bradbury.topic_view(
+        spark,
+        flights,
+        name="few",
+        value="json",
+        schema=DDL,
+        columns=["offset", "partition"],
+        options=by_source,
+    )
+    assert [name for name, _ in view.dtypes] == ["tail", "delay", "_partition", "_offset"]
+    whole = bradbury.topic_view(spark, flights, value="json", schema=DDL).select(*view.columns)
+    assert sorted(view.collect()) == sorted(whole.collect())
+    every = bradbury.topic_view(spark, flights, value="json", schema=DDL, options=by_source)
+    assert every.dtypes == bradbury.topic_view(spark, flights, value="json", schema=DDL).dtypes
+    assert {row["_key"] for row in every.collect()} == {f"k{number}" for number in range(10)}
+    keys = bradbury.topic_view(spark, flights, value="utf8", columns=["key"])
+    assert keys.dtypes == [("key", "string"), ("value", "string")]
+    assert len(keys.collect()) == 10
+    for wrong, said in (
+        ({"columns": ["_offset"]}, "columns has '_offset'; choose from key, topic"),
+        ({"columns": [], "schema_registry": "http://127.0.0.1:1", "schema": DDL}, "columns is for"),
+        ({"options": by_source, "on_error": "null"}, "goes with on_error"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            bradbury.topic_view(spark, flights, **{"value": "json", "schema": DDL, **wrong})
+    producer.send(flights, '{"tail": 5, "delay": 1}').result(60)  # from_json would take it as text
+    with pytest.raises(PySparkException, match="is not json"):
+        bradbury.topic_view(
+            spark, flights, value="json", schema=DDL, columns=(), options=by_source
+        ).collect()
 
 
 def test_a_view_of_a_stream_makes_streams(
@@ -177,7 +214,7 @@ def test_arguments_that_cannot_be_are_refused_in_a_sentence(spark: SparkSession)
     for wrong, said in (
         ({"value": "xml"}, "value is 'xml'; use 'raw', 'utf8'"),
         ({"value": "json"}, "value='json' needs a schema"),
-        ({"schema": DDL}, "value='raw' takes no schema"),
+        ({"schema": DDL}, "value='raw' has no schema"),
         ({"value": "json", "schema": "tail strong"}, "is not a DDL of columns"),
         ({"value": "json", "schema": "string"}, "a StructType or DDL"),
         ({"value": "avro", "schema": "string"}, "not an Avro schema"),
