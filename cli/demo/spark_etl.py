@@ -3,7 +3,7 @@
     flights ── batch ───> delays per origin and month ──────────> Parquet, and topic `delays`
             └─ stream ──> flights two hours late, as they come ──> topic `late-flights`
 
-The flow is examples/flow/flights.yaml, run as `bradbury flow run` runs it. Everything is read back
+The flow is cli/demo/flights.yaml, run as `bradbury flow run` runs it. Everything is read back
 and compared: Parquet and both topics agree with the consumer actors' sums, and Spark counts as many
 flights per carrier as they did.
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DELAYS = "delays"
 LATE = "late-flights"
-FLOW = Path(__file__).parents[2] / "examples" / "flow" / "flights.yaml"
+FLOW = Path(__file__).with_name("flights.yaml")
 MOST_CORES = 2
 MOST_EXECUTORS = 4
 EXECUTOR_MEMORY = "1g"

@@ -5,13 +5,18 @@ its other checks need.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
 from ..world.simulated_network import VirtualClock
-from ..world.simulated_replica import Batch
+from ..world.simulated_replica import Batch, SimulatedReplica, read_batches
+
+if TYPE_CHECKING:
+    from .simulated_ledger import Ledger
 
 LATE_MS = 500
 
@@ -53,6 +58,35 @@ def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
         )
     if log.flushing.recovery_point > log.log_end_offset:
         raise Violation("L3", f"recovery point {log.flushing.recovery_point}", partition_id)
+
+
+def check_has_all(replica: SimulatedReplica, ledger: Ledger) -> None:
+    """R3: its log has everything committed."""
+    log, partition_id = replica.log, replica.partition_id
+    if log.log_end_offset < ledger.committed_end:
+        raise Violation(
+            "R3",
+            f"{replica} ends at {log.log_end_offset}, committed is everything "
+            f"below {ledger.committed_end}",
+            partition_id,
+        )
+    if ledger.is_compacted:
+        ledger.check_compacted(log, str(replica), partition_id)
+        return
+    found = read_batches(log, log.log_start_offset, log.log_end_offset)
+    kept = [each for each in ledger.committed if each.next_offset > log.log_start_offset]
+    for mine, committed in zip_longest(found[: len(kept)], kept):
+        if mine != committed:
+            raise Violation("R3", f"{replica} has {mine}, committed is {committed}", partition_id)
+
+
+def has_all(replica: SimulatedReplica, ledger: Ledger) -> bool:
+    """Whether its log has everything committed; not where a start has marked a loss."""
+    try:
+        check_has_all(replica, ledger)
+    except Violation:
+        return False
+    return True
 
 
 def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:

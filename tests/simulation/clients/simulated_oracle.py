@@ -24,7 +24,6 @@ Where more machines have lost data at once than the settings promise to survive,
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, PartitionImage
@@ -47,8 +46,10 @@ from .simulated_log_checks import (
     FormerReplicas,
     Violation,
     check_derived,
+    check_has_all,
     check_log,
     check_sequences,
+    has_all,
 )
 
 if TYPE_CHECKING:
@@ -166,27 +167,7 @@ class Oracle:
         is_newest = newest is not None and newest.leader_epoch == state.leader_epoch
         # One that has lost some knows it, and asks the others for it.
         if is_newest and not ledger.is_damaged and node.node_id not in ledger.lossy:
-            self._check_has_all(replica, ledger)
-
-    def _check_has_all(self, replica: SimulatedReplica, ledger: Ledger) -> None:
-        log, partition_id = replica.log, replica.partition_id
-        if log.log_end_offset < ledger.committed_end:
-            raise Violation(
-                "R3",
-                f"{replica} ends at {log.log_end_offset}, committed is everything "
-                f"below {ledger.committed_end}",
-                partition_id,
-            )
-        if ledger.is_compacted:
-            ledger.check_compacted(log, str(replica), partition_id)
-            return
-        found = read_batches(log, log.log_start_offset, log.log_end_offset)
-        kept = [each for each in ledger.committed if each.next_offset > log.log_start_offset]
-        for mine, committed in zip_longest(found[: len(kept)], kept):
-            if mine != committed:
-                raise Violation(
-                    "R3", f"{replica} has {mine}, committed is {committed}", partition_id
-                )
+            check_has_all(replica, ledger)
 
     def on_high_watermark(self, replica: SimulatedReplica) -> None:
         """It has moved to log.high_watermark: what lies below is committed."""
@@ -402,17 +383,9 @@ class Oracle:
                 and self.image.nodes[node_id].incarnation == node.incarnation
                 and replica.log.log_end_offset >= ledger.committed_end
                 and not node.disk.rotten_in(replica.log.local.directory)
-                and self._has_all(replica, ledger)
+                and has_all(replica, ledger)
             ):
                 ledger.lossy.discard(node_id)
-
-    def _has_all(self, replica: SimulatedReplica, ledger: Ledger) -> bool:
-        """Whether its log has all that is committed; not where a start has marked a loss."""
-        try:
-            self._check_has_all(replica, ledger)
-        except Violation:
-            return False
-        return True
 
     def on_applied(self, node: SimulatedNode, before: MetadataImage) -> None:
         if node.image.offset < before.offset:
