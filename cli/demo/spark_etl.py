@@ -3,7 +3,7 @@
     flights ── batch ───> delays per origin and month ──────────> Parquet, and topic `delays`
             └─ stream ──> flights two hours late, as they come ──> topic `late-flights`
 
-The flow is cli/demo/flights.yaml, run as `bradbury flow run` runs it. Everything is read back
+The flow is flights.yaml, run as `bradbury flow run` runs it. Everything is read back
 and compared: Parquet and both topics agree with the consumer actors' sums, and Spark counts as many
 flights per carrier as they did.
 
