@@ -175,7 +175,9 @@ def read_partition(
             )
             up_to = fetch_offset if reading.is_held_back else log.log_end_offset
         else:
-            up_to = last_stable_offset if reading.is_committed else high_watermark
+            up_to = _consumer_end(
+                high_watermark, last_stable_offset, committed=reading.is_committed
+            )
         if for_follower or not may_skip_damage(request):
             log.damage.refuse_gap(fetch_offset)
         records = log.read(
@@ -217,6 +219,11 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tu
         (transaction.producer_id, transaction.first_offset)
         for transaction in find_aborted(log, fetch_offset, records.next_offset)
     ]
+
+
+def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:
+    """Offset from which on a consumer is shown nothing."""
+    return last_stable_offset if committed else high_watermark
 
 
 def _replica(topic: str, wanted: FetchPartition, reading: Reading) -> LeaderReplica:

@@ -61,6 +61,14 @@ MASKED = {
         "before it appends; but the first end of a transaction raises it again (KIP-890), and nothing "
         "of the other's counts unless it writes in the few milliseconds before: not in 200 seeds"
     ),
+    "what is sent in vain is sent forever": (
+        "the scrub reads active segments, too, and is there first: every second here, once a "
+        "week in life; tests/storage/log/test_log_damage.py"
+    ),
+    "a repair writes the cleaners files": (
+        "both must be at work on one segment within milliseconds: one ordinary seed in a thousand "
+        "had it; tests/storage/cleaner/test_cleaner_crash.py"
+    ),
     "any answer is taken": (
         "a fetcher asks one question at a time, and the position changes in between only with a new "
         "leader epoch or one that was on its way to the disk, which an answer of the old one survives"
