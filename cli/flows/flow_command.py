@@ -46,6 +46,8 @@ def run(
     from ...pipelines.flows.flow_file import read_flow
     from ...pipelines.flows.run_flow import run_flow
 
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
     began = time.monotonic()
     try:
         with stop_at_interrupt() as stop:

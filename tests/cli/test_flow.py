@@ -9,7 +9,8 @@ def test_a_file_that_is_no_flow_is_a_usage_error(command: Command, tmp_path: Pat
     path = tmp_path / "flow.yaml"
     path.write_text("{name: n, sources: {a: {topic: t}}, targets: {b: {topic: u, of: c}}}")
     assert "there is no source or step 'c'" in command("flow", "run", str(path)).usage
+    (tmp_path / "a.txt").touch()
     assert "neither .yaml nor .py" in command("flow", "run", str(tmp_path / "a.txt")).usage
     missing = command("flow", "run", str(tmp_path / "none.yaml"))
-    assert missing.error.endswith("none.yaml: No such file or directory")
+    assert missing.usage.endswith("none.yaml: there is no such file")
     assert "FLOW" in command("flow", "run").usage

@@ -174,6 +174,7 @@ def test_a_command_line_that_makes_no_sense_is_one_line_and_exit_code_2(
         ("replicas assign t 0 one", "are not node ids"),
         ("replicas elect --unclean", "give the TOPIC"),
         ("log dump absent.log", "there is no such file"),
+        ("flow run absent.yaml", "absent.yaml: there is no such file"),
         ("log verify absent", "there is no such file"),
         ("log index-check absent", "there is no such file"),
         ("log replay t t", "into itself"),
