@@ -359,7 +359,7 @@ def narrowed(
 
     def read(*filters):
         one = source(bootstrap, subscribe=topic)
-        reader = PushdownBatchReader(one.schema(), one._read_options(streaming=False))
+        reader = PushdownBatchReader(one.schema(), one.read_options(streaming=False))
         left = list(reader.pushFilters(list(filters)))
         rows = rows_of(reader, reader.partitions())
         return [(row["partition"], row["offset"]) for row in rows], left
@@ -399,7 +399,7 @@ def test_a_lower_bound_on_time_skips_what_is_older_and_is_left_to_spark_too(
             producer.flush()
     one = source(bootstrap, subscribe=topic)
     since = GreaterThan(("timestamp",), datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=7))
-    reader = PushdownBatchReader(one.schema(), one._read_options(streaming=False))
+    reader = PushdownBatchReader(one.schema(), one.read_options(streaming=False))
     assert list(reader.pushFilters([since])) == [since]
     assert [row["value"] for row in rows_of(reader, reader.partitions())] == numbered(7, 10)
 
