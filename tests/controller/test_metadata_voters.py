@@ -34,7 +34,7 @@ from bradbury.protocol.errors import ConnectionFailed, FencedLeaderEpoch, NotCon
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
-IMPATIENT = QuorumTimes(commit_ms=500, find_ms=10, retry_ms=10)
+IMPATIENT = QuorumTimes(commit_ms=2_000, find_ms=10, retry_ms=10)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

@@ -273,7 +273,7 @@ def test_a_recovery_of_what_is_no_data_directory_touches_nothing(
     for arguments in ([], ["--dry-run"]):
         assert run(["metadata", "recover", str(tmp_path), *arguments]) == 1
         assert "there is no directory of partitions" in capsys.readouterr().err
-    assert run(["metadata", "recover", str(tmp_path / "absent")]) == 1
+    assert run(["metadata", "recover", str(tmp_path / "absent")]) == 2
     assert "there is no such directory" in capsys.readouterr().err
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["anything", "below"]
 

@@ -69,7 +69,7 @@ def test_a_temporary_directory_of_a_program_that_closes_nothing_is_gone_after_it
         "cluster = bradbury.local()\n"
         "bradbury.Producer(cluster.bootstrap_servers, allow_auto_create_topics=True)"
         ".send('gates', b'open').result()\n"
-        "print(os.path.isdir(cluster.data_dir), cluster.data_dir)\n"
+        "print(os.path.isdir(cluster.data_dir), cluster.data_dir, flush=True)\n"
         "if os.fork() == 0:\n"
         "    raise SystemExit  # a child that ends does not take the directory away\n"
         "os.wait()\n"

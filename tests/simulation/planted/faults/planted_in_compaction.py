@@ -7,6 +7,7 @@ from typing import Any
 
 from bradbury.replication.logs import log_compactor
 from bradbury.replication.logs.log_flusher import LogFlusher
+from bradbury.storage.cleaner import cleaner
 from bradbury.storage.cleaner.cleaner import Cleaning
 from bradbury.storage.cleaner.cleaner_plain import PlainOffsetMap
 from bradbury.storage.log import cleaner_manager
@@ -81,7 +82,11 @@ def the_last_record_of_a_key_goes(patch: Patch) -> None:
     def is_last(offsets: PlainOffsetMap, record: Any, batch: Any) -> bool:
         return record.offset > offsets._offsets.get(offsets._hash(record.key), -1)
 
+    def plain(limit: int, seed: bytes, *, record_count: int) -> PlainOffsetMap:
+        return PlainOffsetMap(limit, seed)  # also where another test has loaded the compiled one
+
     patch(PlainOffsetMap, "_is_last", is_last)
+    patch(cleaner, "make_offset_map", plain)
 
 
 @fault(**COMPACTED, **IN_TRANSACTIONS)
