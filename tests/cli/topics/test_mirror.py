@@ -33,7 +33,7 @@ def topic(source: bradbury.LocalCluster, bradbury_topic: str) -> str:
     with source.admin() as admin, bradbury.Producer(source.bootstrap_servers) as producer:
         admin.create_topic(bradbury_topic, 2)
         for number in range(10):
-            producer.send(bradbury_topic, value=b"%d" % number)
+            producer.send(bradbury_topic, value=b"%d" % number, partition=number % 2)
     return bradbury_topic
 
 

@@ -56,6 +56,24 @@ def damaged(cluster: LocalCluster, node: int) -> list[str]:
     return list(cluster.nodes[node].status()["damaged"])
 
 
+def leader_of(cluster: LocalCluster) -> int:
+    """Index of the node that leads the partition."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    led: list[int] = []
+
+    def is_known() -> bool:  # not at once by every broker after the topic's creation
+        partitions = admin.list_topics("t", timeout=30).topics["t"].partitions
+        led[:] = [
+            number
+            for number, node in enumerate(cluster.nodes)
+            if partitions and node.node_id == partitions[0].leader
+        ]
+        return bool(led)
+
+    until(is_known)
+    return led[0]
+
+
 @pytest.mark.long  # two copies with the same damage at once
 @pytest.mark.slow
 def test_a_replica_that_skips_heals_no_other(tmp_path: Path) -> None:
@@ -88,11 +106,7 @@ def test_a_leader_looks_at_what_its_follower_cannot_take(tmp_path: Path) -> None
     with bradbury.local(str(data_dir), nodes=3, config=BROKER) as cluster:
         create(cluster.bootstrap_servers, {**SMALL, "min.insync.replicas": "2"})
         servers = cluster.bootstrap_servers
-        admin = AdminClient({"bootstrap.servers": servers})
-        leader = admin.list_topics("t", timeout=30).topics["t"].partitions[0].leader
-        of_leader = next(
-            number for number, node in enumerate(cluster.nodes) if node.node_id == leader
-        )
+        of_leader = leader_of(cluster)
         behind = 2 if of_leader != 2 else 1
         produce(servers, 0, RECORDS // 2)
         cluster.stop_node(behind)
