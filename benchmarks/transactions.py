@@ -9,7 +9,9 @@ partitions:
 
     exactly once       transactions of 100 ms, one after another
     idempotent         the same producer without transactions
-    commit             the time of commit_transaction for one record in each of the 8 partitions
+    commit             the time of commit_transaction for one record in each of the 8 partitions,
+                       when the disk has nothing else to write
+    commit under load  the same right after the throughput, which the disk still writes back
     concurrent ids     so many open transactions at once, one record each: raw requests by one
                        client, and what the broker's memory grows by
 """
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import statistics
 import time
 from pathlib import Path
@@ -151,7 +154,9 @@ def idempotent(broker: Contestant, topic: str, seconds: float) -> dict[str, floa
         client.close()
 
 
-def commit_latency(broker: Contestant, topic: str, seconds: float) -> dict[str, float]:
+def commit_latency(
+    broker: Contestant, topic: str, seconds: float, name: str = "commit"
+) -> dict[str, float]:
     client = TransactionsClient(broker.bootstrap_servers, topic, f"{topic}-id")
     try:
         times = []
@@ -166,8 +171,8 @@ def commit_latency(broker: Contestant, topic: str, seconds: float) -> dict[str, 
         client.close()
     times = sorted(times[len(times) // 10 :])  # the first ones find the coordinator
     return {
-        "commit p50, ms": times[len(times) // 2],
-        "commit p99, ms": times[min(len(times) - 1, len(times) * 99 // 100)],
+        f"{name} p50, ms": times[len(times) // 2],
+        f"{name} p99, ms": times[min(len(times) - 1, len(times) * 99 // 100)],
     }
 
 
@@ -260,10 +265,12 @@ def compare(brokers: list[Contestant], rounds: int, seconds: float, ids: int) ->
         for broker in brokers if number % 2 else reversed(brokers):
             with alone(broker, brokers):
                 topic = new_topic(broker, f"transactions-{number}", PARTITIONS)
+                os.sync()  # what the other one has left the disk to write
                 found[broker.name] = {
+                    **commit_latency(broker, topic, seconds),
                     **exactly_once(broker, topic, seconds),
                     **idempotent(broker, topic, seconds),
-                    **commit_latency(broker, topic, seconds),
+                    **commit_latency(broker, topic, seconds, "commit under load"),
                     **concurrent_ids(broker, topic, ids),
                 }
         if number >= WARM_UP_ROUNDS:

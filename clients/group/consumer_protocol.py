@@ -80,7 +80,11 @@ def encode_subscription(
 
 
 def decode_subscription(data: Buffer, member_id: str, instance_id: str | None = None) -> Member:
-    """Decode a subscription. Raises MalformedRequest: it is not one."""
+    """Decode a subscription. Raises MalformedRequest: it is not one.
+
+    Fields that a version adds may be missing: kafka-go calls its subscription version 1, and ends
+    it after the user data.
+    """
     reader = _Reader(data)
     version = reader.int16()
     if version < 0:
@@ -90,10 +94,10 @@ def decode_subscription(data: Buffer, member_id: str, instance_id: str | None = 
     return Member(
         member_id,
         topics,
-        owned=tuple(reader.partitions()) if version >= 1 else (),
+        owned=tuple(reader.partitions()) if version >= 1 and reader.left else (),
         instance_id=instance_id,
-        generation=reader.int32() if version >= 2 else NO_GENERATION,
-        rack_id=reader.nullable_string() if version >= 3 else None,
+        generation=reader.int32() if version >= 2 and reader.left else NO_GENERATION,
+        rack_id=reader.nullable_string() if version >= 3 and reader.left else None,
         user_data=user_data,
     )
 

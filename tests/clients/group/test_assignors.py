@@ -183,6 +183,12 @@ def test_a_member_that_the_leader_did_not_know_has_nothing() -> None:
     assert decode_assignment(b"") == []
 
 
+def test_a_subscription_of_kafka_go_is_read() -> None:
+    """As kafka-go 0.4 sends it: version 1, without the owned partitions of that version."""
+    sent = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x01t" + b"\xff\xff\xff\xff"
+    assert decode_subscription(sent, "m") == Member("m", ("t",))
+
+
 @given(st.binary(max_size=60))
 def test_garbage_from_another_member_is_only_ever_malformed(garbage: bytes) -> None:
     for decode in (lambda data: decode_subscription(data, "m"), decode_assignment):

@@ -14,7 +14,7 @@ import bradbury
 from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 from bradbury.tests.compatibility.support.programs import RUN_SECONDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.deep]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.long]
 
 COUNT = 6_000
 PARTITIONS = 3

@@ -15,7 +15,7 @@ from bradbury.tests.compatibility.support.compatibility import Recorder, Tool
 from bradbury.tests.compatibility.support.kafka_jars import SPARK_KAFKA, SPARK_VERSION, require
 from bradbury.tests.compatibility.support.programs import PROGRAMS, RUN_SECONDS, Line, Program
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.java, pytest.mark.deep]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 COUNT = 3_000
 PARTITIONS = 3
@@ -137,7 +137,7 @@ def test_batches_are_written(
         assert {row[0] for row in given} == {1}
 
 
-@pytest.mark.parametrize("later", ["kafka", "bradbury"])
+@pytest.mark.parametrize("later", ["kafka", pytest.param("bradbury", marks=pytest.mark.deep)])
 def test_a_stream_goes_on_where_it_was_after_a_restart(
     program: Program, tool: Tool, servers: str, new_name: str, settings: dict[str, Any], later: str
 ) -> None:

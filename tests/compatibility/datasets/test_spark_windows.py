@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.spark, pytest.mark.ray, pytest.mark.java, pytest.mark.deep
+    pytest.mark.slow, pytest.mark.spark, pytest.mark.ray, pytest.mark.java, pytest.mark.long
 ]  # fmt: skip
 
 WINDOW_MS = 10_000

@@ -23,6 +23,7 @@ from bradbury.tests.compatibility.support.programs import (
 
 pytestmark = pytest.mark.slow
 deep = pytest.mark.deep
+long = pytest.mark.long
 
 LANGUAGES = {"sarama": go_program, "kafka_go": go_program, "kafkajs": node_program}
 COUNT = 2_000
@@ -133,11 +134,13 @@ def acknowledged(settings: dict[str, Any], line: dict[str, Any]) -> dict[int, Pl
 
 SARAMA_VERSIONS = ["0.10.2.0", "0.11.0.0", "1.0.0", "2.1.0", "4.3.1"]
 CASES = [
-    # Those of Go are deep: the first build of a checkout compiles Go's own library, for a minute.
     pytest.param("kafkajs", {"codec": "gzip", "idempotent": True}),
+    # Long: the first build of a checkout compiles Go's own library, for a minute.
+    pytest.param("kafka_go", {"codec": "snappy"}, marks=long),
+    pytest.param("sarama", {"codec": "zstd", "idempotent": True}, marks=long),
     *(
         pytest.param("kafka_go", {"codec": codec}, marks=deep)
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+        for codec in ("none", "gzip", "lz4", "zstd")
     ),
     *(
         pytest.param("kafkajs", {"codec": codec, "idempotent": idempotent}, marks=deep)
@@ -145,7 +148,7 @@ CASES = [
     ),
     *(
         pytest.param("sarama", {"codec": codec, "idempotent": True}, marks=deep)
-        for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+        for codec in ("none", "gzip", "snappy", "lz4")
     ),
     *(
         pytest.param("sarama", {"codec": "snappy", "version": version}, marks=deep)
@@ -249,6 +252,13 @@ def members(
         yield [stack.enter_context(program.start("group", **settings, **how)) for _ in range(count)]
 
 
+@contextmanager
+def after(settings: dict[str, Any], count: int) -> Iterator[None]:
+    """Begins once the group has so many members."""
+    wait_for_members(settings, count)
+    yield
+
+
 GROUPS = {
     "kafka_go": "Reader (GroupID, {})",
     "kafkajs": "consumer.run ({})",
@@ -302,7 +312,7 @@ def test_two_members_share_a_topic_and_one_takes_over(
         assert all(offsets == sorted(offsets) for offsets in in_order.values())
 
 
-@deep
+@long
 @pytest.mark.parametrize("name", ["sarama"])
 def test_sarama_kafka_go_and_librdkafka_are_members_of_one_group(
     program: Program, tool: Tool, settings: dict[str, Any]
@@ -320,6 +330,9 @@ def test_sarama_kafka_go_and_librdkafka_are_members_of_one_group(
     with (
         tool.call("ConsumerGroup (with kafka-go and librdkafka)"),
         members(program, settings, 1, strategy="range") as (sarama,),
+        # sarama leads: kafka-go writes subscriptions of version 1 without the owned partitions,
+        # which librdkafka cannot read.
+        after(settings, 1),
         members(go_program("kafka_go"), settings, 1, strategy="range") as (kafka_go,),
     ):
         consumer.subscribe([settings["topic"]])

@@ -115,7 +115,7 @@ def read(servers: str, topic: str) -> dict[Place, Content]:
 # --- Connect standalone --------------------------------------------------------------------------
 
 
-@pytest.mark.deep
+@pytest.mark.long
 def test_lines_go_from_file_to_file_through_a_topic(
     recorder: Recorder, servers: str, new_name: str, tmp_path: Path
 ) -> None:

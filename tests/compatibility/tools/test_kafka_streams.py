@@ -24,8 +24,8 @@ from bradbury.tests.compatibility.support.programs import (
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.java,
-    pytest.mark.long,
-]  # long: a minute of Kafka Streams
+    pytest.mark.long,  # minutes of Kafka Streams
+]
 deep = pytest.mark.deep
 
 PARTITIONS = 2
@@ -285,7 +285,6 @@ def sessions(records: list[Record]) -> dict[str, str]:
     return found
 
 
-@deep
 def test_windows(application: Application, tool: Tool, servers: str, new_name: str) -> None:
     tumbling, hopping, active = (
         f"{new_name}-{kind}" for kind in ("tumbling", "hopping", "sessions")
@@ -323,7 +322,6 @@ def test_windows(application: Application, tool: Tool, servers: str, new_name: s
 # --- joins ---------------------------------------------------------------------------------------
 
 
-@deep
 def test_joins(application: Application, tool: Tool, servers: str, new_name: str) -> None:
     sources = {
         kind: f"{new_name}-{kind}" for kind in ("customers", "regions", "orders", "payments")
