@@ -1,6 +1,4 @@
-"""A node of the simulation: its disk, its process, its replicas; composed as actors/node,
-actors/replication/partition_host are.
-"""
+"""A node of the simulation: its disk, its process, its replicas; composed as actors/node is."""
 
 from __future__ import annotations
 
@@ -64,6 +62,7 @@ from .coordinators.simulated_transactions import (
     SimulatedTransactions,
 )
 from .directories.simulated_directories import PATHS, SimulatedDirectories
+from .simulated_conversions import SimulatedConversions
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import Ended, SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
@@ -133,6 +132,7 @@ class SimulatedNode:
             1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
         )
         SimulatedConnections(self)
+        SimulatedConversions(self)
         self.steps = steps = ReplicaManager(self, driver.effects)
         self.throttle = ReplicationThrottle(
             steps.by_partition,
