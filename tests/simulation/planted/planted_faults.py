@@ -14,6 +14,7 @@ from .faults import (
     planted_in_access,
     planted_in_compaction,
     planted_in_controllers,
+    planted_in_conversions,
     planted_in_decisions,
     planted_in_directories,
     planted_in_group_transactions,
@@ -32,6 +33,7 @@ __all__ = [
     "planted_in_access",
     "planted_in_compaction",
     "planted_in_controllers",
+    "planted_in_conversions",
     "planted_in_decisions",
     "planted_in_directories",
     "planted_in_group_transactions",
@@ -92,6 +94,7 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "throttled": False,
         "access": False,
         "compacts": False,
+        "old_producers": 0,
     }
     swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
     absent = () if swarm.groups else MEMBER_KINDS

@@ -46,6 +46,7 @@ from ..clients.simulated_group_operator import GroupOperator
 from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import Member
+from ..clients.simulated_old_producers import OldProducer
 from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
@@ -59,7 +60,13 @@ from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
 from .simulated_rest import counted_on_offline, unsettled
 from .simulated_swarm import Swarm, swarm_of
-from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
+from .simulated_topic_configs import (
+    COORDINATED,
+    OLD_TOPIC,
+    TOPIC,
+    TRANSACTIONAL_TOPIC,
+    topic_configs,
+)
 
 TOPIC_ID = UUID(int=7)
 FORMED = (EpochRecord, ClusterRecord)
@@ -67,6 +74,7 @@ FORMED = (EpochRecord, ClusterRecord)
 OFFSETS_ID = UUID(int=8)
 TRANSACTIONAL_ID = UUID(int=9)
 TRANSACTIONS_ID = UUID(int=10)
+OLD_ID = UUID(int=11)
 TRANSACTIONAL_PARTITIONS = 2
 SETTLE_MS = 20_000
 FIRST_CLIENT = 100
@@ -74,6 +82,7 @@ OPERATOR = 1_000
 FIRST_TRANSACTIONAL = 2_000
 FIRST_COMMITTED_READER = 3_000
 ACCESS_OPERATOR = 4_000
+FIRST_OLD = 5_000
 FETCH_BYTES = 2_000
 FILE_DELETE_DELAY_MS = 300
 THROTTLED_RATE = 2_000
@@ -130,6 +139,8 @@ class SimulatedCluster:
             self.all_partitions += [
                 (TRANSACTIONS_TOPIC, n) for n in range(swarm.transaction_partitions)
             ]
+        if swarm.old_producers:
+            self.all_partitions.append((OLD_TOPIC, 0))
         self._first_replicas = self._place(swarm)
         self.oracle = Oracle(self, self.all_partitions)
         self.group_oracle = GroupOracle(self)
@@ -154,6 +165,7 @@ class SimulatedCluster:
         self.operator: GroupOperator | None = None
         self.transactional_producers: list[TransactionalProducer] = []
         self.committed_readers: list[CommittedReader] = []
+        self.old_producers: list[OldProducer] = []
         self.access = AccessOperator(self, ACCESS_OPERATOR) if swarm.access else None
         self.administrator = Administrator(self)
         self.views = Views(self)
@@ -279,6 +291,8 @@ class SimulatedCluster:
             self.committed_readers.append(
                 CommittedReader(self, FIRST_COMMITTED_READER + number, partition_id)
             )
+        for number in range(swarm.old_producers):
+            self.old_producers.append(OldProducer(self, FIRST_OLD + number, (OLD_TOPIC, 0)))
 
     def add_member(self, group_id: str, instance_id: str | None) -> None:
         machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
@@ -291,6 +305,8 @@ class SimulatedCluster:
         if self.swarm.transactional_ids:
             topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
             topics[TRANSACTIONS_TOPIC] = TRANSACTIONS_ID
+        if self.swarm.old_producers:
+            topics[OLD_TOPIC] = OLD_ID
         return topics
 
     def is_compacted(self, partition_id: TopicPartition) -> bool:
@@ -436,7 +452,7 @@ class SimulatedCluster:
                 node.steps.log_configs.on_defaults()
         self.oracle.note(None, "calm")
         self.faults.heal()
-        for producer in (*self.producers, *self.transactional_producers):
+        for producer in (*self.producers, *self.transactional_producers, *self.old_producers):
             producer.is_stopped = True
         self._await(partial(counted_on_offline, self))
         self.faults.repair_directories()
@@ -447,6 +463,8 @@ class SimulatedCluster:
         if self.access is not None:
             self.access.check_end()
         self.administrator.check_end()
+        for old in self.old_producers:
+            old.check_end()
         self.transaction_oracle.check_end(
             {reader.partition_id: reader.values for reader in self.committed_readers},
             {each.transactional_id: each.offset_at_rest for each in self.transactional_producers},
