@@ -25,7 +25,7 @@ from bradbury.controller.controller_effects import (
     StoreIdentity,
     VoteGranted,
 )
-from bradbury.controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
+from bradbury.controller.node.node_lifecycle import BrokerIncarnation, NodeLifecycle
 from bradbury.controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
