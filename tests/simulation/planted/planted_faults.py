@@ -16,6 +16,7 @@ from .faults import (
     planted_in_controllers,
     planted_in_conversions,
     planted_in_decisions,
+    planted_in_departures,
     planted_in_directories,
     planted_in_group_transactions,
     planted_in_groups,
@@ -35,6 +36,7 @@ __all__ = [
     "planted_in_controllers",
     "planted_in_conversions",
     "planted_in_decisions",
+    "planted_in_departures",
     "planted_in_directories",
     "planted_in_group_transactions",
     "planted_in_groups",
@@ -95,6 +97,7 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "access": False,
         "compacts": False,
         "old_producers": 0,
+        "drain_every_ms": 0,
     }
     swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
     absent = () if swarm.groups else MEMBER_KINDS

@@ -53,6 +53,7 @@ from ..clients.simulated_transactional_clients import TransactionalProducer
 from ..clients.simulated_views import Views
 from .controllers.simulated_actors import actor_name
 from .controllers.simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_drains import Drains
 from .controllers.simulated_voter import ask_at_once, open_voter
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -171,6 +172,12 @@ class SimulatedCluster:
         self.views = Views(self)
         self._start_clients()
         self.faults = Faults(self)
+        self.drains = Drains(self)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of every node. Where none is drained nobody asks who may have partitions of groups."""
+        return ("broker", "partition", *(("group",) if self.swarm.drain_every_ms else ()))
 
     def rack_of(self, node_id: int) -> str | None:
         racks = self.swarm.racks
@@ -189,7 +196,7 @@ class SimulatedCluster:
                 node_id=node_id,
                 directory_id="",
                 incarnation="",
-                roles=("broker", "partition"),
+                roles=self.roles,
                 host=f"host {node_id}",
                 port=0,
                 rack=self.rack_of(node_id),
@@ -218,7 +225,7 @@ class SimulatedCluster:
                 directory_id=node.metadata_directory_id,
                 metadata_directory_id=node.metadata_directory_id,
                 incarnation="",
-                roles=("broker", "partition"),
+                roles=self.roles,
                 host="",
                 port=0,
                 rack=self.rack_of(node_id),
@@ -436,6 +443,7 @@ class SimulatedCluster:
     def run(self) -> None:
         """All of it. Raises Violation."""
         self.faults.start()
+        self.drains.start()
         for until in range(1_000, self.swarm.duration_ms + 1, 1_000):
             self.clock.run(until)
             self.oracle.check_all()

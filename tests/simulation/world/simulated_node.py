@@ -319,7 +319,7 @@ class SimulatedNode:
         registration = NodeRegistration(
             directory_id=self.logs.all.identity.directory_id,
             incarnation=self.incarnation,
-            roles=("broker", "partition"),
+            roles=self.cluster.roles,
             host="host",
             port=FIRST_PORT + self.node_id,
             rack=self.cluster.rack_of(self.node_id),

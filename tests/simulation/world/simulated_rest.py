@@ -80,6 +80,8 @@ def unsettled(cluster: SimulatedCluster) -> Reason | None:
                 return f"node {node_id} still has a replica", partition_id
     if cluster.access is not None and (reason := cluster.access.unsettled):
         return reason, None
+    if reason := cluster.drains.unsettled:
+        return reason, None
     if reason := cluster.administrator.unsettled:
         return reason, None
     for producer in cluster.producers:
