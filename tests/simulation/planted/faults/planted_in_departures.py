@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bradbury.controller import node_departure
 from bradbury.controller.controller_effects import Instant
+from bradbury.controller.node import node_departure
 from bradbury.controller.node.node_departure import DeparturePhase, NodeDeparture
 
 from ..fault_registry import Patch, fault
