@@ -1,4 +1,4 @@
-"""A node's membership in its cluster: the driver of controller/node_lifecycle.
+"""A node's membership in its cluster: the driver of controller/node/node_lifecycle.
 
 It also runs the sequels of steps by which the node takes over an image and ends.
 """
@@ -15,7 +15,7 @@ from ..controller.controller_effects import (
     Fenced,
     StoreIdentity,
 )
-from ..controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
+from ..controller.node.node_lifecycle import BrokerIncarnation, NodeLifecycle
 from ..handlers.ports.context import Controller
 from ..replication.procedure import Condition, ProcedureSteps
 from .controller.two_clock_driver import TwoClockDriver

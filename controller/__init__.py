@@ -11,7 +11,6 @@ metadata_snapshots                  when it takes a snapshot, and what becomes o
 metadata_leader                     the log that it leads, brought to each voter
 metadata_publisher                  who waits for news, and for others to have them
 voter_changes                       one voter more, or one less
+node/                               a node's side: its life, its departure, its producer ids
 standby_controller                  when a broker starts a standby for a silent controller
-node_lifecycle                      a node's side: it registers, follows, sends heartbeats
-producer_id_manager                 a node's producer ids, from blocks that the controller gives out
 """

@@ -95,6 +95,24 @@ class Fenced(NamedTuple):
     reason: str
 
 
+class HandOver(NamedTuple):
+    """Hand this node's leaderships to others; `then` gets False if no controller has heard it."""
+
+    then: Then
+
+
+class CloseNode(NamedTuple):
+    """Close the node: everything is flushed, and the clean marks are written."""
+
+    then: Then
+
+
+class EndProcess(NamedTuple):
+    """End the process of this node; it is started again where its machine is back."""
+
+    reason: str
+
+
 class StartStandby(NamedTuple):
     """Start a standby controller in this process; `then` gets its image, or the error if it is not
     active.

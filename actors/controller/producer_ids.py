@@ -1,11 +1,11 @@
-"""Driver of controller/producer_id_manager: the producer ids of one node."""
+"""Driver of controller/node/producer_id_manager: the producer ids of one node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ...controller.controller_effects import AskController
-from ...controller.producer_id_manager import ProducerIdManager
+from ...controller.node.producer_id_manager import ProducerIdManager
 from ...handlers.ports.context import Controller
 from .two_clock_driver import TwoClockDriver
 

@@ -11,7 +11,6 @@ Plain classes; launch/actors makes them remote.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -36,7 +35,6 @@ from ..controller.controller_handle import BROKER_PREFIX, ControllerHandle
 from ..controller.handles import RayActors, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost
-from ..loop.carry_through import within
 from ..network.acceptor import PortInUse
 from ..node import Node, NodeConfig
 from .departure import Departure
@@ -51,9 +49,6 @@ WATCH_SECONDS = 5.0
 EXIT_BUG = 70
 EXIT_FENCED = 71
 EXIT_DRAINED = 72
-HAND_OVER_SECONDS = 20.0
-DEPARTURE_SECONDS = 24 * 3600.0
-"""Maximum seconds to move replicas off a node that Ray drains without a deadline."""
 
 
 def leave(code: int, reason: str) -> None:
@@ -112,7 +107,14 @@ class NodeActor(_Shell):
             self._controller,
             on_fenced=lambda reason: leave(EXIT_FENCED, reason),
         )
-        self._departure = Departure(self._node, self._controller, config.machine)
+        self._departure = Departure(
+            self._node,
+            self._controller,
+            config.machine,
+            is_broker="broker" in config.roles,
+            on_end=lambda reason: leave(EXIT_DRAINED, reason),
+            on_fault=lambda error: leave(EXIT_BUG, repr(error)),
+        )
         self._spawn(self._main())
         self._spawn(self._leave_when_drained())
 
@@ -143,36 +145,21 @@ class NodeActor(_Shell):
         gc.freeze()  # what exists now lives as long as the process: full collections skip it
 
     async def _leave_when_drained(self) -> None:
-        """Hand over before a drain ends. Ray creates the actor again when its machine is back."""
-        seconds = await RayDrain().wait()
-        if self._problem is None:
-            if self._config.server.broker.bradbury_drain_moves_replicas:
-                self._problem = "moves its replicas away, as its Ray node is being drained"
-                ends_at = time.monotonic() + seconds
-                with contextlib.suppress(TimeoutError, KafkaError):
-                    await within(
-                        min(seconds - HAND_OVER_SECONDS, DEPARTURE_SECONDS), self._depart()
-                    )
-                seconds = ends_at - time.monotonic()
-            self._problem = "hands over, as its Ray node is being drained"
-            with contextlib.suppress(TimeoutError):
-                await within(min(seconds, HAND_OVER_SECONDS), self._hand_over())
-            await self._node.close()
-        leave(EXIT_DRAINED, "its Ray node is being drained")
+        """Ray creates the actor again when its machine is back."""
+        departure = self._departure
+        await RayDrain().follow(
+            lambda left_ms: departure.on_notice(left_ms, is_serving=self._problem is None),
+            departure.on_withdrawn,
+        )
 
-    async def _depart(self) -> None:
-        """Move the replicas away, since the machine will not come back."""
-        await self._departure.move_replicas()
-
-    async def _hand_over(self) -> None:
-        while not await self._node.leave():
-            await asyncio.sleep(RETRY_SECONDS)
+    async def problem(self) -> str | None:
+        return self._departure.problem or self._problem
 
     async def address(self) -> str:
         return self._node.address
 
     async def status(self) -> dict[str, object]:
-        return {**self._node.status(), "problem": self._problem}
+        return {**self._node.status(), "problem": await self.problem()}
 
     async def stop(self) -> None:
         """Flush everything to the disk. The caller kills the process afterwards."""
@@ -219,20 +206,6 @@ class BrokerActor(NodeActor):
                 await asyncio.to_thread(self._start_siblings)
             except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
                 traceback.print_exc()
-
-    async def _depart(self) -> None:
-        await super()._depart()
-        await self._departure.pass_vote_on()
-
-    async def _hand_over(self) -> None:
-        """Hand over last of its machine: the controller may need this voter to let others lead."""
-        while any(
-            node.machine_name == self._config.machine and not node.fenced
-            for node in self._node.image.nodes.values()
-            if node.node_id != self._node.node_id
-        ):
-            await asyncio.sleep(RETRY_SECONDS)
-        await super()._hand_over()
 
     async def ask_standby(self, call: ControllerCall[Any]) -> Any:
         """Answer a call to the controller while this broker runs a standby; see standby."""

@@ -6,15 +6,16 @@ come. Its actors are not told: only the GCS knows, and is asked every POLL_SECON
 question costs it and us less than a millisecond.
 
 What always holds:
-    A failed question is no notice: a GCS that is down, or a restarted one, drains no node.
+    A failed question is neither a notice nor a withdrawal: a GCS that is down drains no node. One
+    that was restarted without its tables knows of no drain: what was begun there is withdrawn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
@@ -36,12 +37,35 @@ class RayDrain:
         self._draining = DrainingNodes()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drain")
 
-    async def wait(self) -> float:
-        """Wait until the node is being drained; returns the seconds left, which may be infinite."""
+    async def wait(self) -> None:
+        """Wait until the node is being drained."""
+        while await self._ask() is None:
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def follow(
+        self, on_notice: Callable[[int | None], None], on_withdrawn: Callable[[], None]
+    ) -> None:
+        """Tell of every notice, of a deadline that has changed, and of a withdrawal; forever.
+
+        on_notice: gets the ms that are left; None: the drain has no deadline.
+        """
+        before: int | None = None
+        while True:
+            deadline_ms = await self._ask()
+            if deadline_ms is not None and deadline_ms != before:
+                left_ms = max(0, deadline_ms - time.time_ns() // 1_000_000)
+                on_notice(left_ms if deadline_ms else None)
+            elif deadline_ms is None and before is not None:
+                on_withdrawn()
+            before = deadline_ms
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _ask(self) -> int | None:
+        """See _deadline_ms; asked again until Ray answers."""
         is_answered = True
         while True:
             try:
-                deadline_ms = await asyncio.get_running_loop().run_in_executor(
+                return await asyncio.get_running_loop().run_in_executor(
                     self._thread, self._deadline_ms
                 )
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
@@ -51,11 +75,6 @@ class RayDrain:
                     )
                 is_answered = False
                 await asyncio.sleep(PATIENCE_SECONDS)
-                continue
-            is_answered = True
-            if deadline_ms is not None:
-                return math.inf if deadline_ms == 0 else max(0, deadline_ms / 1000 - time.time())
-            await asyncio.sleep(POLL_SECONDS)
 
     def _deadline_ms(self) -> int | None:
         """Deadline of the drain in ms since 1970; 0: no deadline; None: the node is not drained."""

@@ -3,7 +3,7 @@
 partition_host                      replication/manager: the partitions of one node
 hosted_partitions, hosted_replica   partitions as handlers reach them; one replica, with Futures
 hosted_log_dirs                     log directories as handlers reach them
-conversion_queue                    batches that are stored in another form: converted in threads
+conversion_threads                  threads that convert batches which are stored in another form
 leader_connections                  a connection to each leader that is followed
 controller_request_sender           what steps ask the controller
 unreachable_nodes                   nodes that cannot be reached: reported to the controller

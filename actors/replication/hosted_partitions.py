@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ...handlers.ports.replica_port import LeaderReplica
-from ...protocol.errors import KafkaError, NotLeaderOrFollower
+from ...protocol.errors import KafkaError
 from ...protocol.topic_partition import TopicPartition
 from ...replication.partition.partition_effects import (
     LeaderElected,
@@ -14,7 +14,7 @@ from ...replication.partition.partition_effects import (
     ReplicaOpened,
     Resigned,
 )
-from ...replication.partition.replica import LeadershipEnded, Replica
+from ...replication.partition.replica import Replica
 from ...replication.partition.replication_throttle import ReplicationThrottle
 from ...replication.partition.served_replicas import ServedReplicas
 from ...replication.procedure import ProcedureSteps
@@ -63,7 +63,6 @@ class HostedPartitions:
         driver.on(ReplicaOpened, self._on_replica_opened)
         driver.on(ReplicaClosed, self._on_replica_closed)
         driver.on(LeaderElected, self._on_leader_elected)
-        driver.on(LeadershipEnded, self._on_leadership_ended)
         driver.on(Resigned, self._on_resigned)
 
     def start(
@@ -129,11 +128,6 @@ class HostedPartitions:
         listener = self.listeners.get(replica.topic)
         if listener is not None:
             listener.on_leader(replica.partition, effect.state.leader_epoch, self._hosted[replica])
-
-    def _on_leadership_ended(self, effect: LeadershipEnded) -> None:
-        hosted = self._hosted.get(effect.replica)
-        if hosted is not None:
-            hosted.conversions.abandon(NotLeaderOrFollower(f"{effect.replica} has a new leader"))
 
     def _on_resigned(self, effect: Resigned) -> None:
         replica = effect.replica

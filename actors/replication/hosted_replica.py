@@ -1,7 +1,7 @@
 """Driver of replication/partition/replica: what handlers reach of it, with Futures to wait for.
 
 No rule is decided here. It gives the step the time, carries out its effects, and does in threads
-what takes long: conversions of records, look-ups by time.
+what takes long: look-ups by time, records in a format of before.
 """
 
 from __future__ import annotations
@@ -15,24 +15,19 @@ from typing import Protocol, TypeVar
 from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.columns.record_check import is_record_check_loaded
-from ...protocol.records.compression import TooLarge
 from ...protocol.records.message_set import convert_down
-from ...protocol.records.record_batch import CODEC_MASK, NO_SEQUENCE, read_record_count
+from ...protocol.records.record_batch import NO_SEQUENCE
+from ...replication.partition.conversion_queue import Conversion
 from ...replication.partition.delayed_fetches import FetchWaiter
 from ...replication.partition.marker_append import TransactionDecision, append_marker
 from ...replication.partition.replica import Replica
-from ...storage.log.batch_conversion import convert_batch, convert_message_set, target_codec
-from ...storage.log.batch_validation import open_batch
 from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log.timestamp_search import TimestampOffset, TimestampSearch, begin_search
 from ...storage.producers.verification_guard import VerificationGuard
 from ..loop.step_driver import StepDriver
-from .conversion_queue import ConversionPool, ConversionQueue
+from .conversion_threads import ConversionThreads
 
-MOST_BYTES_OPENED_AT_ONCE = 8 * 1024
-"""Maximum size of a batch whose records are checked on the event loop."""
 MOST_BYTES_CONVERTED_DOWN = 16 * 1024**2
-CODEC_POSITION = 22
 
 T = TypeVar("T")
 
@@ -53,15 +48,13 @@ class HostedReplica:
         *,
         wall_ms: Callable[[], int],
         in_thread: InThread,
-        conversions: ConversionPool,
+        conversions: ConversionThreads,
     ) -> None:
         self.step = step
         self._driver = driver
         self._wall_ms = wall_ms
         self._in_thread = in_thread
-        self._pool = conversions
-        self.conversions = ConversionQueue(conversions)
-        """Queue of conversions; abandoned when the replica no longer leads."""
+        self._conversions = conversions
 
     # --- its log ---------------------------------------------------------------------------------
 
@@ -120,7 +113,20 @@ class HostedReplica:
 
     def append(self, batch: memoryview, *, guard: VerificationGuard | None = None) -> Appended:
         """Append a batch of the broker's own: not converted, its records not checked."""
-        return self._append(batch, opened=True, is_own=True, guard=guard)
+        step, driver = self.step, self._driver
+        try:
+            result = step.append(
+                batch,
+                opened=True,
+                is_own=True,
+                guard=guard,
+                now_ms=driver.now_ms(),
+                wall_ms=self._wall_ms(),
+            )
+        finally:
+            if driver.effects:
+                driver.carry_out()
+        return self._appended(result)
 
     def produce(
         self,
@@ -130,67 +136,22 @@ class HostedReplica:
         acks_all: bool,
         guard: VerificationGuard | None = None,
     ) -> Appended | Awaitable[Appended]:
-        step = self.step
-        step.check_produce(acks_all=acks_all)
-        is_plain = not self.conversions
-        convert: Callable[[bytearray], bytearray] | None = None
-        if is_message_set:
-            config = step.log.config
-            convert = partial(convert_message_set, config=config, now_ms=self._wall_ms())
-        else:
-            convert = self._conversion(records, is_plain)
-        if convert is None and is_plain:
-            try:
-                return self._append(records, opened=False, guard=guard)
-            except TooLarge:
-                convert = partial(open_batch, config=step.log.config)
-        append = partial(self._append, opened=True, guard=guard)
-        return self.conversions.submit(bytearray(records), convert, append)
-
-    def _conversion(
-        self, batch: memoryview, is_next: bool
-    ) -> Callable[[bytearray], bytearray] | None:
-        """What has to be done with a batch that the event loop has no time for; None: nothing.
-
-        is_next: nothing is converted for this partition at the moment.
-        """
-        local = self.step.log.local
-        rules, config = local.batch_rules, local.config
-        codec = batch[CODEC_POSITION] & CODEC_MASK
-        is_large = len(batch) > MOST_BYTES_OPENED_AT_ONCE
-        if not rules.keeps_codec and target_codec(codec, config) != codec:
-            return partial(convert_batch, config=config, now_ms=self._wall_ms())
-        if rules.opens_records:
-            if codec or is_large or not is_next:
-                return partial(convert_batch, config=config, now_ms=self._wall_ms())
-            return None
-        if not (rules.opens_compressed if codec else rules.opens_uncompressed):
-            return None
-        if is_record_check_loaded():
-            takes_long = codec != 0 and is_large
-        else:
-            self._pool.load_when_it_pays(read_record_count(batch))
-            takes_long = is_large
-        return partial(open_batch, config=config) if takes_long or not is_next else None
-
-    def _append(
-        self,
-        batch: bytearray | memoryview,
-        *,
-        opened: bool,
-        is_own: bool = False,
-        guard: VerificationGuard | None = None,
-    ) -> Appended:
         step, driver = self.step, self._driver
         try:
-            result = step.append(
-                batch,
-                opened=opened,
-                is_own=is_own,
+            result = step.conversions.produce(
+                records,
+                is_message_set=is_message_set,
+                acks_all=acks_all,
+                is_check_loaded=is_record_check_loaded,
                 guard=guard,
                 now_ms=driver.now_ms(),
                 wall_ms=self._wall_ms(),
             )
+            if isinstance(result, Conversion):
+                loop = asyncio.get_running_loop()
+                answer: asyncio.Future[Appended] = loop.create_future()
+                step.conversions.begin(result, answer, loop.create_future())
+                return answer
         finally:
             if driver.effects:
                 driver.carry_out()
@@ -229,7 +190,7 @@ class HostedReplica:
             limit = max(max_bytes, MOST_BYTES_CONVERTED_DOWN)
             return convert_down(data, magic, fetch_offset=fetch_offset, limit=limit)
 
-        return self._pool.run(convert)
+        return self._conversions.run(convert)
 
     def park(
         self, waiter: FetchWaiter, *, is_follower: bool = False, is_committed: bool = False

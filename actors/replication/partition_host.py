@@ -37,7 +37,7 @@ from ..loop.step_driver import StepDriver
 from ..loop.storage_threads import StorageThreads
 from ..network.peers import Peers
 from .controller_request_sender import ControllerRequestSender
-from .conversion_queue import ConversionPool
+from .conversion_threads import ConversionThreads
 from .deletion_policy import load_deletion_policy
 from .hosted_log_dirs import HostedLogDirs
 from .hosted_partitions import HostedPartitions
@@ -78,7 +78,7 @@ class PartitionHost:
         self._driver = StepDriver()
         self._threads = StorageThreads(self._driver)
         self.fsyncs = self._threads.fsyncs
-        self._conversions = ConversionPool()
+        self._conversions = ConversionThreads(self._driver, wall_ms=now_ms)
         self.logs = DirectoryLifecycle(
             paths,
             file_system,

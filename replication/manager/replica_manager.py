@@ -45,6 +45,7 @@ from ..followers.following_node import FollowerThrottle
 from ..followers.replica_fetcher import FollowedPartition
 from ..followers.replica_fetcher_manager import ReplicaFetcherManager
 from ..logs.log_manager import MAKE_AT_ONCE, AssignedPartition, LogManager
+from ..partition.conversion_queue import ConversionMemory
 from ..partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
@@ -84,6 +85,7 @@ class ReplicaManager:
 
     def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
         self.effects = effects
+        self.conversion_memory = ConversionMemory()
         self.image = MetadataImage()
         """Image that this node applies, or has applied."""
         self.changed: dict[Replica, None] = {}

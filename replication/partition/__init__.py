@@ -2,6 +2,7 @@
 
 replica                              append, acknowledge; its followers; the high watermark
 replica_flush                        its fsyncs, one at a time
+conversion_queue                     which batches are converted, and their order into the log
 delayed_produces, delayed_fetches    who waits at it: for a commit, for more to read
 delayed_delete_records                      who waits for all in sync to have dropped records
 marker_append                        markers of transactions

@@ -20,7 +20,7 @@ follower asks for next is what it has (see cluster/partition/leader_state).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...cluster.metadata.metadata_image import PartitionImage
 from ...cluster.partition.follower_state import next_high_watermark
@@ -38,6 +38,7 @@ from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.log_config import LogConfig
 from ...storage.producers.verification_guard import VerificationGuard
 from ..effects import Effects
+from .conversion_queue import ConversionMemory, ConversionQueue
 from .delayed_delete_records import DelayedDeleteRecords
 from .delayed_fetches import EVERYTHING, DelayedFetches
 from .delayed_produces import DelayedProduces
@@ -51,6 +52,8 @@ class ReplicaHost(Protocol):
     def node_id(self) -> int: ...
     @property
     def effects(self) -> Effects: ...
+    @property
+    def conversion_memory(self) -> ConversionMemory: ...
     @property
     def changed(self) -> dict[Replica, None]:
         """Replicas with appends since the last check; they add themselves."""
@@ -90,6 +93,7 @@ class Replica:
         self.bytes_copied = self.isr_shrinks = self.isr_expands = 0
         self._host = host
         self._may_use_reserve = may_use_reserve
+        self.conversions = ConversionQueue(self, host.effects, host.conversion_memory)
         self.produces = DelayedProduces(host.effects)
         self.fetches = DelayedFetches(self)
         self.deletes = DelayedDeleteRecords(self, host.effects)
@@ -152,8 +156,9 @@ class Replica:
         self._abandon_waiting()
 
     def _abandon_waiting(self) -> None:
-        self._host.effects.append(LeadershipEnded(self))
-        self._fail_waiting(NotLeaderOrFollower(f"{self} has a new leader"))
+        error = NotLeaderOrFollower(f"{self} has a new leader")
+        self.conversions.abandon(error)
+        self._fail_waiting(error)
 
     def fail_waiting(self, error: KafkaStorageError) -> None:
         """Refuse waiting requests as the directory is offline: we will not commit them."""
@@ -333,9 +338,3 @@ class Replica:
         self.log = log
         self._host.changed[self] = None
         self._advance()
-
-
-class LeadershipEnded(NamedTuple):
-    """A replica no longer leads, or leads in another epoch: pending appends are void."""
-
-    replica: Replica

@@ -21,7 +21,7 @@ from bradbury.controller.controller_effects import (
     Instant,
     StoreIdentity,
 )
-from bradbury.controller.node_lifecycle import (
+from bradbury.controller.node.node_lifecycle import (
     HEARTBEATS_PER_SESSION,
     LEAVE_MS,
     RETRY_MS,

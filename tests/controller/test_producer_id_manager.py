@@ -3,7 +3,7 @@
 from typing import Any
 
 from bradbury.controller.controller_effects import AskController, Instant
-from bradbury.controller.producer_id_manager import LOW, ProducerIdManager
+from bradbury.controller.node.producer_id_manager import LOW, ProducerIdManager
 from bradbury.protocol.errors import NotController
 from bradbury.steps.replies import Refuse, Reply
 

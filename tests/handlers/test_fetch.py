@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bradbury.actors.loop.step_driver import StepDriver
-from bradbury.actors.replication.conversion_queue import ConversionPool
+from bradbury.actors.replication.conversion_threads import ConversionThreads
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.handlers.ports.context import RequestContext
@@ -18,7 +18,8 @@ from bradbury.handlers.records import fetch
 from bradbury.handlers.records.delayed_fetch import DelayedFetch
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from bradbury.protocol.schema import ZERO_UUID
-from bradbury.replication.partition.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.conversion_queue import ConversionMemory
+from bradbury.replication.partition.replica import Replica
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
 
@@ -32,13 +33,13 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.partitions = self
-        self.pool = ConversionPool()
         self.fetch_sessions = FetchSessionCache(10, 1000, random_id=lambda: 7)
         self.log = open_log(folder)
         self.log.local.assign_epoch(0)
         self.driver = StepDriver()
+        self.conversion_memory = ConversionMemory()
+        self.pool = ConversionThreads(self.driver, wall_ms=self.now_ms)
         self.effects, self.changed = self.driver.effects, {}
-        self.driver.on(LeadershipEnded, lambda effect: None)
         self.replica = HostedReplica(
             Replica("t", 0, self.log, self),
             self.driver,

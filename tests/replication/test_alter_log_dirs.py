@@ -13,6 +13,7 @@ from bradbury.protocol.errors import KafkaError
 from bradbury.replication.effects import RunWork, WakeAt, YieldToRequests
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.log_manager import AssignedPartition, LogManager, OpenedLogs
+from bradbury.replication.partition.conversion_queue import ConversionMemory
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import Procedure, ProcedureSteps
 from bradbury.steps.replies import Refuse, ended
@@ -34,6 +35,7 @@ class MovingNode:
     def __init__(self) -> None:
         self.effects: list[Any] = []
         self.changed: dict[Replica, None] = {}
+        self.conversion_memory = ConversionMemory()
         self.disk = MemoryFileSystem()
         self.directories = LogDirectories.open(self.disk, ["/a", "/b"], directory_ids=["a", "b"])
         self.directories.load_logs(lambda topic: LogConfig(), now_ms=0)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bradbury.actors.loop.step_driver import StepDriver
-from bradbury.actors.replication.conversion_queue import ConversionPool
+from bradbury.actors.replication.conversion_threads import ConversionThreads
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.metadata.metadata_image import PartitionImage
@@ -19,8 +19,9 @@ from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.records.pending_fetch import begin_fetch
 from bradbury.protocol.errors import KafkaStorageError
 from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from bradbury.replication.partition.conversion_queue import ConversionMemory
 from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
-from bradbury.replication.partition.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.replica import Replica
 from bradbury.steps.replies import Reply
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
@@ -41,14 +42,18 @@ class Leader:
         self.fetch_sessions = FetchSessionCache(10, 1_000, random_id=iter(range(7, 99)).__next__)
         driver = StepDriver()
         driver.now_ms = self.now_ms
-        driver.on(LeadershipEnded, lambda effect: None)
+        self.conversion_memory = ConversionMemory()
         self.effects, self.changed = driver.effects, {}
         log = open_log(folder)
         log.local.assign_epoch(1)
         self.step = Replica("t", 0, log, self)
         self.step.become_leader(PartitionImage((1, 2, 3), (1, 2, 3), 1, 1, 1), 0)
         self.replica = HostedReplica(
-            self.step, driver, wall_ms=self.now_ms, in_thread=None, conversions=ConversionPool()
+            self.step,
+            driver,
+            wall_ms=self.now_ms,
+            in_thread=None,
+            conversions=ConversionThreads(driver, wall_ms=self.now_ms),
         )
         self.driver = driver
 

@@ -18,6 +18,7 @@ from bradbury.replication.followers.replica_fetcher import (
     FollowedPartition,
     ReplicaFetcher,
 )
+from bradbury.replication.partition.conversion_queue import ConversionMemory
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import ProcedureSteps
 from bradbury.storage.disk.storage_failure import DirectoryHealth
@@ -39,6 +40,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.effects: Effects = []
         self.changed: dict[Replica, None] = {}
+        self.conversion_memory = ConversionMemory()
         self.refuses_gaps = False
         self.throttle = self
         self.logs: dict[UUID, PartitionLog] = {}

@@ -38,7 +38,7 @@ NOT_IN_SEEDS = {
     "cluster/metadata/departed_nodes.py": "what clients are told of nodes that are gone",
     "cluster/metadata/features.py": "what clients are told of versions",
     "cluster/metadata/cluster_health.py": "what `bradbury status` shows",
-    "controller/producer_id_manager.py": "blocks of ids, which InitProducerId of a real broker asks for",
+    "controller/node/producer_id_manager.py": "blocks of ids, which InitProducerId of a real broker asks for",
     "storage/cleaner/cleaner_kernels.py": "loops for numba, which compiles them",
     "storage/cleaner/cleaner_compiled.py": "the same",
     "storage/disk/file_system.py": "the operating system's files",

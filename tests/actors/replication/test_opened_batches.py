@@ -10,9 +10,10 @@ from bradbury.actors.replication import hosted_replica
 from bradbury.protocol.errors import CorruptMessage, InvalidRecord
 from bradbury.protocol.records.record_batch import build_batch
 from bradbury.protocol.records.records import encode_records
+from bradbury.replication.partition.conversion_queue import MOST_BYTES_OPENED_AT_ONCE
 from bradbury.tests.support.storage.led_partition import LedPartition, run
 
-LARGE = hosted_replica.MOST_BYTES_OPENED_AT_ONCE + 1
+LARGE = MOST_BYTES_OPENED_AT_ONCE + 1
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
@@ -31,7 +32,7 @@ def test_a_small_batch_behind_a_large_one_is_opened_too(
             return asyncio.ensure_future(answer)  # type: ignore[arg-type]
 
         def is_queued() -> int:
-            return len(node.replica.conversions)
+            return len(node.step.conversions)
 
         first = produce(large)
         assert is_queued() == 1, "or nothing is behind it"

@@ -88,7 +88,7 @@ class Ledger:
         """
         opened: dict[int, int] = {}
         aborted: set[tuple[int, int, int]] = set()
-        for content in _contents(log, log.log_start_offset, log.log_end_offset):
+        for content in contents_of(log, log.log_start_offset, log.log_end_offset):
             [batch] = batches_of(content)
             if not batch.is_transactional:
                 continue
@@ -113,7 +113,7 @@ class Ledger:
 
     def note_records(self, log: PartitionLog, batch: Batch) -> None:
         """It was committed just now: what is in it, as this log has it."""
-        for content in _contents(log, batch.base_offset, batch.next_offset):
+        for content in contents_of(log, batch.base_offset, batch.next_offset):
             records = list(_records_of(content))
             self.records.update((record.offset, record) for record in records)
             if batch.is_control:
@@ -135,7 +135,7 @@ class Ledger:
         """L8 of one log."""
         end = min(log.high_watermark, self.committed_end)
         held: dict[int, KeyedRecord] = {}
-        for content in _contents(log, log.log_start_offset, end):
+        for content in contents_of(log, log.log_start_offset, end):
             for record in _records_of(content):
                 held[record.offset] = record
                 if record.offset < end and self.records.get(record.offset) != record:
@@ -158,7 +158,7 @@ class Ledgers(dict[TopicPartition, Ledger]):
         return Ledger()
 
 
-def _contents(log: PartitionLog, start: int, up_to: int) -> Iterator[bytes]:
+def contents_of(log: PartitionLog, start: int, up_to: int) -> Iterator[bytes]:
     """The batches of [start, up_to), as bytes."""
     while start < up_to:
         data = read_bytes(log, start, up_to)

@@ -10,6 +10,7 @@ FOUND_BY: Final = {
     "what was there already is answered at once": 15,
     "a controller that ends answers for nodes that it has not heard": 24,
     "a silent node stays in service": 1,
+    "a drained node waits for a controller without end": 2,
     "a user who was removed stays": 4,
     "a new image is laid over the old one": 19,
     "a new directory passes for the old one": 11,

@@ -14,7 +14,9 @@ from .faults import (
     planted_in_access,
     planted_in_compaction,
     planted_in_controllers,
+    planted_in_conversions,
     planted_in_decisions,
+    planted_in_departures,
     planted_in_directories,
     planted_in_group_transactions,
     planted_in_groups,
@@ -32,7 +34,9 @@ __all__ = [
     "planted_in_access",
     "planted_in_compaction",
     "planted_in_controllers",
+    "planted_in_conversions",
     "planted_in_decisions",
+    "planted_in_departures",
     "planted_in_directories",
     "planted_in_group_transactions",
     "planted_in_groups",
@@ -92,6 +96,8 @@ def swarm_for(name: str, seed: int) -> Swarm:
         "throttled": False,
         "access": False,
         "compacts": False,
+        "old_producers": 0,
+        "drain_every_ms": 0,
     }
     swarm = replace(drawn, **{**calm, **FAULTS[name].seen_by})
     absent = () if swarm.groups else MEMBER_KINDS

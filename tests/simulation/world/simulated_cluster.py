@@ -46,12 +46,14 @@ from ..clients.simulated_group_operator import GroupOperator
 from ..clients.simulated_group_oracle import GroupOracle
 from ..clients.simulated_log_checks import Violation
 from ..clients.simulated_members import Member
+from ..clients.simulated_old_producers import OldProducer
 from ..clients.simulated_oracle import Oracle
 from ..clients.simulated_transaction_oracle import TransactionOracle
 from ..clients.simulated_transactional_clients import TransactionalProducer
 from ..clients.simulated_views import Views
 from .controllers.simulated_actors import actor_name
 from .controllers.simulated_controller import FIRST_PORT, SimulatedController
+from .controllers.simulated_drains import Drains
 from .controllers.simulated_voter import ask_at_once, open_voter
 from .simulated_faults import Faults
 from .simulated_network import Network, VirtualClock
@@ -59,7 +61,13 @@ from .simulated_node import SimulatedNode
 from .simulated_replica import SimulatedReplica
 from .simulated_rest import counted_on_offline, unsettled
 from .simulated_swarm import Swarm, swarm_of
-from .simulated_topic_configs import COORDINATED, TOPIC, TRANSACTIONAL_TOPIC, topic_configs
+from .simulated_topic_configs import (
+    COORDINATED,
+    OLD_TOPIC,
+    TOPIC,
+    TRANSACTIONAL_TOPIC,
+    topic_configs,
+)
 
 TOPIC_ID = UUID(int=7)
 FORMED = (EpochRecord, ClusterRecord)
@@ -67,6 +75,7 @@ FORMED = (EpochRecord, ClusterRecord)
 OFFSETS_ID = UUID(int=8)
 TRANSACTIONAL_ID = UUID(int=9)
 TRANSACTIONS_ID = UUID(int=10)
+OLD_ID = UUID(int=11)
 TRANSACTIONAL_PARTITIONS = 2
 SETTLE_MS = 20_000
 FIRST_CLIENT = 100
@@ -74,6 +83,7 @@ OPERATOR = 1_000
 FIRST_TRANSACTIONAL = 2_000
 FIRST_COMMITTED_READER = 3_000
 ACCESS_OPERATOR = 4_000
+FIRST_OLD = 5_000
 FETCH_BYTES = 2_000
 FILE_DELETE_DELAY_MS = 300
 THROTTLED_RATE = 2_000
@@ -130,6 +140,8 @@ class SimulatedCluster:
             self.all_partitions += [
                 (TRANSACTIONS_TOPIC, n) for n in range(swarm.transaction_partitions)
             ]
+        if swarm.old_producers:
+            self.all_partitions.append((OLD_TOPIC, 0))
         self._first_replicas = self._place(swarm)
         self.oracle = Oracle(self, self.all_partitions)
         self.group_oracle = GroupOracle(self)
@@ -154,11 +166,18 @@ class SimulatedCluster:
         self.operator: GroupOperator | None = None
         self.transactional_producers: list[TransactionalProducer] = []
         self.committed_readers: list[CommittedReader] = []
+        self.old_producers: list[OldProducer] = []
         self.access = AccessOperator(self, ACCESS_OPERATOR) if swarm.access else None
         self.administrator = Administrator(self)
         self.views = Views(self)
         self._start_clients()
         self.faults = Faults(self)
+        self.drains = Drains(self)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of every node. Where none is drained nobody asks who may have partitions of groups."""
+        return ("broker", "partition", *(("group",) if self.swarm.drain_every_ms else ()))
 
     def rack_of(self, node_id: int) -> str | None:
         racks = self.swarm.racks
@@ -177,7 +196,7 @@ class SimulatedCluster:
                 node_id=node_id,
                 directory_id="",
                 incarnation="",
-                roles=("broker", "partition"),
+                roles=self.roles,
                 host=f"host {node_id}",
                 port=0,
                 rack=self.rack_of(node_id),
@@ -206,7 +225,7 @@ class SimulatedCluster:
                 directory_id=node.metadata_directory_id,
                 metadata_directory_id=node.metadata_directory_id,
                 incarnation="",
-                roles=("broker", "partition"),
+                roles=self.roles,
                 host="",
                 port=0,
                 rack=self.rack_of(node_id),
@@ -279,6 +298,8 @@ class SimulatedCluster:
             self.committed_readers.append(
                 CommittedReader(self, FIRST_COMMITTED_READER + number, partition_id)
             )
+        for number in range(swarm.old_producers):
+            self.old_producers.append(OldProducer(self, FIRST_OLD + number, (OLD_TOPIC, 0)))
 
     def add_member(self, group_id: str, instance_id: str | None) -> None:
         machine = FIRST_CLIENT + len(self.producers) + len(self.readers) + len(self.members)
@@ -291,6 +312,8 @@ class SimulatedCluster:
         if self.swarm.transactional_ids:
             topics[TRANSACTIONAL_TOPIC] = TRANSACTIONAL_ID
             topics[TRANSACTIONS_TOPIC] = TRANSACTIONS_ID
+        if self.swarm.old_producers:
+            topics[OLD_TOPIC] = OLD_ID
         return topics
 
     def is_compacted(self, partition_id: TopicPartition) -> bool:
@@ -420,6 +443,7 @@ class SimulatedCluster:
     def run(self) -> None:
         """All of it. Raises Violation."""
         self.faults.start()
+        self.drains.start()
         for until in range(1_000, self.swarm.duration_ms + 1, 1_000):
             self.clock.run(until)
             self.oracle.check_all()
@@ -436,7 +460,7 @@ class SimulatedCluster:
                 node.steps.log_configs.on_defaults()
         self.oracle.note(None, "calm")
         self.faults.heal()
-        for producer in (*self.producers, *self.transactional_producers):
+        for producer in (*self.producers, *self.transactional_producers, *self.old_producers):
             producer.is_stopped = True
         self._await(partial(counted_on_offline, self))
         self.faults.repair_directories()
@@ -447,6 +471,8 @@ class SimulatedCluster:
         if self.access is not None:
             self.access.check_end()
         self.administrator.check_end()
+        for old in self.old_producers:
+            old.check_end()
         self.transaction_oracle.check_end(
             {reader.partition_id: reader.values for reader in self.committed_readers},
             {each.transactional_id: each.offset_at_rest for each in self.transactional_producers},

@@ -20,7 +20,6 @@ from bradbury.replication.effects import (
     WorkingStep,
     YieldToRequests,
 )
-from bradbury.replication.partition.replica import LeadershipEnded
 from bradbury.replication.procedure import Procedure, ProcedureSteps
 from bradbury.steps.replies import Refuse, Reply, ended
 
@@ -41,7 +40,6 @@ class SimulatedDriver:
         self._on_work = on_work
         self._carriers: dict[type, Callable[[Any], None]] = {
             DeadlineMoved: lambda effect: self.tick_when_due(effect.step),
-            LeadershipEnded: lambda effect: None,
             Refuse: lambda effect: _end(effect.ticket, effect.error),
             Reply: lambda effect: _end(effect.ticket, effect.answer),
             RunWork: self._run_work,

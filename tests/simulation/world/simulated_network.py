@@ -74,6 +74,8 @@ class Process:
         """When this life has begun."""
         self.is_up = False
         self.is_paused = False
+        self.paused = 0
+        """How often it hung."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """On which its events run, for those that await."""
         self._backlog: list[tuple[int, Event]] = []
@@ -91,6 +93,7 @@ class Process:
 
     def pause(self) -> None:
         self.is_paused = self.is_up
+        self.paused += 1
 
     def resume(self) -> None:
         if not self.is_paused:

@@ -1,6 +1,4 @@
-"""A node of the simulation: its disk, its process, its replicas; composed as actors/node,
-actors/replication/partition_host are.
-"""
+"""A node of the simulation: its disk, its process, its replicas; composed as actors/node is."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from bradbury.controller.controller_effects import (
     StoreIdentity,
     VoteGranted,
 )
-from bradbury.controller.node_lifecycle import BrokerIncarnation, NodeLifecycle
+from bradbury.controller.node.node_lifecycle import BrokerIncarnation, NodeLifecycle
 from bradbury.controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -64,6 +62,7 @@ from .coordinators.simulated_transactions import (
     SimulatedTransactions,
 )
 from .directories.simulated_directories import PATHS, SimulatedDirectories
+from .simulated_conversions import SimulatedConversions
 from .simulated_disk import SimulatedDisk
 from .simulated_driver import Ended, SimulatedDriver
 from .simulated_fetcher import SimulatedConnections
@@ -133,6 +132,7 @@ class SimulatedNode:
             1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
         )
         SimulatedConnections(self)
+        SimulatedConversions(self)
         self.steps = steps = ReplicaManager(self, driver.effects)
         self.throttle = ReplicationThrottle(
             steps.by_partition,
@@ -195,8 +195,8 @@ class SimulatedNode:
         self._begin_steps()
         self._begin_coordinators()
         if self.disk.failing:
-            # It says so of the whole node, also of what it has elsewhere; and what was not synced
-            # there is lost by the repair.
+            # It says so of the whole node, also of what it has elsewhere; what was not synced there
+            # is lost by the repair, after which it is another mount: see intact_token.
             self.cluster.oracle.on_loss(self.node_id)
             if (
                 self.cluster.is_calm
@@ -204,6 +204,8 @@ class SimulatedNode:
                 or self.cluster.random.random() < 0.5
             ):
                 self.disk = self.disk.repaired(self.cluster.random)
+                if self.logs.are_online:  # nobody has seen it fail
+                    self.memory.clear()
         self.disk.full.clear()  # with no room it would not be opened, and somebody makes some
         self.logs = SimulatedDirectories(self)
         self.driver.tick_when_due(self.steps.alter_partition)
@@ -250,7 +252,7 @@ class SimulatedNode:
         self.disk = SimulatedDisk()
         self.claimed.clear()
         self.deleted.clear()
-        self.metadata_directory_id, self.voter = self._new_directory_id(), None
+        self.metadata_directory_id, self.voter = f"d{self.node_id}.{self.disks_used}", None
         self.disks_used += 1
         self.disk.make_directory(PATHS[0])
         # Of a directory that nothing was ever written to no loss is known, so the controller has to
@@ -265,9 +267,6 @@ class SimulatedNode:
                 node_id=self.node_id if is_restored else None,
             ),
         )
-
-    def _new_directory_id(self) -> str:
-        return f"d{self.node_id}.{self.disks_used}"
 
     def stop(self, on_stopped: Callable[[], None]) -> None:
         """A clean stop: others lead, all is flushed, the mark is written."""
@@ -319,7 +318,7 @@ class SimulatedNode:
         registration = NodeRegistration(
             directory_id=self.logs.all.identity.directory_id,
             incarnation=self.incarnation,
-            roles=("broker", "partition"),
+            roles=self.cluster.roles,
             host="host",
             port=FIRST_PORT + self.node_id,
             rack=self.cluster.rack_of(self.node_id),

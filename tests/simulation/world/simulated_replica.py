@@ -158,13 +158,12 @@ class SimulatedReplica:
         self.step = step
         self.partition_id = (step.topic, step.partition)
         driver: Any = _ClaimingDriver(self)
-        conversions: Any = _NoConversions()
         self.hosted = HostedReplica(
             step,
             driver,
             wall_ms=node.now_ms,
             in_thread=None,  # type: ignore[arg-type]  # nothing that waits for a thread is asked
-            conversions=conversions,
+            conversions=None,  # type: ignore[arg-type]  # nor is a format of before
         )
         """What handlers and coordinators reach of it."""
         step.fetches.park(self)
@@ -217,9 +216,3 @@ class _ClaimingDriver:
     def carry_out(self) -> None:
         self._replica.claim_counted()
         self._replica.node.driver.carry_out()
-
-
-class _NoConversions:
-    """Every batch is small, and kept as it came."""
-
-    def load_when_it_pays(self, record_count: int) -> None: ...

@@ -80,6 +80,8 @@ def unsettled(cluster: SimulatedCluster) -> Reason | None:
                 return f"node {node_id} still has a replica", partition_id
     if cluster.access is not None and (reason := cluster.access.unsettled):
         return reason, None
+    if reason := cluster.drains.unsettled:
+        return reason, None
     if reason := cluster.administrator.unsettled:
         return reason, None
     for producer in cluster.producers:
@@ -88,6 +90,9 @@ def unsettled(cluster: SimulatedCluster) -> Reason | None:
             return (
                 f"{producer.process.name} cannot write batch {producer.waiting[0].number}"
             ), producer.partition_id
+    for old in cluster.old_producers:
+        if old.waiting and not cluster.oracle.ledgers[old.partition_id].is_damaged:
+            return f"{old.process.name} cannot write {old.waiting[0]}", old.partition_id
     for transactional in cluster.transactional_producers:
         if not transactional.is_at_rest:
             return f"{transactional.process.name} is not at rest", None

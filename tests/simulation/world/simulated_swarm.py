@@ -133,6 +133,14 @@ class Swarm:
     """The coordinators' partitions are compacted, in small segments."""
     access: bool = False
     """Rules of access, users' credentials and tokens are changed."""
+    old_producers: int = 0
+    """Producers of message formats of before Kafka 0.11, whose records are converted."""
+    old_codec: str = "producer"
+    """compression.type of the topic that they write to."""
+    drain_every_ms: int = 0
+    """How often a machine is drained; 0: never."""
+    drains_for_good: bool = False
+    """What is drained does not come back: bradbury.drain.moves.replicas."""
 
     @classmethod
     def draw(cls, random: Random) -> Self:
@@ -331,4 +339,25 @@ def swarm_of(seed: object) -> Swarm:
     random = Random(f"swarm {seed}")
     if str(seed).startswith(_DISKS):
         return Swarm.draw_disks(random)
-    return Swarm.draw_damage(random) if str(seed).startswith(_DAMAGE) else Swarm.draw(random)
+    if str(seed).startswith(_DAMAGE):
+        return Swarm.draw_damage(random)
+    return _with_more(Swarm.draw(random), seed)
+
+
+def _with_more(swarm: Swarm, seed: object) -> Swarm:
+    """What came later than the other settings: drawn from a stream of its own, so that most seeds
+    are what they were.
+    """
+    random = Random(f"more {seed}")
+    if random.random() < 0.2:
+        old_codec = random.choice(("producer", "gzip", "uncompressed"))
+        swarm = replace(swarm, old_producers=random.choice((1, 2)), old_codec=old_codec)
+    if random.random() < 0.25:
+        swarm = replace(
+            swarm,
+            drain_every_ms=random.choice((400, 1_000)),
+            drains_for_good=random.random() < 0.7,
+        )
+        if swarm.drains_for_good:  # to whom replicas can move
+            swarm = replace(swarm, nodes=max(swarm.nodes, random.choice((4, 5))))
+    return swarm

@@ -11,6 +11,8 @@ from .simulated_swarm import Swarm
 
 TOPIC = "t"
 TRANSACTIONAL_TOPIC = "x"
+OLD_TOPIC = "o"
+"""Written to by producers of before Kafka 0.11."""
 COORDINATED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -31,6 +33,8 @@ def topic_configs(swarm: Swarm, topics: Iterable[str]) -> list[ConfigRecord]:
             configs["retention.ms"] = "-1"
         if name in COORDINATED:
             configs["flush.messages"] = "1"
+        if name == OLD_TOPIC:
+            configs["compression.type"] = swarm.old_codec
         if name in COORDINATED and swarm.compacts:
             configs |= COMPACTED
         records += [

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bradbury.actors.loop.step_driver import StepDriver
-from bradbury.actors.replication.conversion_queue import ConversionPool
+from bradbury.actors.replication.conversion_threads import ConversionThreads
 from bradbury.actors.replication.hosted_replica import HostedReplica
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.cluster.partition.leader_state import FollowerFetch
@@ -18,7 +18,8 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import UnknownTopicOrPartition
 from bradbury.protocol.topic_partition import TopicPartition
-from bradbury.replication.partition.replica import LeadershipEnded, Replica
+from bradbury.replication.partition.conversion_queue import ConversionMemory
+from bradbury.replication.partition.replica import Replica
 
 from .logs import open_log
 
@@ -33,14 +34,14 @@ class LedPartition:
     def __init__(self, folder: Path, *, replicas: tuple[int, ...] = (1,), **log: Any) -> None:
         self.partitions = self.transaction_partitions = self.throttle = self
         self.server_config = ServerConfig()
-        self.pool = ConversionPool()
         self.fetch_sessions = FetchSessionCache(10, 1000, random_id=iter(range(7, 99)).__next__)
         self.log = open_log(folder, **log)
         self.log.local.assign_epoch(0)
         self.driver = StepDriver()
         self.driver.now_ms = self.now_ms  # type: ignore[method-assign]
+        self.conversion_memory = ConversionMemory()
+        self.pool = ConversionThreads(self.driver, wall_ms=self.now_ms)
         self.effects, self.changed = self.driver.effects, {}
-        self.driver.on(LeadershipEnded, lambda effect: None)
         self.step = Replica("t", 0, self.log, self)
         self.replica = HostedReplica(
             self.step,

@@ -15,7 +15,7 @@ from bradbury.cluster.metadata.metadata_records import (
 from bradbury.cluster.metadata.user_records import UserScramCredentialRecord, apply_scram
 from bradbury.controller.controller_calls import MetadataUpdate
 from bradbury.controller.metadata_publisher import MetadataPublisher
-from bradbury.controller.node_lifecycle import NodeLifecycle
+from bradbury.controller.node.node_lifecycle import NodeLifecycle
 from bradbury.steps.replies import Reply
 
 from ..fault_registry import Patch, fault

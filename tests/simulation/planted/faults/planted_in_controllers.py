@@ -17,7 +17,7 @@ from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
 from bradbury.controller.controller_calls import PollMetadata
 from bradbury.controller.metadata_leader import MetadataLeader
-from bradbury.controller.node_lifecycle import NodeLifecycle
+from bradbury.controller.node.node_lifecycle import NodeLifecycle
 from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.voter_files.replicated_log import ReplicatedLog
 from bradbury.controller.voter_files.voter_directory import VoterDirectory

@@ -15,10 +15,10 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from ..cluster.control.controller_state import NodeRegistration
-from ..cluster.metadata.metadata_image import MetadataImage
-from ..cluster.metadata.metadata_records import decode_metadata_record
-from ..protocol.errors import (
+from ...cluster.control.controller_state import NodeRegistration
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_records import decode_metadata_record
+from ...protocol.errors import (
     BrokerIdNotRegistered,
     ConnectionFailed,
     DuplicateBrokerRegistration,
@@ -27,15 +27,15 @@ from ..protocol.errors import (
     NotController,
     StaleBrokerEpoch,
 )
-from ..steps.replies import Refuse, Reply
-from .controller_calls import (
+from ...steps.replies import Refuse, Reply
+from ..controller_calls import (
     ControlledShutdown,
     MetadataUpdate,
     PollMetadata,
     RegisterBroker,
     Registered,
 )
-from .controller_effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
+from ..controller_effects import ApplyMetadata, AskController, Fenced, Instant, StoreIdentity
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ import logging
 from collections import deque
 from typing import Any
 
-from ..protocol.errors import KafkaError
-from ..steps.replies import Refuse, Reply
-from .controller_calls import AllocateProducerIds
-from .controller_effects import AskController, Instant
+from ...protocol.errors import KafkaError
+from ...steps.replies import Refuse, Reply
+from ..controller_calls import AllocateProducerIds
+from ..controller_effects import AskController, Instant
 
 logger = logging.getLogger(__name__)
 
