@@ -194,10 +194,17 @@ class MetadataRebuild:
     def _is_log_directory(self, path: str) -> bool:
         if not self._file_system.is_directory(path):
             return False
+        names = self._file_system.list_directory(path)
+        if any(
+            self._file_system.exists(f"{path}/{name}/{identity}")
+            for name in names
+            for identity in (IDENTITY_FILE, IDENTITY_COPY)
+        ):
+            return False  # another node's data directory, in this one: `log-node` names it
         return any(
             name in (IDENTITY_FILE, IDENTITY_COPY)
             or (parse_directory_name(name) and self._file_system.is_directory(f"{path}/{name}"))
-            for name in self._file_system.list_directory(path)
+            for name in names
         )
 
     @property

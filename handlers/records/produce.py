@@ -6,10 +6,10 @@
               until then it waits in replication/partition/delayed_produces
 
 Everything up to the append happens before the first await, in arrival order: an idempotent producer
-has up to five batches of one partition in flight. The batch is checked by its header and CRC and
-appended as it came; `records` is a slice of the receive buffer, used up before this returns. Where
-the topic keeps another codec or its rules are about single records, the replica takes a copy and
-appends it later, in the same order.
+has up to five batches of one partition in flight. The batch is validated (header, CRC, records:
+storage/log/batch_validation) and appended as it came; `records` is a slice of the receive buffer,
+used up before this returns. Where validation takes long, or the topic keeps another codec, the
+replica takes a copy and appends it later, in the same order.
 
 The first batch of a transaction is appended when its coordinator has agreed: see verified_appends.
 

@@ -62,6 +62,18 @@ def test_each_partition_is_found_with_its_node_and_a_directory_without_a_node_is
     assert (partition.leader_epoch, partition.end_offset) == (4, 2)
 
 
+def test_another_nodes_data_directory_in_this_one_is_not_taken_for_partitions(
+    tmp_path: Path,
+) -> None:
+    """A Ray node with the label `log-node` has its data below that of one without it."""
+    filled(tmp_path / "partitions-0", "d-0", "mine", 1)
+    filled(tmp_path / "machine2" / "partitions-0", "d-1", "others", 1)
+    rebuild = MetadataRebuild(
+        [str(tmp_path)], OsFileSystem(), new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )
+    assert rebuild._all_directories() == [str(tmp_path / "partitions-0")]
+
+
 def fill_metadata(path: Path) -> None:
     """The metadata of a cluster of one voter, which was stopped."""
 
