@@ -24,11 +24,12 @@ from bradbury.protocol.errors import ConnectionFailed, NotController, RequestTim
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
-IMPATIENT = QuorumTimes(commit_ms=500, find_ms=10, retry_ms=10)
+PATIENT = QuorumTimes(commit_ms=30_000, find_ms=10, retry_ms=10)
+IMPATIENT = QuorumTimes(commit_ms=2_000, find_ms=10, retry_ms=10)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 20))
+    asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 class Broker:
@@ -70,7 +71,10 @@ class Broker:
 class Cluster:
     """Five brokers, the first three of which vote."""
 
-    def __init__(self, path: Path, *, snapshot_bytes: int = 3_000) -> None:
+    def __init__(
+        self, path: Path, *, snapshot_bytes: int = 3_000, times: QuorumTimes = PATIENT
+    ) -> None:
+        self.times = times
         self.config = {"metadata.log.max.record.bytes.between.snapshots": str(snapshot_bytes)}
         self.brokers = [Broker(path, number) for number in range(1, 6)]
         self.controllers: list[Controller] = []
@@ -81,7 +85,7 @@ class Cluster:
             ServerConfig.from_kafka(self.config),
             now_ms=lambda: NOW,
             on_superseded=lambda: None,
-            times=IMPATIENT,
+            times=self.times,
         )
         self.controllers.append(made)
         await made.start()
@@ -217,7 +221,7 @@ def test_one_that_cannot_be_reached_is_not_added_and_nothing_waits_for_it(tmp_pa
 
 def test_a_change_that_only_a_minority_has_is_undone_by_the_next_controller(tmp_path: Path) -> None:
     async def scenario() -> None:
-        cluster = Cluster(tmp_path, snapshot_bytes=1_000_000)
+        cluster = Cluster(tmp_path, snapshot_bytes=1_000_000, times=IMPATIENT)
         first = await cluster.start()
         await first.ask(ChangeVoter(add(4), timeout_ms=10_000))
         old = first.image.voters
@@ -225,7 +229,7 @@ def test_a_change_that_only_a_minority_has_is_undone_by_the_next_controller(tmp_
         for each in others:
             each.loses = b"VotersRecord"
         with pytest.raises(NotController):
-            await first.ask(ChangeVoter(remove(4), timeout_ms=1_000))
+            await first.ask(ChangeVoter(remove(4), timeout_ms=30_000))
         assert set(await lonely.voters()) == cluster.ids(1, 2, 3)
         for each in others:
             each.loses = None
