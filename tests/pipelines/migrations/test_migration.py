@@ -253,7 +253,7 @@ def test_times_of_brokers_stay_and_come_back_as_a_config(
         done = there.cut_over(**QUIET)
         assert all(one.is_same for one in done.checks)
         assert admin.describe_configs("logged")["message.timestamp.type"].value == "LogAppendTime"
-        assert "min.insync.replicas=2 is not set" in done.remarks[0]
+        assert "min.insync.replicas=2 was not set" in done.remarks[0]
         send(old, "logged", range(10, 13))
         late = there.cut_over(**QUIET)
         assert (late.records, [one.is_same for one in late.checks]) == (3, [True])

@@ -181,15 +181,15 @@ def test_records_that_retention_removes_from_under_a_query_end_it_unless_they_ma
         first = settled_start(admin, topic)
         assert 100 < first < 1_000
         may_go_on.set()
-        with pytest.raises(Exception, match="are gone") as failed:
+        with pytest.raises(Exception, match="do not exist") as failed:
             query.awaitTermination(QUERY_SECONDS)
     finally:
         may_go_on.set()
         query.stop()
     said = str(failed.value)
-    assert f"of {topic}-0 are gone: the log begins at {first}" in said
-    assert "removed by retention" in said
-    assert "To read on without them set the option failOnDataLoss to false" in said
+    assert f"of {topic}-0 do not exist: the log begins at {first}" in said
+    assert "deleted by retention" in said
+    assert "To continue without them set the option failOnDataLoss to false" in said
     assert seen == list(range(100))
 
     query = start(spark, topic, process, tmp_path, maxOffsetsPerTrigger=100, failOnDataLoss="false")
