@@ -110,13 +110,6 @@ class Conversion:
             self.batch = self.convert(self.batch)
 
 
-class ConvertRecords(NamedTuple):
-    """Run `conversion` in a thread, begun in the order of the effects; then queue.on_converted."""
-
-    queue: ConversionQueue
-    conversion: Conversion
-
-
 class BatchAppended(NamedTuple):
     """A batch that had to wait is appended. `committed`: ticket that is answered when it is
     committed; None: it is.
@@ -299,3 +292,11 @@ class ConversionQueue:
                 self._memory.release(conversion.size)
             conversion.is_void = True  # a thread may be at work on it
             self._effects.append(Refuse(conversion.ticket, error))
+
+
+# Behind its fields' classes: compiled, their types are looked up where the tuple is made.
+class ConvertRecords(NamedTuple):
+    """Run `conversion` in a thread, begun in the order of the effects; then queue.on_converted."""
+
+    queue: ConversionQueue
+    conversion: Conversion
