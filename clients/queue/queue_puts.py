@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from .item_codec import MAGIC
-from .queue_frames import PUT_BODY, VALUE, FrameKind
+from .frames.item_codec import MAGIC
+from .frames.queue_frames import PUT_BODY, VALUE, FrameKind
 from .queue_log import QueueLog
 from .queue_processes import ConnectedProcess, QueueProcesses
 

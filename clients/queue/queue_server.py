@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from .queue_frames import (
+from .frames.queue_frames import (
     HEADER,
     IDENTITY_BYTES,
     MAX_FRAME_BYTES,
