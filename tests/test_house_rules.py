@@ -43,7 +43,6 @@ LARGER = {
     "MemberProcess": (25, 31),
     "MetadataLeader": (25, 39),
     "Node": (27, 30),
-    "QueueServer": (25, 33),
     "QuorumController": (27, 43),
     "RecordCopier": (27, 33),
 }

@@ -4,9 +4,11 @@ queue              what applications call: Ray's methods, and deliveries that ar
 received_item      an item that has to be acknowledged; Empty, Full
 async_puts         items that coroutines put at the same moment, as few records
 queue_actor        the Ray actor of a queue: one for all its processes
-queue_server       the sockets of that actor, and who waits for what
+queue_server       the sockets of that actor, and what runs beside them
 queue_processes    the processes that are connected, and what they are asked
+queue_takes        takes: who waits for items, and who gets them
 queue_puts         puts where there is a maxsize
+queue_commits      commits of what is consumed, and dead letters
 queue_brokers      where those are, and how clients show who they are there
 queue_log          what the actor reads and writes in topics
 queue_state        which item is where: ready, with whom, consumed (pure)
