@@ -40,7 +40,6 @@ LARGER = {
     "Connection": (29, 30),
     "Consumer": (25, 35),
     "ConsumerProcess": (25, 32),
-    "MemberProcess": (25, 31),
     "MetadataLeader": (25, 39),
     "Node": (27, 30),
     "QuorumController": (27, 43),
