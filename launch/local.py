@@ -32,7 +32,7 @@ from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
 from ..actors.ray.placement import PARTITION_DIRECTORY
 from ..cluster.security.listener_config import SecurityProtocol
-from ..controller.metadata_leader import Superseded
+from ..controller.candidate_state import Superseded
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import InvalidConfig
 from ..storage.disk.storage_failure import DataDirectoryError

@@ -24,8 +24,8 @@ from typing import Any
 
 import ray
 
+from ...controller.candidate_state import Superseded
 from ...controller.controller_calls import ControllerCall
-from ...controller.metadata_leader import Superseded
 from ...controller.voter_requests import QuorumRequest
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError, NotController
