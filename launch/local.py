@@ -219,7 +219,7 @@ class LocalCluster:
 
     async def _start(self) -> None:
         controller = Controller(
-            lambda: [node.voter for node in self.nodes if node.voter is not None],
+            lambda: [node.storage.voter for node in self.nodes if node.storage.voter is not None],
             self._server,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=self._on_superseded,

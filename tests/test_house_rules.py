@@ -40,7 +40,6 @@ LARGER = {
     "ConsumerProcess": (25, 32),
     "Fetcher": (25, 36),
     "MemberProcess": (25, 31),
-    "Node": (27, 30),
     "QueueConnection": (25, 32),
     "QueueServer": (25, 33),
     "RecordCopier": (27, 33),

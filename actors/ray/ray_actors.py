@@ -223,7 +223,7 @@ class BrokerActor(NodeActor):
         await super().stop()
 
     def _voter(self) -> VoterHost:
-        voter = self._node.voter
+        voter = self._node.storage.voter
         if voter is None or not voter.is_open:
             raise ConnectionFailed(f"the broker {self._problem}")
         return voter
