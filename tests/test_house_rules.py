@@ -42,7 +42,6 @@ LARGER = {
     "MemberProcess": (25, 31),
     "QueueConnection": (25, 32),
     "QueueServer": (25, 33),
-    "RecordCopier": (27, 33),
     "Sender": (25, 41),
     "TransactionManager": (25, 34),
 }
