@@ -31,6 +31,10 @@ CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
 AT_ONCE = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 """Calls that fail when there is no controller now: callers retry."""
+STOOD_STILL_S = 0.5
+"""Delay of a timer from which this process itself has stood still. A loop that is busy for so long
+only gives a silent controller one more `silence`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class ControllerHandle(Controller):
         """Poll for metadata; a controller that does not answer within `silence` is given up."""
         loop = asyncio.get_running_loop()
         try:
-            update = await within(self._times.silence, self._ask_once(call))
+            update = await self._answer_of(call)
         except (ConnectionFailed, NotController, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._give_up(self._target)
@@ -234,6 +238,22 @@ class ControllerHandle(Controller):
         if self._vote is None and self._voter_actors():
             self._vote = await self._newest_vote()
         return update
+
+    async def _answer_of(self, call: PollMetadata) -> MetadataUpdate:
+        """Answer to a poll, for which `silence` is waited. Raises TimeoutError.
+
+        A timer that fires much too late says that this process stood still (SIGSTOP, a machine that
+        was suspended), which says nothing about the controller: its answer may be here already. It
+        is asked again, or each node that stood still would start a standby controller.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                return await within(self._times.silence, self._ask_once(call))
+            except TimeoutError:
+                if loop.time() - began < self._times.silence + STOOD_STILL_S:
+                    raise
 
     async def _insist(self, call: ControllerCall[A]) -> A:
         """Answer to a call, which is retried while the controller restarts.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class Sender:
         self._interceptors = interceptors
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._delivered: deque[list[ProducerBatch]] = deque()
         self._identity: Identity | None = None
         self._identifying: Future[None] | None = None
         self._refreshing = False
@@ -122,11 +124,18 @@ class Sender:
 
     def deliver(self, batches: list[ProducerBatch]) -> None:
         """Send `batches`, each partition's in this order."""
-        self.client.io.call_soon(lambda: self._enqueue(batches))
+        self._delivered.append(batches)
+        if self.client.io.is_current():
+            self._take_delivered()  # with what other threads have delivered before
+        else:
+            self.client.io.call_soon(self._take_delivered)
 
     def linger(self, topic: TopicBuffer) -> None:
         """The open run of `topic` has begun: encode it when linger_ms are over."""
-        self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+        if self._config.linger_ms == 0:
+            self.drain_soon(topic)  # without a timer, which is a turn of the loop
+        else:
+            self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
 
     def on_failed(self, topic: str, count: int, error: Exception) -> None:
         """Report records of `topic` that could not be encoded."""
@@ -164,6 +173,10 @@ class Sender:
         self.client.io.call_soon(lambda: self._retire(on_end))
 
     # --- readiness ---------------------------------------------------------------------------
+
+    def _take_delivered(self) -> None:
+        while self._delivered:
+            self._enqueue(self._delivered.popleft())
 
     def _enqueue(self, batches: list[ProducerBatch]) -> None:
         for batch in batches:
