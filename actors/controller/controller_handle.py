@@ -24,17 +24,14 @@ from ...controller.controller_calls import (
 )
 from ...handlers.ports.context import Controller
 from ...protocol.errors import ConnectionFailed, NotController
-from ..loop.carry_through import within
 
 A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
 AT_ONCE = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 """Calls that fail when there is no controller now: callers retry."""
-STOOD_STILL_S = 0.5
-"""Delay of a timer from which this process itself has stood still. A loop that is busy for so long
-only gives a silent controller one more `silence`.
-"""
+LOOK_S = 0.5
+"""Longest time that counts at a time while a poll waits; more of it at once is a standstill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +239,24 @@ class ControllerHandle(Controller):
     async def _answer_of(self, call: PollMetadata) -> MetadataUpdate:
         """Answer to a poll, for which `silence` is waited. Raises TimeoutError.
 
-        A timer that fires much too late says that this process stood still (SIGSTOP, a machine that
-        was suspended), which says nothing about the controller: its answer may be here already. It
-        is asked again, or each node that stood still would start a standby controller.
+        Only time for which this process ran counts. When it stood still (SIGSTOP, a suspended
+        machine), the controller's answer may be here already, and each node that stood still would
+        otherwise start a standby controller.
         """
         loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            try:
-                return await within(self._times.silence, self._ask_once(call))
-            except TimeoutError:
-                if loop.time() - began < self._times.silence + STOOD_STILL_S:
-                    raise
+        answer = asyncio.ensure_future(self._ask_once(call))
+        silent_s = 0.0
+        try:
+            while silent_s < self._times.silence:
+                began = loop.time()
+                rest_s = min(LOOK_S, self._times.silence - silent_s)
+                await asyncio.wait((answer,), timeout=rest_s)
+                if answer.done():
+                    return answer.result()
+                silent_s += min(LOOK_S, loop.time() - began)
+            raise TimeoutError
+        finally:
+            answer.cancel()
 
     async def _insist(self, call: ControllerCall[A]) -> A:
         """Answer to a call, which is retried while the controller restarts.

@@ -14,7 +14,7 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.controller_handle import (
-    STOOD_STILL_S,
+    LOOK_S,
     ControllerHandle,
     ControllerTimes,
 )
@@ -237,11 +237,11 @@ def test_a_node_that_stood_still_itself_does_not_take_the_controller_for_silent(
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
         node = cluster.brokers[0]
-        handle = ControllerHandle(Actors(controller), times=ControllerTimes(silence=0.2))
+        handle = ControllerHandle(Actors(controller), times=ControllerTimes(silence=2 * LOOK_S))
         poll = PollMetadata(1, "i", controller.image.offset)
         answer = asyncio.create_task(handle.ask(poll))
         await asyncio.sleep(0.1)
-        time.sleep(0.2 + STOOD_STILL_S)  # as by SIGSTOP: the loop's clock goes on meanwhile
+        time.sleep(2 * LOOK_S)  # noqa: ASYNC251 -- as by SIGSTOP: the clock goes on meanwhile
         await asyncio.sleep(0)
         await create(controller, "news")
         update = await answer
