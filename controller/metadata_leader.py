@@ -125,8 +125,10 @@ class MetadataLeader:
         self._installing = ""
         self._commits_at: tuple[int, int] | None = None
         """End offset of the batch being replicated, and the deadline of its commit."""
+        self._is_commit_late = False
+        """Whether that deadline was reached, and is now the time that answers have to be read."""
         self._unconfirmed_until_ms = 0
-        """Least time until which a missing majority is waited for."""
+        """The same for a missing majority; below its deadline while that has not been reached."""
         self._leaving: frozenset[str] = frozenset()
         self._is_closed = False
         self.adopted: AdoptedLog | None = None
@@ -259,6 +261,7 @@ class MetadataLeader:
         self._batches.append(batch)
         end_offset = self.quorum.append(count)
         self._commits_at = end_offset, now.now_ms + self._times.commit_ms
+        self._is_commit_late = False
         # Until it is committed a voter that goes gets it, too.
         self._leaving = before - self.quorum.voters
         self._drive_all(now)
@@ -317,7 +320,7 @@ class MetadataLeader:
 
     def on_tick(self, now: Instant) -> None:
         if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
-            self._on_late_commit(*self._commits_at, now)
+            self._on_late_commit(self._commits_at[0], now)
         if self._recipients and now.now_ms >= self._confirmation_deadline_ms:
             self._on_unconfirmed(now)
         for each in list(self._recipients.values()):
@@ -328,32 +331,36 @@ class MetadataLeader:
             self._drive(each, now)
 
     @property
-    def _confirmation_deadline_ms(self) -> int:
+    def _majority_deadline_ms(self) -> int:
         """Time at which a majority will not have confirmed this leader for too long."""
         times = self._times
         confirmed = sorted(self._recipients[name].confirmed_ms for name in self.quorum.voters)
         # The newest time that a majority has reached.
         majority_ms = confirmed[(len(confirmed) - 1) // 2]
-        return max(majority_ms + times.commit_ms + times.confirm_ms, self._unconfirmed_until_ms)
+        return majority_ms + times.commit_ms + times.confirm_ms
+
+    @property
+    def _confirmation_deadline_ms(self) -> int:
+        return max(self._majority_deadline_ms, self._unconfirmed_until_ms)
+
+    # At a deadline this process may have stood still (SIGSTOP, a suspended machine), for a part of
+    # the time or for all of it. So the answers that voters have sent are read first: a new
+    # controller would have to be elected, and would give each node that is gone a session.
 
     def _on_unconfirmed(self, now: Instant) -> None:
-        """End as no majority confirms this leader; see `_on_late_commit` for the exception."""
-        deadline_ms = self._confirmation_deadline_ms
-        if now.now_ms - deadline_ms > self._times.answer_ms:
+        """End as no majority confirms this leader, once there was time to read answers."""
+        if self._unconfirmed_until_ms < self._majority_deadline_ms:
             self._unconfirmed_until_ms = now.now_ms + self._times.answer_ms
         else:
             self._end_without_majority(self._times.commit_ms + self._times.confirm_ms)
 
-    def _on_late_commit(self, end_offset: int, deadline_ms: int, now: Instant) -> None:
-        """End because of a commit timeout; if this process stood still, first wait for the unread
-        answers of voters.
-
-        A new controller would have to be elected, and would give each node that is gone a session.
-        """
-        if now.now_ms - deadline_ms > self._times.answer_ms:
+    def _on_late_commit(self, end_offset: int, now: Instant) -> None:
+        """End because of a commit timeout, once there was time to read answers."""
+        if self._is_commit_late:
+            self._end_without_majority(self._times.commit_ms)
+        else:
+            self._is_commit_late = True
             self._commits_at = end_offset, now.now_ms + self._times.answer_ms
-            return
-        self._end_without_majority(self._times.commit_ms)
 
     def _end_without_majority(self, silence_ms: int) -> None:
         seconds = silence_ms / 1000
