@@ -9,6 +9,7 @@ controller_election, voter_survey   how it becomes that
 metered_changes                     changes that clients ask for, decided with or without a meter
 metadata_snapshots                  when it takes a snapshot, and what becomes of it
 metadata_leader                     the log that it leads, brought to each voter
+majority_deadlines                  by when a majority has to have its entry, and to confirm it
 metadata_publisher                  who waits for news, and for others to have them
 voter_changes                       one voter more, or one less
 node/                               a node's side: its life, its departure, its producer ids

@@ -37,6 +37,7 @@ from ..protocol.errors import ConnectionFailed, FencedLeaderEpoch, KafkaError
 from ..protocol.records.record_batch import walk_batches
 from ..protocol.records.records import iterate_records
 from .controller_effects import AskVoter, Instant
+from .majority_deadlines import MajorityDeadlines
 from .quorum_times import QuorumTimes
 from .voter_requests import (
     AppendEntries,
@@ -123,12 +124,7 @@ class MetadataLeader:
         self._snapshot = bytearray()
         self._recipients: dict[str, _Recipient] = {}
         self._installing = ""
-        self._commits_at: tuple[int, int] | None = None
-        """End offset of the batch being replicated, and the deadline of its commit."""
-        self._is_commit_late = False
-        """Whether that deadline was reached, and is now the time that answers have to be read."""
-        self._unconfirmed_until_ms = 0
-        """The same for a missing majority; below its deadline while that has not been reached."""
+        self.deadlines = MajorityDeadlines(times)
         self._leaving: frozenset[str] = frozenset()
         self._is_closed = False
         self.adopted: AdoptedLog | None = None
@@ -144,7 +140,7 @@ class MetadataLeader:
     @property
     def is_appending(self) -> bool:
         """Whether the last batch is not yet known to be committed."""
-        return self._commits_at is not None
+        return self.deadlines.commits_at is not None
 
     @property
     def acknowledged(self) -> Mapping[str, int]:
@@ -260,8 +256,7 @@ class MetadataLeader:
         self._bases.append(self.quorum.end.offset)
         self._batches.append(batch)
         end_offset = self.quorum.append(count)
-        self._commits_at = end_offset, now.now_ms + self._times.commit_ms
-        self._is_commit_late = False
+        self.deadlines.on_appended(end_offset, now.now_ms)
         # Until it is committed a voter that goes gets it, too.
         self._leaving = before - self.quorum.voters
         self._drive_all(now)
@@ -289,7 +284,7 @@ class MetadataLeader:
         """Close: nothing more is sent, and answers are ignored."""
         self._is_closed = True
         self.end_reason = self.end_reason or reason
-        self._commits_at = None
+        self.deadlines.commits_at = None
         for recipient in self._recipients.values():
             self._drop(recipient)
         self._recipients.clear()
@@ -306,9 +301,7 @@ class MetadataLeader:
     def next_deadline_ms(self) -> int | None:
         if self.end_reason is not None:
             return None
-        deadlines = [] if self._commits_at is None else [self._commits_at[1]]
-        if self._recipients:
-            deadlines.append(self._confirmation_deadline_ms)
+        deadlines = self.deadlines.next_ms(self._confirmed_ms())
         for each in self._recipients.values():
             if each.resume_ms is not None:
                 deadlines.append(each.resume_ms)
@@ -319,10 +312,9 @@ class MetadataLeader:
         return min(deadlines, default=None)
 
     def on_tick(self, now: Instant) -> None:
-        if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
-            self._on_late_commit(self._commits_at[0], now)
-        if self._recipients and now.now_ms >= self._confirmation_deadline_ms:
-            self._on_unconfirmed(now)
+        silence_ms = self.deadlines.silence_ms(self._confirmed_ms(), now.now_ms)
+        if silence_ms is not None:
+            self._end_without_majority(silence_ms)
         for each in list(self._recipients.values()):
             if each.survey is not None:
                 each.survey.on_tick(now)
@@ -330,37 +322,11 @@ class MetadataLeader:
                 each.resume_ms = None
             self._drive(each, now)
 
-    @property
-    def _majority_deadline_ms(self) -> int:
-        """Time at which a majority will not have confirmed this leader for too long."""
-        times = self._times
-        confirmed = sorted(self._recipients[name].confirmed_ms for name in self.quorum.voters)
-        # The newest time that a majority has reached.
-        majority_ms = confirmed[(len(confirmed) - 1) // 2]
-        return majority_ms + times.commit_ms + times.confirm_ms
-
-    @property
-    def _confirmation_deadline_ms(self) -> int:
-        return max(self._majority_deadline_ms, self._unconfirmed_until_ms)
-
-    # At a deadline this process may have stood still (SIGSTOP, a suspended machine), for a part of
-    # the time or for all of it. So the answers that voters have sent are read first: a new
-    # controller would have to be elected, and would give each node that is gone a session.
-
-    def _on_unconfirmed(self, now: Instant) -> None:
-        """End as no majority confirms this leader, once there was time to read answers."""
-        if self._unconfirmed_until_ms < self._majority_deadline_ms:
-            self._unconfirmed_until_ms = now.now_ms + self._times.answer_ms
-        else:
-            self._end_without_majority(self._times.commit_ms + self._times.confirm_ms)
-
-    def _on_late_commit(self, end_offset: int, now: Instant) -> None:
-        """End because of a commit timeout, once there was time to read answers."""
-        if self._is_commit_late:
-            self._end_without_majority(self._times.commit_ms)
-        else:
-            self._is_commit_late = True
-            self._commits_at = end_offset, now.now_ms + self._times.answer_ms
+    def _confirmed_ms(self) -> list[int]:
+        """When each voter confirmed this leader; none before it leads."""
+        if not self._recipients:
+            return []
+        return [self._recipients[name].confirmed_ms for name in self.quorum.voters]
 
     def _end_without_majority(self, silence_ms: int) -> None:
         seconds = silence_ms / 1000
@@ -484,8 +450,7 @@ class MetadataLeader:
     def _on_progress(self, to: _Recipient, is_more_committed: bool, now: Instant) -> None:
         to.retry_ms = self._times.retry_ms
         to.silence = ""
-        if is_more_committed and self._commits_at and self.committed >= self._commits_at[0]:
-            self._commits_at = None
+        if is_more_committed and self.deadlines.on_committed(self.committed):
             for name in sorted(self._leaving):
                 self.forget(name)
         self._drive(to, now)

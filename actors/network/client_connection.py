@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
+from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
@@ -46,23 +47,23 @@ from .response_slot import ResponseSlot, drop, gather
 from .shared import Shared
 from .tls_socket import ConnectedSocket
 
-MAX_PIPELINED = 128
-MAX_UNSENT = 1024**2
-MAX_PARKED = 8 * 1024**2
-SLICE_SECONDS = 0.002
-SCRATCH_SIZE = 256 * 1024
-SHORT_READ = 4 * 1024
+MAX_PIPELINED: Final = 128
+MAX_UNSENT: Final = 1024**2
+MAX_PARKED: Final = 8 * 1024**2
+SLICE_SECONDS: Final = 0.002
+SCRATCH_SIZE: Final = 256 * 1024
+SHORT_READ: Final = 4 * 1024
 # A peer that announces much and sends little costs this; the buffer follows what really comes.
-FIRST_BUFFER = 4 * 1024
-QUICK_GROWTH = 64 * 1024
+FIRST_BUFFER: Final = 4 * 1024
+QUICK_GROWTH: Final = 64 * 1024
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
-INLINE_SLICE = 32 * 1024
+INLINE_SLICE: Final = 32 * 1024
 # Below this one copy of what is to be sent is cheaper than a list of its pieces.
-JOINED = 32 * 1024
-WAITING_PRODUCE = 1024
-MIN_BYTES_PER_SECOND = 16 * 1024
+JOINED: Final = 32 * 1024
+WAITING_PRODUCE: Final = 1024
+MIN_BYTES_PER_SECOND: Final = 16 * 1024
 _SIZE = Struct(">i")
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class ClientConnection:

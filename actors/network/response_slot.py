@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from ...handlers.ports.request_metrics import RequestTrace
 from ...handlers.server.dispatch import Chunks
 from ...protocol.buffer import Buffer
 from ...protocol.records.fetch_response import IN_MEMORY, Chunk
 
-MOST_PIECES = 64
+MOST_PIECES: Final = 64
 
 
 class ResponseSlot(RequestTrace):

@@ -12,6 +12,7 @@ import asyncio
 import os
 import socket
 import ssl
+from typing import Final
 
 from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMapping
 from ...handlers.ports.client_session import ClientSession
@@ -23,7 +24,7 @@ from .page_cache import is_resident
 from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
 
-HANDSHAKE_SECONDS = 30.0
+HANDSHAKE_SECONDS: Final = 30.0
 
 
 class TlsConnection(ClientConnection):

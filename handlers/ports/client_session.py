@@ -6,11 +6,11 @@ the same in RequestContext: listenerName, securityProtocol, clientAddress, princ
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from ...protocol.principal import ANONYMOUS, Principal
 
-PLAINTEXT = "PLAINTEXT"
+PLAINTEXT: Final = "PLAINTEXT"
 
 
 class SaslState(Protocol):
@@ -59,5 +59,5 @@ class ClientSession:
         self.ending: str | None = None
 
 
-INTERNAL_SESSION = ClientSession(listener="")
+INTERNAL_SESSION: Final = ClientSession(listener="")
 """Session of requests that a node handles for itself, without a connection."""

@@ -302,7 +302,7 @@ def answered_before_it_is_committed(patch: Patch) -> None:
     append = MetadataLeader.append
 
     def append_next(leader: MetadataLeader, *args: Any, **rest: Any) -> int:
-        leader._commits_at = None
+        leader.deadlines.commits_at = None
         return append(leader, *args, **rest)
 
     patch(MetadataLeader, "committed", property(lambda leader: leader.quorum.end.offset))
