@@ -66,13 +66,13 @@ from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.node_listeners import NodeListeners
 from .network.peers import Peers
 from .network.socket_server import SocketServer
-from .network.tls_contexts import read_secret
 from .node_membership import NodeMembership
 from .quotas.node_quotas import NodeQuotas
 from .quotas.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
 from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer
+from .security.secret_files import read_secret
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ API_VERSIONS_KEY: Final = 18
 _FIXED: Final = Struct(">hhih")
 _CORRELATION: Final = Struct(">i")
 _SIZE: Final = Struct(">i")
-_FRAMED = Struct(">ii")
+_FRAMED: Final = Struct(">ii")
 _FRAMED_FLEXIBLE: Final = Struct(">iix")
 _REQUEST: Final = Struct(">hhi")
 

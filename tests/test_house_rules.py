@@ -36,7 +36,6 @@ MAX_METHODS = 30
 LARGER = {
     "Admin": (25, 36),
     "AsyncConsumer": (25, 41),
-    "ClientConnection": (38, 38),
     "Connection": (29, 30),
     "Consumer": (25, 35),
     "ConsumerProcess": (25, 32),

@@ -145,7 +145,7 @@ def _unproduced(topic: TopicProduceData, code: ErrorCode) -> TopicProduceRespons
     )
 
 
-PRODUCE = Access(
+PRODUCE: Final = Access(
     (
         need(WRITE, TRANSACTIONAL_ID, "of records in a transaction"),
         need(WRITE, TOPIC),

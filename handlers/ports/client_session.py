@@ -58,6 +58,11 @@ class ClientSession:
         self.is_token = False
         self.ending: str | None = None
 
+    @property
+    def is_unauthenticated(self) -> bool:
+        """Whether the client has still to authenticate with SASL."""
+        return self.sasl is not None and self.sasl.max_request_bytes is not None
+
 
 INTERNAL_SESSION: Final = ClientSession(listener="")
 """Session of requests that a node handles for itself, without a connection."""

@@ -23,7 +23,7 @@ from ..ports.produce_answer import ProducedBatch
 FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_FLEXIBLE: Final = ProduceResponse.FLEXIBLE
 _ONE: Final = b"\0\0\0\1"
-_FLEXIBLE = Struct(">bihqqqb8x")
+_FLEXIBLE: Final = Struct(">bihqqqb8x")
 """2: one partition; its fields; 1: no record errors; no message, tags twice, throttle, tags."""
 _V0: Final = Struct(">ihq")
 _V2: Final = Struct(">ihqq")

@@ -32,7 +32,7 @@ from crc32c import crc32c
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
 
-HEADER = Struct(">qiibIhiqqqhii")
+HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
 LOG_OVERHEAD: Final = 12
 CRC_START: Final = 21
@@ -50,7 +50,7 @@ NO_TIMESTAMP: Final = -1
 
 _STAMP_OFFSET: Final = Struct(">q")
 _STAMP_EPOCH: Final = Struct(">i")
-_SIZE = Struct(">qi")
+_SIZE: Final = Struct(">qi")
 
 
 class RecordBatchHeader(NamedTuple):

@@ -42,7 +42,7 @@ from .delayed_produces import DelayedProduces
 
 MOST_BYTES_OPENED_AT_ONCE: Final = 8 * 1024
 """Maximum size of a batch whose records are checked on the event loop."""
-MOST_BYTES = 128 * 1024**2
+MOST_BYTES: Final = 128 * 1024**2
 """Maximum bytes of batches in all conversion queues of one node."""
 LEAST_RECORDS: Final = 16
 """Minimum number of records of a batch for which the compiled check pays: for fewer it saves a few

@@ -23,12 +23,12 @@ from .transaction_index import (
 )
 
 LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX = ".index"
+INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX = ".swap"
+SWAP_SUFFIX: Final = ".swap"
 HEALED_SUFFIX: Final = ".healed"
 HEALED_SWAP_SUFFIX: Final = ".healedswap"
 SWAP_SUFFIXES: Final = {CLEANED_SUFFIX: SWAP_SUFFIX, HEALED_SUFFIX: HEALED_SWAP_SUFFIX}
