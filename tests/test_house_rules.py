@@ -45,7 +45,6 @@ LARGER = {
     "Node": (27, 30),
     "QueueConnection": (25, 32),
     "QueueServer": (25, 33),
-    "QuorumController": (27, 43),
     "RecordCopier": (27, 33),
     "TransactionManager": (25, 34),
 }

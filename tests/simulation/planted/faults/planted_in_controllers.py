@@ -15,10 +15,11 @@ from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
+from bradbury.controller.active.change_queue import ChangeQueue
+from bradbury.controller.active.quorum_controller import QuorumController
 from bradbury.controller.controller_calls import PollMetadata
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.node.node_lifecycle import NodeLifecycle
-from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.voter_files.replicated_log import ReplicatedLog
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
@@ -401,17 +402,17 @@ def two_voters_are_changed_at_once(patch: Patch) -> None:
 def a_snapshot_of_what_is_not_committed(patch: Patch) -> None:
     """It stands for the whole log of the controller, not for what a majority has."""
 
-    original = QuorumController._begin
+    original = ChangeQueue._begin
 
-    def begin(controller: QuorumController, records: Any, *args: Any) -> None:
-        original(controller, records, *args)
-        assert controller._write is not None
-        assert controller._leader is not None
-        end_offset, now = controller._write.end_offset, args[-1]
+    def begin(changes: ChangeQueue, records: Any, *args: Any) -> None:
+        original(changes, records, *args)
+        assert changes.write is not None
+        assert changes._leader is not None
+        end_offset, now = changes.write.end_offset, args[-1]
         if end_offset % 4 == 0:
-            image = controller.image.apply(records, offset=end_offset)
+            image = changes.image.apply(records, offset=end_offset)
             data = encode_snapshot(image, now_ms=now.wall_ms)
-            controller._leader.compact(end_of(image), data, now)
+            changes._leader.compact(end_of(image), data, now)
 
-    patch(QuorumController, "_begin", begin)
+    patch(ChangeQueue, "_begin", begin)
     patch(MetadataQuorum, "compact", lambda quorum, end: setattr(quorum, "start", end))
