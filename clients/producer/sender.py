@@ -18,7 +18,6 @@ batches (completed_batches), the requests of transactions (producer_transactions
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -56,8 +55,6 @@ from .lingering_runs import LingeringRuns
 from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
 from .transactions.producer_transactions import ProducerTransactions
 from .transactions.transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
-
-logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 

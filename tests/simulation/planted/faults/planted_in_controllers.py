@@ -347,6 +347,7 @@ def an_idle_leader_asks_nobody(patch: Patch) -> None:
 
     def add(leader: MetadataLeader, *args: Any) -> None:
         leader._times = replace(leader._times, confirm_ms=1 << 40)
+        leader.deadlines._times = leader._times
         begun(leader, *args)
 
     patch(QuorumController, "_poll", look)
