@@ -150,15 +150,11 @@ class LogReplication:
             f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence
         ]
 
-    @property
-    def majority_confirmed_ms(self) -> int | None:
-        """Newest time at which a majority had answered as voters of this leader; None: it has not
-        begun, or is closed.
-        """
+    def confirmed_ms(self) -> list[int]:
+        """When each voter confirmed this leader; none before it has begun, or when it is closed."""
         if not self._recipients:
-            return None
-        confirmed = sorted(self._recipients[name].confirmed_ms for name in self._quorum.voters)
-        return confirmed[(len(confirmed) - 1) // 2]
+            return []
+        return [self._recipients[name].confirmed_ms for name in self._quorum.voters]
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ..cluster.quorum.voter import Candidate, LogEnd
 from .candidate_state import AdoptedLog, CandidateState
 from .controller_effects import AskVoter, Instant
 from .log_replication import LogReplication
+from .majority_deadlines import MajorityDeadlines
 from .quorum_times import QuorumTimes
 
 
@@ -50,10 +51,7 @@ class MetadataLeader:
             on_committed=self._on_committed,
             end=self._end,
         )
-        self._commits_at: tuple[int, int] | None = None
-        """End offset of the batch being replicated, and the deadline of its commit."""
-        self._unconfirmed_until_ms = 0
-        """Least time until which a missing majority is waited for."""
+        self.deadlines = MajorityDeadlines(times)
         self._leaving: frozenset[str] = frozenset()
         self._is_closed = False
         self.adopted: AdoptedLog | None = None
@@ -69,7 +67,7 @@ class MetadataLeader:
     @property
     def is_appending(self) -> bool:
         """Whether the last batch is not yet known to be committed."""
-        return self._commits_at is not None
+        return self.deadlines.commits_at is not None
 
     @property
     def acknowledged(self) -> Mapping[str, int]:
@@ -121,15 +119,14 @@ class MetadataLeader:
                 self.catch_up(name, now)
         self._replication.append(self.quorum.end.offset, batch)
         end_offset = self.quorum.append(count)
-        self._commits_at = end_offset, now.now_ms + self._times.commit_ms
+        self.deadlines.on_appended(end_offset, now.now_ms)
         # Until it is committed a voter that goes gets it, too.
         self._leaving = before - self.quorum.voters
         self._replication.drive(now)
         return end_offset
 
     def _on_committed(self) -> None:
-        if self._commits_at and self.committed >= self._commits_at[0]:
-            self._commits_at = None
+        if self.deadlines.on_committed(self.committed):
             for name in sorted(self._leaving):
                 self.forget(name)
 
@@ -151,7 +148,7 @@ class MetadataLeader:
         """Close: nothing more is sent, and answers are ignored."""
         self._is_closed = True
         self._end(reason)
-        self._commits_at = None
+        self.deadlines.commits_at = None
         self._replication.close()
 
     def _end(self, reason: str) -> None:
@@ -164,47 +161,17 @@ class MetadataLeader:
     def next_deadline_ms(self) -> int | None:
         if self.end_reason is not None:
             return None
-        deadlines = (
-            None if self._commits_at is None else self._commits_at[1],
-            self._confirmation_deadline_ms,
-            self._replication.next_deadline_ms,
-        )
-        return min((each for each in deadlines if each is not None), default=None)
+        deadlines = self.deadlines.next_ms(self._replication.confirmed_ms())
+        resumes_ms = self._replication.next_deadline_ms
+        if resumes_ms is not None:
+            deadlines.append(resumes_ms)
+        return min(deadlines, default=None)
 
     def on_tick(self, now: Instant) -> None:
-        if self._commits_at is not None and now.now_ms >= self._commits_at[1]:
-            self._on_late_commit(*self._commits_at, now)
-        deadline_ms = self._confirmation_deadline_ms
-        if deadline_ms is not None and now.now_ms >= deadline_ms:
-            self._on_unconfirmed(deadline_ms, now)
+        silence_ms = self.deadlines.silence_ms(self._replication.confirmed_ms(), now.now_ms)
+        if silence_ms is not None:
+            self._end_without_majority(silence_ms)
         self._replication.on_tick(now)
-
-    @property
-    def _confirmation_deadline_ms(self) -> int | None:
-        """Time at which a majority will not have confirmed this leader for too long."""
-        majority_ms = self._replication.majority_confirmed_ms
-        if majority_ms is None:
-            return None
-        times = self._times
-        return max(majority_ms + times.commit_ms + times.confirm_ms, self._unconfirmed_until_ms)
-
-    def _on_unconfirmed(self, deadline_ms: int, now: Instant) -> None:
-        """End as no majority confirms this leader; see `_on_late_commit` for the exception."""
-        if now.now_ms - deadline_ms > self._times.answer_ms:
-            self._unconfirmed_until_ms = now.now_ms + self._times.answer_ms
-        else:
-            self._end_without_majority(self._times.commit_ms + self._times.confirm_ms)
-
-    def _on_late_commit(self, end_offset: int, deadline_ms: int, now: Instant) -> None:
-        """End because of a commit timeout; if this process stood still, first wait for the unread
-        answers of voters.
-
-        A new controller would have to be elected, and would give each node that is gone a session.
-        """
-        if now.now_ms - deadline_ms > self._times.answer_ms:
-            self._commits_at = end_offset, now.now_ms + self._times.answer_ms
-            return
-        self._end_without_majority(self._times.commit_ms)
 
     def _end_without_majority(self, silence_ms: int) -> None:
         seconds = silence_ms / 1000

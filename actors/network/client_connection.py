@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
+from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
@@ -42,13 +43,13 @@ from .response_queue import ResponseQueue, ResponseSlot
 from .shared import Shared
 from .tls_socket import ConnectedSocket
 
-MAX_PIPELINED = 128
-MAX_UNSENT = 1024**2
-MAX_PARKED = 8 * 1024**2
-SLICE_SECONDS = 0.002
-SCRATCH_SIZE = 256 * 1024
-SHORT_READ = 4 * 1024
-WAITING_PRODUCE = 1024
+MAX_PIPELINED: Final = 128
+MAX_UNSENT: Final = 1024**2
+MAX_PARKED: Final = 8 * 1024**2
+SLICE_SECONDS: Final = 0.002
+SCRATCH_SIZE: Final = 256 * 1024
+SHORT_READ: Final = 4 * 1024
+WAITING_PRODUCE: Final = 1024
 _SIZE = Struct(">i")
 
 

@@ -7,10 +7,12 @@ long request. `began_at` also holds for what came of a shorter one and is kept b
 
 from __future__ import annotations
 
+from typing import Final
+
 # A peer that announces much and sends little costs this; the buffer follows what really comes.
-FIRST_BUFFER = 4 * 1024
-QUICK_GROWTH = 64 * 1024
-MIN_BYTES_PER_SECOND = 16 * 1024
+FIRST_BUFFER: Final = 4 * 1024
+QUICK_GROWTH: Final = 64 * 1024
+MIN_BYTES_PER_SECOND: Final = 16 * 1024
 
 
 class NetworkReceive:

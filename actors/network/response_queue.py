@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from ...handlers.ports.request_metrics import RequestTrace
 from ...handlers.server.dispatch import Chunks
@@ -23,12 +24,12 @@ from ..loop.line_limit import LineLimit
 from .page_cache import bring_in, is_resident, read_resident
 from .tls_socket import ConnectedSocket
 
-MOST_PIECES = 64
+MOST_PIECES: Final = 64
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
-INLINE_SLICE = 32 * 1024
+INLINE_SLICE: Final = 32 * 1024
 # Below this one copy of what is to be sent is cheaper than a list of its pieces.
-JOINED = 32 * 1024
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+JOINED: Final = 32 * 1024
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class ResponseSlot(RequestTrace):

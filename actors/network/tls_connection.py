@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMapping
 from ...handlers.ports.client_session import ClientSession
@@ -26,7 +27,7 @@ from .response_queue import ResponseQueue
 from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
 
-HANDSHAKE_SECONDS = 30.0
+HANDSHAKE_SECONDS: Final = 30.0
 
 
 class TlsResponseQueue(ResponseQueue):

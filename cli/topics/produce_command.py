@@ -129,9 +129,9 @@ def _await(delivery: Future[Any], topic: str) -> None:
 @contextmanager
 def _failures_said_once() -> Iterator[None]:
     """Keep the producer from logging failed batches: the command ends with the first error."""
-    from ...clients.producer import sender
+    from ...clients.producer import completed_batches
 
-    log = sender.logger
+    log = completed_batches.logger
     former = log.level
     log.setLevel(logging.ERROR)
     try:

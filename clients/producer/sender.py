@@ -12,14 +12,14 @@ What always holds:
 
 Source: Sender, TransactionManager in apache/kafka clients/.../producer/internals.
 
-Not here: order and sequences (partition_queue), encoding (accumulator), the requests of
-transactions (producer_transactions).
+Not here: order and sequences (partition_queue), encoding (accumulator, lingering_runs), ends of
+batches (completed_batches), the requests of transactions (producer_transactions).
 """
 
 from __future__ import annotations
 
-import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -32,7 +32,6 @@ from ...protocol.errors import (
     ConcurrentTransactions,
     ConnectionFailed,
     KafkaError,
-    RequestTimedOut,
     error_for,
 )
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -46,16 +45,16 @@ from ..wire.cluster_client import DATA, ClusterClient, is_retriable
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
-from ..wire.record_metadata import BatchMetadata, OffsetRange, TopicPartition, TopicPartitionLike
-from .batches.accumulator import Accumulator, TopicBuffer
+from ..wire.record_metadata import BatchMetadata, TopicPartition, TopicPartitionLike
+from .batches.accumulator import Accumulator
 from .batches.partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
 from .batches.producer_batch import AppendedBatch, ProducerBatch
 from .batches.producer_metrics import ProducerMetrics
+from .completed_batches import CompletedBatches, delivery_timed_out
+from .lingering_runs import LingeringRuns
 from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
 from .transactions.producer_transactions import ProducerTransactions
 from .transactions.transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
-
-logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 
@@ -88,7 +87,7 @@ class SenderConfig:
 
 
 class Sender:
-    """`deliver`, `linger` and `abort` may come from any thread; the rest is the I/O thread's."""
+    """`deliver` and `abort` may come from any thread; the rest is the I/O thread's."""
 
     def __init__(
         self,
@@ -106,27 +105,42 @@ class Sender:
         self._interceptors = interceptors
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._delivered: deque[list[ProducerBatch]] = deque()
         self._identity: Identity | None = None
         self._identifying: Future[None] | None = None
         self._refreshing = False
         self._pumping = False
         self._timer: Timer | None = None
         self._retired: Callable[[], None] | None = None
+
+        def accumulator() -> Accumulator:
+            assert self.accumulator is not None
+            return self.accumulator
+
+        self.runs = LingeringRuns(client.io, accumulator, config.linger_ms, self._end_if_idle)
+        self._completed = CompletedBatches(
+            accumulator,
+            lambda batch: self._queues[TopicPartition(batch.topic, batch.partition)],
+            metrics,
+            interceptors,
+            transactions,
+            self._end_if_idle,
+        )
         client.on_view.append(self._pump_soon)
         if transactions is not None:
             transactions.attach(
-                drain=self.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
+                drain=self.runs.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
             )
 
     # --- from any thread ---------------------------------------------------------------------
 
     def deliver(self, batches: list[ProducerBatch]) -> None:
         """Send `batches`, each partition's in this order."""
-        self.client.io.call_soon(lambda: self._enqueue(batches))
-
-    def linger(self, topic: TopicBuffer) -> None:
-        """The open run of `topic` has begun: encode it when linger_ms are over."""
-        self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+        self._delivered.append(batches)
+        if self.client.io.is_current():
+            self._take_delivered()  # with what other threads have delivered before
+        else:
+            self.client.io.call_soon(self._take_delivered)
 
     def on_failed(self, topic: str, count: int, error: Exception) -> None:
         """Report records of `topic` that could not be encoded."""
@@ -135,17 +149,6 @@ class Sender:
             self.transactions.on_send_failed(error)
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
-
-    def drain_soon(self, topic: TopicBuffer) -> None:
-        """Encode the open run of `topic` on the I/O thread."""
-        self.client.io.call_soon(lambda: self._drain(topic))
-
-    def drain_all(self) -> Steps[None]:
-        """Steps that end when everything collected before is encoded."""
-        assert self.accumulator is not None
-        for topic in list(self.accumulator.topics.values()):
-            while not self.accumulator.drain(topic, wait=False):
-                yield 0.001
 
     def abort(self, error: Exception) -> None:
         """Fail all that is not acknowledged yet."""
@@ -165,28 +168,19 @@ class Sender:
 
     # --- readiness ---------------------------------------------------------------------------
 
-    def _enqueue(self, batches: list[ProducerBatch]) -> None:
-        for batch in batches:
-            key = TopicPartition(batch.topic, batch.partition)
-            queue = self._queues.get(key)
-            if queue is None:
-                limit = MAX_IN_FLIGHT if self._config.idempotent else self._config.max_in_flight
-                queue = self._queues[key] = PartitionQueue(
-                    *key, max_in_flight=limit, transactional=self.transactions is not None
-                )
-            queue.add(batch)
-            self._active[key] = queue
+    def _take_delivered(self) -> None:
+        while self._delivered:
+            for batch in self._delivered.popleft():
+                key = TopicPartition(batch.topic, batch.partition)
+                queue = self._queues.get(key)
+                if queue is None:
+                    limit = MAX_IN_FLIGHT if self._config.idempotent else self._config.max_in_flight
+                    queue = self._queues[key] = PartitionQueue(
+                        *key, max_in_flight=limit, transactional=self.transactions is not None
+                    )
+                queue.add(batch)
+                self._active[key] = queue
         self._pump_soon()
-
-    def _drain_in(self, topic: TopicBuffer, delay_s: float) -> None:
-        self.client.io.call_later(delay_s, lambda: self._drain(topic))
-
-    def _drain(self, topic: TopicBuffer) -> None:
-        assert self.accumulator is not None
-        if not self.accumulator.drain(topic, wait=False):
-            self._drain_in(topic, 0.001)  # a caller is encoding; never wait for it here
-        elif self._retired is not None:
-            self._end_if_idle()
 
     def _retire(self, on_end: Callable[[], None]) -> None:
         assert self.accumulator is not None
@@ -196,7 +190,7 @@ class Sender:
             if self.transactions.may_abort:
                 self.transactions.end(is_commit=False)
         for topic in list(self.accumulator.topics.values()):
-            self._drain(topic)
+            self.runs.drain(topic)
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
@@ -236,7 +230,7 @@ class Sender:
             for batch in list(queue.ready):
                 if batch.base_sequence >= 0:  # it was sent: the broker may have it, or get it
                     transactions.manager.on_send_failed(batch.last_error or transactions.refusal())
-                self._lose(batch, transactions.refusal())
+                self._completed.give_up(batch, transactions.refusal())
 
     def _set_timer(self, now: float) -> None:
         """Wake for the next retry or the next delivery time-out, whichever comes first."""
@@ -353,7 +347,7 @@ class Sender:
                 self._refresh()
         elif self._config.acks == 0:
             for batch in batches.values():
-                self._done(batch, AppendedBatch(-1, -1))
+                self._completed.complete(batch, AppendedBatch(-1, -1))
         else:
             self._on_answers(future.result(), batches)
         self._pump_soon()
@@ -372,7 +366,9 @@ class Sender:
     def _on_answer(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._done(batch, AppendedBatch(answer.base_offset, answer.log_append_time_ms))
+            self._completed.complete(
+                batch, AppendedBatch(answer.base_offset, answer.log_append_time_ms)
+            )
             return
         texts = [one.batch_index_error_message for one in answer.record_errors]
         text = answer.error_message or next(filter(None, texts), None)
@@ -396,16 +392,16 @@ class Sender:
         elif queue.gap and self.transactions is None:
             queue.on_refused(batch, retry_at=0.0)
         else:
-            self._fail(batch, error)
+            self._completed.fail(batch, error)
 
     def _on_error(self, batch: ProducerBatch, error: Exception) -> None:
         batch.last_error = error
         if isinstance(error, KafkaError) and error.code in _STALE_VIEW:
             self._refresh()
         if not is_retriable(error):
-            self._fail(batch, error)
+            self._completed.fail(batch, error)
         elif time.monotonic() >= batch.deadline:
-            self._fail(batch, self._timed_out(batch))
+            self._completed.fail(batch, delivery_timed_out(batch, self._config.delivery_timeout_ms))
         else:
             queue = self._queues[TopicPartition(batch.topic, batch.partition)]
             self._metrics.on_retry(batch)
@@ -446,62 +442,20 @@ class Sender:
         self._metrics.on_split()
         queue.on_split(batch, parts)
 
-    # --- outcomes ----------------------------------------------------------------------------
-
-    def _done(self, batch: ProducerBatch, outcome: AppendedBatch) -> None:
-        self._queues[TopicPartition(batch.topic, batch.partition)].on_done(batch)
-        self._finish(batch, outcome)
-
-    def _fail(self, batch: ProducerBatch, error: Exception) -> None:
-        if self.transactions is not None:
-            self.transactions.manager.on_send_failed(error)
-        logger.warning("%d records were not delivered: %s", batch.record_count, error)
-        self._lose(batch, error)
-
-    def _lose(self, batch: ProducerBatch, error: Exception) -> None:
-        self._queues[TopicPartition(batch.topic, batch.partition)].on_failed(batch)
-        self._metrics.on_error(batch.topic, batch.record_count)
-        self._finish(batch, error)
-
-    def _finish(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
-        assert self.accumulator is not None
-        if self._interceptors is not None:
-            self._call_interceptors(batch, outcome)
-        batch.outcome = outcome
-        batch.data = _NOTHING
-        self.accumulator.on_done(batch)
-        batch.delivery.on_done(batch, outcome)
-        if self._retired is not None:
-            self._end_if_idle()
-
-    def _call_interceptors(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
-        count, start, error = batch.record_count, -1, None
-        if isinstance(outcome, Exception):
-            error = outcome
-        else:
-            start = outcome.base_offset
-        span = OffsetRange(batch.partition, start, -1 if start < 0 else start + count)
-        assert self._interceptors is not None
-        self._interceptors.on_acknowledgement(BatchMetadata(batch.topic, count, (span,)), error)
+    # --- ends of batches ---------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
         """Give up what waited too long. What is in flight first gets its answer or time-out."""
         for queue in self._active.values():
             for batch in [batch for batch in queue.ready if batch.deadline <= now]:
-                self._fail(batch, self._timed_out(batch))
-
-    def _timed_out(self, batch: ProducerBatch) -> RequestTimedOut:
-        fate = "it may have been appended" if batch.base_sequence >= 0 else "it was never sent"
-        return RequestTimedOut(
-            f"{batch.topic}-{batch.partition}: not acknowledged within "
-            f"delivery_timeout_ms={self._config.delivery_timeout_ms}; {fate}; "
-            f"last reason: {batch.last_error or 'no leader is known'}"
-        )
+                self._completed.fail(
+                    batch, delivery_timed_out(batch, self._config.delivery_timeout_ms)
+                )
 
     def _abort(self, error: Exception) -> None:
         for queue in self._queues.values():
             for batch in [*queue.in_flight, *queue.ready]:
-                self._fail(batch, error)
+                self._completed.fail(batch, error)
         self._active.clear()
 
     # --- what sending needs ------------------------------------------------------------------
@@ -553,6 +507,3 @@ class Sender:
         finally:
             self._identifying = None
             self._pump_soon()
-
-
-_NOTHING: Final = memoryview(b"")

@@ -303,7 +303,7 @@ def answered_before_it_is_committed(patch: Patch) -> None:
     append = MetadataLeader.append
 
     def append_next(leader: MetadataLeader, *args: Any, **rest: Any) -> int:
-        leader._commits_at = None
+        leader.deadlines.commits_at = None
         return append(leader, *args, **rest)
 
     patch(MetadataLeader, "committed", property(lambda leader: leader.quorum.end.offset))
@@ -346,7 +346,8 @@ def an_idle_leader_asks_nobody(patch: Patch) -> None:
     begun = MetadataLeader.lead
 
     def lead(leader: MetadataLeader, holders: Any) -> None:
-        leader._times = leader._replication._times = replace(leader._times, confirm_ms=1 << 40)
+        times = replace(leader._times, confirm_ms=1 << 40)
+        leader._times = leader._replication._times = leader.deadlines._times = times
         begun(leader, holders)
 
     patch(QuorumController, "_poll", look)

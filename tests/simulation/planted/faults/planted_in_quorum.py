@@ -72,7 +72,7 @@ def _appends_do_not_wait(patch: Patch) -> None:
     original = MetadataLeader.append
 
     def append(leader: MetadataLeader, *args: Any, **rest: Any) -> int:
-        leader._commits_at = None
+        leader.deadlines.commits_at = None
         return original(leader, *args, **rest)
 
     patch(MetadataLeader, "append", append)
