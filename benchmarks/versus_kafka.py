@@ -116,10 +116,10 @@ def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Fi
             found: dict[str, dict[str, float]] = {}
             for broker in brokers if number % 2 else reversed(brokers):
                 topic = f"partitions-{count}"
-                if not number:
-                    new_topic(broker, topic, count)
-                os.sync()
                 with alone(broker, brokers):
+                    if not number:
+                        new_topic(broker, topic, count)
+                    os.sync()
                     sent = produce(broker, topic, 100, 1_000_000, BIG_BATCHES)
                 name = f"produce 100 B, one of {count} partitions, records/s"
                 found[broker.name] = {name: sent.records_per_second}
@@ -128,7 +128,8 @@ def compare_partitions(brokers: list[Contestant], counts: list[int], figures: Fi
         name = f"memory with {count} partitions, MB"
         figures.add({broker.name: {name: broker.rss_bytes() / 1e6} for broker in brokers})
         for broker in brokers:
-            delete_topic(broker, f"partitions-{count}")
+            with alone(broker, brokers):
+                delete_topic(broker, f"partitions-{count}")
 
 
 def scale_actors(folder: Path, counts: list[int], console: Console) -> None:

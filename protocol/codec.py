@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache, lru_cache
 from struct import Struct as Packer, error as struct_error
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from .buffer import Buffer
@@ -28,10 +28,10 @@ from .schema import Message, Struct, Versions, Wire
 
 M = TypeVar("M", bound=Message)
 
-MAX_TAGS = 256
+MAX_TAGS: Final = 256
 """Most tags in one section; Kafka's messages have at most a dozen."""
 
-FIXED = {
+FIXED: Final = {
     "int8": "b",
     "int16": "h",
     "int32": "i",

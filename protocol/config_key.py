@@ -16,16 +16,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from .errors import InvalidConfig
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-WHERE_SETTINGS_ARE = "docs/configs.md lists those there are"
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+WHERE_SETTINGS_ARE: Final = "docs/configs.md lists those there are"
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
 
 
 class ConfigType(IntEnum):
@@ -41,7 +41,7 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-_HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+_HIGHEST: Final = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class ConfigKey:
         return f"from {self.lowest}" if unbounded else f"{self.lowest} to {self.highest}"
 
 
-_WANTED = {
+_WANTED: Final = {
     ConfigType.BOOLEAN: "true or false",
     ConfigType.INT: "an integer",
     ConfigType.LONG: "an integer",

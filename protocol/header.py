@@ -12,19 +12,19 @@ client_id keeps its two-byte length in header v2. Source: RequestHeader.json, KI
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .buffer import Buffer
 from .codec import MAX_TAGS, read_uvarint
 from .errors import MalformedRequest
 
-API_VERSIONS_KEY = 18
-_FIXED = Struct(">hhih")
-_CORRELATION = Struct(">i")
-_SIZE = Struct(">i")
-_FRAMED = Struct(">ii")
-_FRAMED_FLEXIBLE = Struct(">iix")
-_REQUEST = Struct(">hhi")
+API_VERSIONS_KEY: Final = 18
+_FIXED: Final = Struct(">hhih")
+_CORRELATION: Final = Struct(">i")
+_SIZE: Final = Struct(">i")
+_FRAMED: Final = Struct(">ii")
+_FRAMED_FLEXIBLE: Final = Struct(">iix")
+_REQUEST: Final = Struct(">hhi")
 
 
 class RequestHeader(NamedTuple):

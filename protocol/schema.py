@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 from uuid import UUID
 
-ZERO_UUID = UUID(int=0)
+ZERO_UUID: Final = UUID(int=0)
 
 Versions = tuple[int, int]
 """First and last version, both inclusive."""

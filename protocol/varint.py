@@ -10,12 +10,14 @@ does the same for whole columns.
 
 from __future__ import annotations
 
+from typing import Final
+
 from .buffer import Buffer
 from .errors import CorruptMessage
 
-MAX_VARINT_BYTES = 5
-MAX_VARLONG_BYTES = 10
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+MAX_VARINT_BYTES: Final = 5
+MAX_VARLONG_BYTES: Final = 10
+_ONE_BYTE: Final = [bytes((value,)) for value in range(0x80)]
 
 
 def encode_uvarint(value: int) -> bytes:

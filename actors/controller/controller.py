@@ -1,4 +1,4 @@
-"""A controller in this process: drives controller/quorum_controller. Calls, threads, timers."""
+"""A controller in this process: drives controller/active. Calls, threads, timers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ...cluster.metadata.cluster_health import ClusterHealth
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.quorum.voter import Candidate
+from ...controller.active.quorum_controller import QuorumController
 from ...controller.controller_calls import ControllerCall
 from ...controller.controller_effects import (
     AskVoter,
@@ -19,7 +20,6 @@ from ...controller.controller_effects import (
     ProbePort,
     RunInThread,
 )
-from ...controller.quorum_controller import QuorumController
 from ...controller.quorum_times import QuorumTimes
 from ...handlers.configs.config_rules import ServerConfigRules
 from ...handlers.ports.context import Controller as ControllerPort

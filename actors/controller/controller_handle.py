@@ -24,13 +24,14 @@ from ...controller.controller_calls import (
 )
 from ...handlers.ports.context import Controller
 from ...protocol.errors import ConnectionFailed, NotController
-from ..loop.carry_through import within
 
 A = TypeVar("A")
 CONTROLLER = "controller"
 BROKER_PREFIX = "broker/"
 AT_ONCE = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 """Calls that fail when there is no controller now: callers retry."""
+LOOK_S = 0.5
+"""Longest time that counts at a time while a poll waits; more of it at once is a standstill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class ControllerHandle(Controller):
         """Poll for metadata; a controller that does not answer within `silence` is given up."""
         loop = asyncio.get_running_loop()
         try:
-            update = await within(self._times.silence, self._ask_once(call))
+            update = await self._answer_of(call)
         except (ConnectionFailed, NotController, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._give_up(self._target)
@@ -234,6 +235,28 @@ class ControllerHandle(Controller):
         if self._vote is None and self._voter_actors():
             self._vote = await self._newest_vote()
         return update
+
+    async def _answer_of(self, call: PollMetadata) -> MetadataUpdate:
+        """Answer to a poll, for which `silence` is waited. Raises TimeoutError.
+
+        Only time for which this process ran counts. When it stood still (SIGSTOP, a suspended
+        machine), the controller's answer may be here already, and each node that stood still would
+        otherwise start a standby controller.
+        """
+        loop = asyncio.get_running_loop()
+        answer = asyncio.ensure_future(self._ask_once(call))
+        silent_s = 0.0
+        try:
+            while silent_s < self._times.silence:
+                began = loop.time()
+                rest_s = min(LOOK_S, self._times.silence - silent_s)
+                await asyncio.wait((answer,), timeout=rest_s)
+                if answer.done():
+                    return answer.result()
+                silent_s += min(LOOK_S, loop.time() - began)
+            raise TimeoutError
+        finally:
+            answer.cancel()
 
     async def _insist(self, call: ControllerCall[A]) -> A:
         """Answer to a call, which is retried while the controller restarts.

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from typing import Final
 
 from ...handlers.ports.request_metrics import Histogram, RequestMetrics
 
-LAG_PROBE_SECONDS = 0.1
-QUOTAS = ("produce", "fetch", "request", "controller_mutation", "connection")
+LAG_PROBE_SECONDS: Final = 0.1
+QUOTAS: Final = ("produce", "fetch", "request", "controller_mutation", "connection")
 
 
 class NodeMetrics(RequestMetrics):

@@ -21,8 +21,8 @@ from typing import Protocol
 from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.principal_mapping import PrincipalMapping
 from ...protocol.errors import InvalidConfig
+from ..security.sasl_credentials import ListenerCredentials
 from .kernel_tls import OP_ENABLE_KTLS
-from .sasl_credentials import ListenerCredentials
 from .tls_contexts import file_versions, server_context
 
 ACCEPT_PAUSE_SECONDS = 0.1

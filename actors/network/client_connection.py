@@ -5,10 +5,10 @@ go from the receive buffer straight into the log and from the file straight into
 (sendfile), and reading stops while a peer does not take its answers.
 
     receiving   whole frames are handled in the node's shared scratch buffer; a longer one is
-                filled into the connection's own buffer, which doubles as the bytes really come (a
-                false length costs nothing). The buffer serves the next long frame, too, from its
-                first byte on: of long frames in a row none is copied
+                filled into the connection's own buffer (network_receive). The buffer serves the
+                next long frame, too, from its first byte on: of long frames in a row none is copied
     answering   a slot per request keeps the order; slots are sent as soon as they are next in line
+                (response_queue)
     bounds      MAX_PIPELINED requests in work, MAX_UNSENT bytes of answers and MAX_PARKED bytes of
                 requests that wait, then no more reading; all of it counts into the node's memory
     fairness    after SLICE_SECONDS of one peer's requests the others have their turn
@@ -20,12 +20,10 @@ A peer that sends nonsense costs one log line and its connection.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
+from typing import Final
 
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.server.dispatch import (
@@ -38,31 +36,21 @@ from ...handlers.server.dispatch import (
     check_size,
     dispatch,
 )
-from ...protocol.records.fetch_response import IN_MEMORY, Chunk, FileSlice
 from ..quotas.muting import Muting
 from ..quotas.timed_request import maybe_timed
-from .page_cache import bring_in, is_resident, read_resident
-from .response_slot import ResponseSlot, drop, gather
+from .network_receive import NetworkReceive
+from .response_queue import ResponseQueue, ResponseSlot
 from .shared import Shared
 from .tls_socket import ConnectedSocket
 
-MAX_PIPELINED = 128
-MAX_UNSENT = 1024**2
-MAX_PARKED = 8 * 1024**2
-SLICE_SECONDS = 0.002
-SCRATCH_SIZE = 256 * 1024
-SHORT_READ = 4 * 1024
-# A peer that announces much and sends little costs this; the buffer follows what really comes.
-FIRST_BUFFER = 4 * 1024
-QUICK_GROWTH = 64 * 1024
-# Below this a read and one send are cheaper than a second system call for sendfile (measured).
-INLINE_SLICE = 32 * 1024
-# Below this one copy of what is to be sent is cheaper than a list of its pieces.
-JOINED = 32 * 1024
-WAITING_PRODUCE = 1024
-MIN_BYTES_PER_SECOND = 16 * 1024
+MAX_PIPELINED: Final = 128
+MAX_UNSENT: Final = 1024**2
+MAX_PARKED: Final = 8 * 1024**2
+SLICE_SECONDS: Final = 0.002
+SCRATCH_SIZE: Final = 256 * 1024
+SHORT_READ: Final = 4 * 1024
+WAITING_PRODUCE: Final = 1024
 _SIZE = Struct(">i")
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class ClientConnection:
@@ -86,29 +74,20 @@ class ClientConnection:
         self._is_turned_away = False
         self._resuming = False
         self._is_first = True
-        # A long frame, behind the four bytes of its length.
-        self._buffer = bytearray()
-        self._frame_size = 0
-        self._filled = 0
-        self._began_at = 0.0
-        self._paused_at = 0.0
+        self._incoming = NetworkReceive()
         self._muting = Muting(self._on_unmuted)
-        self._slots: deque[ResponseSlot] = deque()
+        self._responses = self._response_queue()
         self._beginning: ResponseSlot | None = None
         self._tasks: set[asyncio.Task[None] | DelayedChunks] = set()
         self._parked_bytes = 0
-        self._leaving: deque[ResponseSlot] = deque()
-        self._queued_total = 0
-        self._sent_total = 0
-        self._unsent: deque[Chunk] = deque()
-        self._unsent_bytes = 0
-        self._slice_sent = 0
-        self._warming = False
-        self._warmed = False
         self._reading = False
-        self._writing = False
         self.closed = False
-        self.last_activity = self.opened_at = self._loop.time()
+        self._received_at = self.opened_at = self._loop.time()
+
+    def _response_queue(self) -> ResponseQueue:
+        return ResponseQueue(
+            self._socket, self.peer, self._shared.lines, self._on_writable, self.close
+        )
 
     def open(self) -> None:
         self._reading = True
@@ -120,24 +99,21 @@ class ClientConnection:
         return bool(self._tasks) or self._muting.is_on
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether the client has still to authenticate."""
-        return self.session.sasl is not None and self.session.sasl.max_request_bytes is not None
-
-    @property
     def held_bytes(self) -> int:
         return self._held
 
     @property
     def has_unsent(self) -> bool:
-        return bool(self._unsent)
+        return bool(self._responses.unsent)
+
+    @property
+    def last_activity(self) -> float:
+        """Time of the event loop at which bytes last went either way."""
+        return max(self._received_at, self._responses.sent_at)
 
     def is_slow(self, now: float, grace_seconds: float) -> bool:
         """Whether a request began longer ago than the grace, and too little of it came since."""
-        if not self._began_at or self._paused_at or self._muting.is_on:
-            return False
-        late = now - self._began_at - grace_seconds
-        return late > 0 and self._filled < late * MIN_BYTES_PER_SECOND
+        return not self._muting.is_on and self._incoming.is_slow(now, grace_seconds)
 
     def close(self, reason: str | None = None, kind: str = "peer") -> None:
         """Close. `reason` is logged; `kind`, a word of a small set, goes to the metrics."""
@@ -150,17 +126,13 @@ class ClientConnection:
             shared.lines.warning("closing %s: it %s", self.peer, reason)
         if self._reading:
             self._loop.remove_reader(self._fd)
-        if self._writing:
-            self._loop.remove_writer(self._fd)
+        self._responses.close()
         for task in self._tasks:
             # Not at once: one that never began would leave what it was to await unawaited.
             self._loop.call_soon(task.cancel)
         self._muting.end()
-        self._slots.clear()
-        self._leaving.clear()
-        self._unsent.clear()
         self._socket.close()
-        self._rest = self._buffer = bytearray()
+        self._rest = self._incoming.buffer = bytearray()
         self._memory.change(-self._held)
         self._held = 0
         self._memory.leave(self)
@@ -185,7 +157,8 @@ class ClientConnection:
         self.close(kind="failure")
 
     def _account(self) -> None:
-        held = len(self._buffer) + len(self._rest) + self._unsent_bytes + self._parked_bytes
+        held = len(self._incoming.buffer) + len(self._rest) + self._parked_bytes
+        held += self._responses.unsent_bytes
         if held != self._held:
             difference, self._held = held - self._held, held
             self._memory.change(difference)
@@ -193,9 +166,9 @@ class ClientConnection:
     # --- receiving -------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        self.last_activity = self._loop.time()
+        self._received_at = self._loop.time()
         try:
-            if self._frame_size:
+            if self._incoming.size:
                 self._continue_frame()
             else:
                 self._receive()
@@ -208,15 +181,15 @@ class ClientConnection:
             self._fail(error)
             return
         if not self.closed:
-            self._send()
+            self._responses.send()
             self._regulate()
 
     def _receive(self) -> None:
         scratch = self._scratch
         is_short = self._memory.is_short
         kept = len(self._rest)
-        if not kept and len(self._buffer) >= SCRATCH_SIZE and not is_short:
-            scratch = memoryview(self._buffer)
+        if not kept and len(self._incoming.buffer) >= SCRATCH_SIZE and not is_short:
+            scratch = memoryview(self._incoming.buffer)
         elif kept:
             scratch[:kept] = self._rest
             self._rest = bytearray()
@@ -242,24 +215,27 @@ class ClientConnection:
             position += 4
             after = position + size
             if after > end:
-                self._begin_frame(size, received[position:end], end)
+                start = received[position:end]
+                self._incoming.size = size
+                if len(start) >= 4 and (sasl is None or not sasl.takes_raw_tokens):
+                    self._check_long(start)
+                self._incoming.begin(start, end, self._loop.time())
                 return
             now = self._handle(received[position:after], now)
             if self.closed or session.ending is not None:
                 return  # what follows a refusal is not looked at
             position = after
             if position == end:  # as of most: one frame, or a few, and nothing behind
-                self._began_at = 0.0
+                self._incoming.began_at = 0.0
                 return
             if self._is_full() or now - started > SLICE_SECONDS:
                 self._is_halted = True
                 break
         self._rest = bytearray(received[position:end])
         if self._is_halted or not self._rest:
-            self._began_at = 0.0
-        elif not self._began_at:
-            self._filled = 0
-            self._began_at = self._loop.time()
+            self._incoming.began_at = 0.0
+        else:
+            self._incoming.begin_short(self._loop.time())
 
     def _handle_rest(self) -> None:
         """Handle what was received before."""
@@ -274,85 +250,64 @@ class ClientConnection:
             self._fail(error)
             return
         if not self.closed:
-            self._send()
+            self._responses.send()
             self._regulate()
 
     def _check_long(self, start: memoryview) -> None:
         """Check the header of a long frame when it begins, before memory is used for it."""
         limit = self._node.server_config.broker.bradbury_first_request_max_bytes
-        check_header(start, self._frame_size, limit if self._is_first else None)
-
-    def _begin_frame(self, size: int, start: memoryview, ends_at: int) -> None:
-        """Begin an incomplete frame: its first bytes move to where the rest will follow.
-
-        `ends_at`: where they end in the buffer they are in.
-        """
-        self._frame_size = size
-        self._filled = len(start)
-        self._began_at = self._loop.time()
-        sasl = self.session.sasl
-        if self._filled >= 4 and (sasl is None or not sasl.takes_raw_tokens):
-            self._check_long(start)
-        end = 4 + self._filled
-        if len(self._buffer) < end:
-            self._buffer = bytearray(min(4 + size, max(FIRST_BUFFER, 2 * end)))
-        # Received there already, as the first of what came? Then it stays where it is.
-        if start.obj is not self._buffer or end != ends_at:
-            memoryview(self._buffer)[4:end] = start
+        check_header(start, self._incoming.size, limit if self._is_first else None)
 
     def _continue_frame(self) -> None:
-        capacity = len(self._buffer)
-        if 4 + self._filled == capacity:
+        incoming = self._incoming
+        if 4 + incoming.filled == len(incoming.buffer):
             if not self._memory.may_grow(self):
                 self._pause()
                 return
-            factor = 4 if capacity < QUICK_GROWTH else 2
-            grown = bytearray(min(4 + self._frame_size, max(FIRST_BUFFER, factor * capacity)))
-            grown[:capacity] = self._buffer
-            self._buffer = grown
-        view = memoryview(self._buffer)[4 : 4 + self._frame_size]
-        count = self._socket.recv_into(view[self._filled :])
+            incoming.grow()
+        view = memoryview(incoming.buffer)[4 : 4 + incoming.size]
+        count = self._socket.recv_into(view[incoming.filled :])
         if count == 0:
             self.close()
             return
-        before = self._filled
-        self._filled += count
-        if before < 4 <= self._filled:
+        before = incoming.filled
+        incoming.filled += count
+        if before < 4 <= incoming.filled:
             self._check_long(view[:4])
-        if self._filled == self._frame_size:
-            self._frame_size = 0
+        if incoming.filled == incoming.size:
+            incoming.size = 0
             self._memory.leave(self)
             self._handle(view, perf_counter(), is_lasting=True)
-            if (self._slots and self._slots[-1].keeps_frame) or self._memory.is_tight:
-                self._buffer = bytearray()
+            slots = self._responses.slots
+            if (slots and slots[-1].keeps_frame) or self._memory.is_tight:
+                incoming.buffer = bytearray()
 
     def _pause(self) -> None:
         """Wait in line for memory, unread. This time is not counted against the peer."""
-        self._paused_at = self._loop.time()
+        self._incoming.paused_at = self._loop.time()
         self._loop.remove_reader(self._fd)
         self._reading = False
 
     def resume(self) -> None:
         """Continue after a wait for memory; see request_memory.Waiter."""
-        if self.closed or not self._paused_at:
+        if self.closed or not self._incoming.paused_at:
             return
-        self._began_at += self._loop.time() - self._paused_at
-        self._paused_at = 0.0
+        self._incoming.resume(self._loop.time())
         self._regulate()
 
     def release_buffer(self) -> None:
         """Give back the memory of past long frames, between frames."""
-        if not self._frame_size and self._buffer:
-            self._buffer = bytearray()
+        if not self._incoming.size and self._incoming.buffer:
+            self._incoming.buffer = bytearray()
             self._account()
 
     def _handle(self, frame: memoryview, received_at: float, *, is_lasting: bool = False) -> float:
         """Handle a frame; returns perf_counter after it. A lasting frame stays unchanged."""
         self._is_first = False
-        self._began_at = 0.0
+        self._incoming.began_at = 0.0
         slot = ResponseSlot(received_at, len(frame))
         slot.keeps_frame = is_lasting
-        self._slots.append(slot)
+        self._responses.slots.append(slot)
         result = dispatch(frame, self._node, self.peer, slot, self.session)
         slot.handled_at = slot.ready_at = now = perf_counter()
         if result is None or isinstance(result, list):
@@ -365,7 +320,7 @@ class ClientConnection:
         return now
 
     def _on_unmuted(self) -> None:
-        self._began_at = self._muting.put_off(self._began_at)
+        self._incoming.began_at = self._muting.put_off(self._incoming.began_at)
         self._regulate()
 
     def _finish_later(
@@ -418,7 +373,7 @@ class ClientConnection:
         slot.ready = True
         if slot.throttle_ms:
             self._muting.begin(slot.throttle_ms)
-        self._send()
+        self._responses.send()
         self._regulate()
 
     def _on_begun(self) -> None:
@@ -427,19 +382,29 @@ class ClientConnection:
 
     def _is_full(self) -> bool:
         return (
-            len(self._slots) >= MAX_PIPELINED
-            or self._unsent_bytes >= MAX_UNSENT
+            len(self._responses.slots) >= MAX_PIPELINED
+            or self._responses.unsent_bytes >= MAX_UNSENT
             or self._parked_bytes >= MAX_PARKED
             or self._beginning is not None
             or self._muting.is_on
         )
 
+    def _on_writable(self) -> None:
+        self._responses.write()
+        self._regulate()
+
     def _regulate(self) -> None:
         """Read only while the peer takes its responses and there is room for more requests."""
         if self.closed:
             return
-        is_over = self._is_turned_away or self.session.ending is not None
-        keeps = self._slots or self._unsent or self._rest or self._buffer or self._held
+        ending, responses = self.session.ending, self._responses
+        if ending is not None and not (responses.leaving or responses.slots):
+            self.close(ending, "authentication")
+            return
+        is_over = self._is_turned_away or ending is not None
+        keeps = (
+            responses.slots or responses.unsent or self._rest or self._incoming.buffer or self._held
+        )
         if not (keeps or is_over or self._muting.is_on) and self._reading:
             return  # nothing was left of what came, or is to be sent: so after most requests
         self._account()
@@ -447,153 +412,10 @@ class ClientConnection:
         if self._is_halted and not (full or self._resuming or is_over):
             self._resuming = True
             self._loop.call_soon(self._handle_rest)
-        may_read = not (full or self._is_halted or self._paused_at or is_over)
+        may_read = not (full or self._is_halted or self._incoming.paused_at or is_over)
         if self._reading and not may_read:
             self._loop.remove_reader(self._fd)
             self._reading = False
         elif may_read and not self._reading:
             self._loop.add_reader(self._fd, self._on_readable)
             self._reading = True
-
-    # --- sending ---------------------------------------------------------------------------------
-
-    def _send(self) -> None:
-        """Move finished answers to the socket's queue, in order, and send what it takes."""
-        slots, unsent = self._slots, self._unsent
-        while slots and slots[0].ready:
-            slot = slots.popleft()
-            size = in_memory = 0
-            for chunk in slot.chunks or ():
-                if isinstance(chunk, IN_MEMORY):
-                    length = len(chunk)
-                    if not length:
-                        continue
-                    in_memory += length
-                else:
-                    length = chunk.size
-                    if length <= INLINE_SLICE and (records := read_resident(chunk)) is not None:
-                        in_memory += length
-                        chunk = records
-                size += length
-                unsent.append(chunk)
-            slot.chunks = None
-            slot.response_bytes = size
-            self._unsent_bytes += in_memory
-            self._queued_total += size
-            slot.end = self._queued_total
-            self._leaving.append(slot)
-        if unsent:
-            if not self._writing and not self._warming:
-                self._write()
-        elif self._leaving:
-            self._note_sent()
-
-    def _give_up_on_file(self) -> None:
-        """Close after a file is shorter than the announced frame, which cannot be completed."""
-        self._shared.lines.error("a log file shrank under a fetch of %s", self.peer)
-        self.close(kind="failure")
-
-    def _note_sent(self) -> None:
-        leaving = self._leaving
-        now = perf_counter()
-        while leaving and leaving[0].end <= self._sent_total:
-            leaving.popleft().finish(now)
-        if self.session.ending is not None and not (leaving or self._slots):
-            self.close(self.session.ending, "authentication")
-
-    def _on_writable(self) -> None:
-        self._write()
-        if not self.closed:
-            self._regulate()
-
-    def _write(self) -> None:
-        unsent = self._unsent
-        try:
-            while unsent:
-                in_memory = self._queued_total - self._sent_total == self._unsent_bytes
-                is_short = in_memory and self._unsent_bytes <= JOINED
-                if not (self._write_joined() if is_short else self._write_next()):
-                    break
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            self.close()
-            return
-        self._note_sent()
-        if not (unsent or self._writing):
-            return
-        waits_for_socket = bool(unsent) and not self._warming
-        if waits_for_socket and not self._writing:
-            self._writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
-        elif not waits_for_socket and self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
-
-    def _write_next(self) -> bool:
-        """Send from the head of the queue; False when the socket is full for now."""
-        chunk = self._unsent[0]
-        if not isinstance(chunk, IN_MEMORY):
-            return self._write_slice(chunk)
-        vector, total, is_followed = gather(self._unsent)
-        sent = self._socket.sendmsg(vector, (), _MSG_MORE if is_followed else 0)
-        self._unsent_bytes -= sent
-        self._sent_total += sent
-        self.last_activity = self._loop.time()
-        drop(self._unsent, sent)
-        return sent == total
-
-    def _write_joined(self) -> bool:
-        """Send all of a short queue without files, like `_write_next`, with fewer steps."""
-        unsent = self._unsent
-        data = unsent[0] if len(unsent) == 1 else b"".join(unsent)  # type: ignore[arg-type]
-        sent = self._socket.send(data)  # type: ignore[arg-type]
-        self._unsent_bytes -= sent
-        self._sent_total += sent
-        self.last_activity = self._loop.time()
-        unsent.clear()
-        if sent < len(data):  # type: ignore[arg-type]
-            unsent.append(memoryview(data)[sent:])  # type: ignore[arg-type]
-            return False
-        return True
-
-    def _write_slice(self, chunk: FileSlice) -> bool:
-        assert chunk.file is not None
-        if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
-            self._warm(chunk)
-            return False
-        self._warmed = False
-        remaining = chunk.size - self._slice_sent
-        sent = os.sendfile(
-            self._fd, chunk.file.fileno(), chunk.position + self._slice_sent, remaining
-        )
-        if sent == 0:
-            self._give_up_on_file()
-            return False
-        self._slice_sent += sent
-        self._sent_total += sent
-        self.last_activity = self._loop.time()
-        if sent < remaining:
-            return False
-        self._slice_sent = 0
-        self._unsent.popleft()
-        return True
-
-    def _warm(self, chunk: FileSlice) -> None:
-        """Read a cold slice into memory in a thread, then continue sending."""
-        self._warming = True
-        reading = self._loop.run_in_executor(None, bring_in, chunk)
-
-        def done(reading: asyncio.Future[None]) -> None:
-            if self.closed:
-                return
-            self._warming = False
-            if reading.exception() is not None:
-                self._shared.lines.error("a log cannot be read", cause=reading.exception())
-                self.close(kind="failure")
-                return
-            self._warmed = True  # not probed again: it must go out now
-            self._write()
-            self._regulate()
-
-        reading.add_done_callback(done)

@@ -17,18 +17,19 @@ import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from .tls_socket import MAX_ENCRYPTED, subject_of
 
-OP_ENABLE_KTLS = 1 << 3
+OP_ENABLE_KTLS: Final = 1 << 3
 """Option that enables kernel TLS; `ssl.OP_ENABLE_KTLS` from Python 3.12 on."""
 # linux/tcp.h, linux/tls.h
-_TCP_ULP = 31
-_SOL_TLS = 282
-_TLS_TX = 1
-_TLS_RX = 2
-_CRYPTO_INFO_BYTES = 56
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+_TCP_ULP: Final = 31
+_SOL_TLS: Final = 282
+_TLS_TX: Final = 1
+_TLS_RX: Final = 2
+_CRYPTO_INFO_BYTES: Final = 56
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Ciphers of TLS 1.2 that the kernel supports (and RFC 9325 allows); of TLS 1.3 it has all."""
 
 

@@ -12,9 +12,9 @@ from ...cluster.security.listener_config import ListenerConfig
 from ...cluster.security.security_config import SecurityConfig
 from ...storage.disk.checkpoint_file import write_atomically
 from ...storage.disk.file_system import FileSystem, read_file
+from ..security.secret_files import read_secret
 from .acceptor import PortInUse
 from .socket_server import SocketServer
-from .tls_contexts import read_secret
 
 logger = logging.getLogger(__name__)
 

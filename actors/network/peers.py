@@ -23,8 +23,9 @@ from ...protocol.messages.sasl_authenticate import (
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.sasl_client import NONCE_BYTES, SaslExchange
+from ..security.secret_files import read_secret
 from .peer_connection import PeerConnection
-from .tls_contexts import client_context, file_versions, read_secret
+from .tls_contexts import client_context, file_versions
 
 SASL_SECONDS: Final = 10.0
 ROOM_FOR_HEADERS: Final = 16 * 1024**2

@@ -26,11 +26,11 @@ from ...handlers.ports.context import Node
 from ..loop.line_limit import LineLimit
 from ..loop.node_metrics import NodeMetrics
 from ..quotas.held_sockets import HeldSockets
+from ..security.sasl_credentials import ListenerCredentials
 from .acceptor import Acceptor
 from .client_connection import SCRATCH_SIZE, ClientConnection
 from .refusal_delay import RefusalDelay
 from .request_memory import RequestMemory
-from .sasl_credentials import ListenerCredentials
 from .shared import ClosedConnection, Shared
 from .tls_connection import TlsConnection
 
@@ -253,7 +253,8 @@ class SocketServer:
         grace = config.bradbury_request_receive_max_ms / 1000
         for connection in list(self._connections):
             idle = now - connection.last_activity
-            if connection.is_unknown and now - connection.opened_at > AUTHENTICATION_SECONDS:
+            is_late = now - connection.opened_at > AUTHENTICATION_SECONDS
+            if is_late and connection.session.is_unauthenticated:
                 connection.close(
                     f"did not authenticate within {AUTHENTICATION_SECONDS:g} s", "authentication"
                 )

@@ -12,18 +12,75 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Callable
+from typing import Final
 
 from ...cluster.security.principal_mapping import NoRuleApplies, PrincipalMapping
 from ...handlers.ports.client_session import ClientSession
 from ...protocol.principal import Principal
 from ...protocol.records.fetch_response import FileSlice
+from ..loop.line_limit import LineLimit
 from .client_connection import ClientConnection
 from .kernel_tls import OP_ENABLE_KTLS, KernelTlsSocket
 from .page_cache import is_resident
+from .response_queue import ResponseQueue
 from .shared import Shared
 from .tls_socket import MAX_ENCRYPTED, TlsSocket
 
-HANDSHAKE_SECONDS = 30.0
+HANDSHAKE_SECONDS: Final = 30.0
+
+
+class TlsResponseQueue(ResponseQueue):
+    """Responses that TLS encrypts. What it has encrypted and the socket not taken goes first."""
+
+    def __init__(
+        self,
+        tls: KernelTlsSocket | TlsSocket,
+        peer: str,
+        lines: LineLimit,
+        on_writable: Callable[[], None],
+        close: Callable[[str | None, str], None],
+    ) -> None:
+        self._tls = tls
+        super().__init__(tls, peer, lines, on_writable, close)
+
+    def write(self) -> None:
+        if not self.is_warming:  # then the head of the queue is a file that is not there yet
+            super().write()
+        if self.is_closed:
+            return
+        try:
+            self._tls.flush()
+        except (BlockingIOError, InterruptedError):
+            self.wait_writable(is_wanted=True)
+        except OSError:
+            self._close(None, "peer")
+        else:
+            if self.is_warming or not self.unsent:
+                self.wait_writable(is_wanted=False)
+
+    def _write_slice(self, chunk: FileSlice) -> bool:
+        if self._tls.sends_files:
+            return super()._write_slice(chunk)
+        assert chunk.file is not None
+        if self._slice_sent == 0 and not self._is_warmed and not is_resident(chunk):
+            self._warm(chunk)
+            return False
+        self._is_warmed = False
+        self._tls.flush()
+        size = min(chunk.size - self._slice_sent, MAX_ENCRYPTED)
+        piece = os.pread(chunk.file.fileno(), size, chunk.position + self._slice_sent)
+        if not piece:
+            self._give_up_on_file()
+            return False
+        sent = self._tls.send(piece)
+        self._slice_sent += sent
+        self._sent_total += sent
+        self.sent_at = self._loop.time()
+        if self._slice_sent == chunk.size:
+            self._slice_sent = 0
+            self.unsent.popleft()
+        return not self._tls.has_unsent
 
 
 class TlsConnection(ClientConnection):
@@ -45,6 +102,11 @@ class TlsConnection(ClientConnection):
         self._is_secured = False
         self._is_reading_on = False
         self._patience: asyncio.TimerHandle | None = None
+
+    def _response_queue(self) -> ResponseQueue:
+        return TlsResponseQueue(
+            self._tls, self.peer, self._shared.lines, self._on_writable, self.close
+        )
 
     def open(self) -> None:
         self._patience = self._loop.call_later(HANDSHAKE_SECONDS, self._on_late)
@@ -81,7 +143,7 @@ class TlsConnection(ClientConnection):
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None
-        self._write()
+        self._responses.write()
         self._regulate()
 
     def _know_client(self) -> None:
@@ -117,44 +179,3 @@ class TlsConnection(ClientConnection):
             self._shake_hands()
             return
         super()._on_writable()
-
-    def _write(self) -> None:
-        if not self._warming:  # then the head of the queue is a file that is not there yet
-            super()._write()
-        if self.closed:
-            return
-        try:
-            self._tls.flush()
-        except (BlockingIOError, InterruptedError):
-            if not self._writing:
-                self._writing = True
-                self._loop.add_writer(self._fd, self._on_writable)
-        except OSError:
-            self.close()
-        else:
-            if self._writing and (self._warming or not self._unsent):
-                self._writing = False
-                self._loop.remove_writer(self._fd)
-
-    def _write_slice(self, chunk: FileSlice) -> bool:
-        if self._tls.sends_files:
-            return super()._write_slice(chunk)
-        assert chunk.file is not None
-        if self._slice_sent == 0 and not self._warmed and not is_resident(chunk):
-            self._warm(chunk)
-            return False
-        self._warmed = False
-        self._tls.flush()
-        size = min(chunk.size - self._slice_sent, MAX_ENCRYPTED)
-        piece = os.pread(chunk.file.fileno(), size, chunk.position + self._slice_sent)
-        if not piece:
-            self._give_up_on_file()
-            return False
-        sent = self._tls.send(piece)
-        self._slice_sent += sent
-        self._sent_total += sent
-        self.last_activity = self._loop.time()
-        if self._slice_sent == chunk.size:
-            self._slice_sent = 0
-            self._unsent.popleft()
-        return not self._tls.has_unsent

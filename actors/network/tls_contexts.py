@@ -10,12 +10,11 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 from ...cluster.security.listener_config import TlsSettings
 from ...protocol.errors import InvalidConfig
-from ...protocol.security.secret_reference import resolve
+from ..security.secret_files import read_secret
 from . import kernel_tls
 
 _CLIENT_AUTH = {
@@ -113,15 +112,6 @@ def _version(path: str) -> object:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def read_secret(text: str) -> str:
-    """Resolve a secret reference; other text is returned as it is. Raises InvalidConfig."""
-    return resolve(text, read=_read_text, environment=os.environ.get)
-
-
-def _read_text(path: str) -> str:
-    return Path(path).read_text()
 
 
 @contextmanager

@@ -11,16 +11,16 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-READ_BYTES = 64 * 1024
-MAX_ENCRYPTED = 64 * 1024
-RECORD_HEADER = 5
+READ_BYTES: Final = 64 * 1024
+MAX_ENCRYPTED: Final = 64 * 1024
+RECORD_HEADER: Final = 5
 """Bytes of a TLS record header: type, version, and length (RFC 8446, 5.1)."""
-MOST_WITHOUT_DATA = 1024 * 1024
+MOST_WITHOUT_DATA: Final = 1024 * 1024
 """Maximum bytes of TLS messages without data in a row; each may cost a change of keys."""
 # RFC 2253, as Java's X500Principal writes a name.
-_SHORT = {
+_SHORT: Final = {
     "commonName": "CN",
     "localityName": "L",
     "stateOrProvinceName": "ST",

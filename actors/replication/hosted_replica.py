@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
@@ -27,7 +27,7 @@ from ...storage.producers.verification_guard import VerificationGuard
 from ..loop.step_driver import StepDriver
 from .conversion_threads import ConversionThreads
 
-MOST_BYTES_CONVERTED_DOWN = 16 * 1024**2
+MOST_BYTES_CONVERTED_DOWN: Final = 16 * 1024**2
 
 T = TypeVar("T")
 

@@ -85,15 +85,16 @@ class Contestant(ABC):
 
 @contextmanager
 def alone(broker: Contestant, brokers: Iterable[Contestant]) -> Iterator[None]:
-    """Suspend the other brokers' processes: an idle JVM wakes up some hundred times a second."""
-    others = [other for other in brokers if other is not broker]
-    for other in others:
-        other.suspend()
-    try:
-        yield
-    finally:
-        for other in others:
-            other.resume()
+    """Suspend the other brokers' processes: an idle JVM wakes up some hundred times a second.
+
+    They stay so until it is their turn, or their end: one that was awake for a moment, with all its
+    timeouts over, would give up what it had no time to go on with.
+    """
+    for other in brokers:
+        if other is not broker:
+            other.suspend()
+    broker.resume()
+    yield
 
 
 class Bradbury(Contestant):
@@ -132,6 +133,7 @@ class Bradbury(Contestant):
         trace: TracebackType | None,
     ) -> None:
         if self._child.is_alive():
+            self.resume()
             self._pipe.send(None)
         self._child.join(60)
         if self._child.is_alive():

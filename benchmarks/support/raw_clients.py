@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from bradbury.cli.bench.bench_figures import percentiles
 from bradbury.cli.bench.bench_runs import Pace
+from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.records.records import encode_records
 
 from .contestants import Contestant
@@ -36,6 +37,8 @@ SETTLE_SECONDS = 2.0
 LONGEST_ANSWER_S = 30.0
 
 FETCH_VERSION, PRODUCE_VERSION = 11, 7
+NOT_THERE_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""Errors of a fetch from a leader that has not heard yet that it is one."""
 
 
 class Delays(NamedTuple):
@@ -136,7 +139,7 @@ class FetchingConnection(Connection):
 
     def _read_partition(self, answer: bytes, at: int, sent: list[float]) -> tuple[int, int]:
         partition, error, _, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
-        if error:
+        if error not in (0, *NOT_THERE_YET):
             raise ConnectionError(f"partition {partition} was answered with error {error}")
         at += 34 + 16 * max(aborted, 0)
         _, size = struct.unpack_from(">ii", answer, at)

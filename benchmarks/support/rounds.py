@@ -67,10 +67,10 @@ def compare(
                 ignored = Figures()
                 for broker in brokers if number % 2 else reversed(brokers):
                     progress.update(task, description=f"{name}: {broker.name}", advance=1)
-                    topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
                     counts = number >= WARM_UP_ROUNDS
-                    touch_memory(touch_gigabytes)
                     with alone(broker, brokers):
+                        topic = turns.next(broker, f"{name.replace(' ', '-')}-{number}")
+                        touch_memory(touch_gigabytes)
                         found[broker.name] = measure(broker, topic, figures if counts else ignored)
                 if number >= WARM_UP_ROUNDS:
                     figures.add(found)

@@ -188,6 +188,11 @@ def _already_up(
     is_secured = bool(running.client_config)
     if detach and not others and (is_secured or not settings["secure"]):
         note(f"a cluster is up already: {running.bootstrap} (data in {running.data_dir})")
+        if settings["secure"]:
+            note(
+                "a changed password of admin and new certificates are taken over by a cluster that "
+                f"starts: run `{_down(running.namespace)}` first, then `bradbury up --secure` again"
+            )
         return 0
     with_others = f", with another {' and '.join(others)}" if others else ""
     if settings["secure"] and not is_secured:

@@ -32,7 +32,7 @@ def with_remedy(code: str | None, text: str) -> str:
     return (
         f"{what[0].upper()}{what[1:]}: {who} lacks a right on the {resource}; an administrator "
         f"gives it with `bradbury acls add --allow-principal User:{user or 'NAME'} {option} "
-        "--operation OPERATION` (or --producer, --consumer)"
+        "--operation OPERATION` (or --producer --topic NAME, --consumer --topic NAME --group NAME)"
     )
 
 

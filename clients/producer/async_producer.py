@@ -361,7 +361,7 @@ class _LoopProducer(Producer):
         super().__init__(bootstrap, **options)
         assert isinstance(self._accumulator, _LoopAccumulator)
         self.accumulator = self._accumulator
-        self.accumulator.drain_later = self._sender.drain_soon
+        self.accumulator.drain_later = self._sender.runs.drain_soon
         self.max_block_ms = self._max_block_ms
         self.interceptors = self._interceptors
         self._record_interceptors = None  # AsyncProducer shows records, before anything is awaited
@@ -389,7 +389,7 @@ class _LoopProducer(Producer):
 
     async def drain_all(self) -> None:
         """Have everything that was collected encoded and on its way."""
-        await self._client.io.spawn(self._sender.drain_all())
+        await self._client.io.spawn(self._sender.runs.drain_all())
 
 
 __all__: Sequence[str] = ["AsyncProducer"]

@@ -283,7 +283,7 @@ class Producer:
             if full:
                 accumulator.drain(buffer)
             elif begun:
-                self._sender.linger(buffer)
+                self._sender.runs.linger(buffer)
             return RecordFuture(run, row)
         except Exception as error:
             self._on_not_sent(topic, 1, error)

@@ -13,13 +13,14 @@ What always holds:
 Source: Sender in apache/kafka clients/.../producer/internals.
 
 Not here: order and sequences (partition_queue), whose turn it is (partition_queues), encoding
-(accumulator), what answers mean (produce_responses), the producer id (producer_id_lookup), the
-requests of transactions (producer_transactions).
+(accumulator, lingering_runs), what answers mean (produce_responses), the producer id
+(producer_id_lookup), the requests of transactions (producer_transactions).
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,18 +28,19 @@ from dataclasses import dataclass
 from ...protocol.buffer import Buffer
 from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
-from ..threads.io_thread import Steps, Timer
+from ..threads.io_thread import Timer
 from ..wire.cluster_client import DATA, ClusterClient
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
 from ..wire.record_metadata import BatchMetadata, TopicPartition, TopicPartitionLike
-from .batches.accumulator import Accumulator, TopicBuffer
+from .batches.accumulator import Accumulator
 from .batches.batch_outcomes import BatchOutcomes
 from .batches.partition_queue import MAX_IN_FLIGHT, PartitionQueue
 from .batches.partition_queues import PartitionQueues
 from .batches.producer_batch import AppendedBatch, ProducerBatch
 from .batches.producer_metrics import ProducerMetrics
+from .lingering_runs import LingeringRuns
 from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
 from .produce_responses import ProduceResponses
 from .producer_id_lookup import ProducerIdLookup
@@ -60,7 +62,7 @@ class SenderConfig:
 
 
 class Sender:
-    """`deliver`, `linger` and `abort` may come from any thread; the rest is the I/O thread's."""
+    """`deliver` and `abort` may come from any thread; the rest is the I/O thread's."""
 
     def __init__(
         self,
@@ -102,6 +104,8 @@ class Sender:
         self._producer_id = ProducerIdLookup(
             client, self._queues, on_refused=self._abort, on_end=self._pump_soon
         )
+        self.runs = LingeringRuns(client.io, accumulator, config.linger_ms, self._end_if_idle)
+        self._delivered: deque[list[ProducerBatch]] = deque()
         self._refreshing = False
         self._pumping = False
         self._timer: Timer | None = None
@@ -110,18 +114,18 @@ class Sender:
         accumulator.attach(deliver=self.deliver, on_failed=self.on_failed)
         if transactions is not None:
             transactions.attach(
-                drain=self.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
+                drain=self.runs.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
             )
 
     # --- from any thread ---------------------------------------------------------------------
 
     def deliver(self, batches: list[ProducerBatch]) -> None:
         """Send `batches`, each partition's in this order."""
-        self.client.io.call_soon(lambda: self._enqueue(batches))
-
-    def linger(self, topic: TopicBuffer) -> None:
-        """The open run of `topic` has begun: encode it when linger_ms are over."""
-        self.client.io.call_soon(lambda: self._drain_in(topic, self._config.linger_ms / 1000))
+        self._delivered.append(batches)
+        if self.client.io.is_current():
+            self._take_delivered()  # with what other threads have delivered before
+        else:
+            self.client.io.call_soon(self._take_delivered)
 
     def on_failed(self, topic: str, count: int, error: Exception) -> None:
         """Report records of `topic` that could not be encoded."""
@@ -130,16 +134,6 @@ class Sender:
             self.transactions.on_send_failed(error)
         if self._interceptors is not None:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
-
-    def drain_soon(self, topic: TopicBuffer) -> None:
-        """Encode the open run of `topic` on the I/O thread."""
-        self.client.io.call_soon(lambda: self._drain(topic))
-
-    def drain_all(self) -> Steps[None]:
-        """Steps that end when everything collected before is encoded."""
-        for topic in list(self.accumulator.topics.values()):
-            while not self.accumulator.drain(topic, wait=False):
-                yield 0.001
 
     def abort(self, error: Exception) -> None:
         """Fail all that is not acknowledged yet."""
@@ -159,19 +153,11 @@ class Sender:
 
     # --- readiness ---------------------------------------------------------------------------
 
-    def _enqueue(self, batches: list[ProducerBatch]) -> None:
-        for batch in batches:
-            self._queues.add(batch)
+    def _take_delivered(self) -> None:
+        while self._delivered:
+            for batch in self._delivered.popleft():
+                self._queues.add(batch)
         self._pump_soon()
-
-    def _drain_in(self, topic: TopicBuffer, delay_s: float) -> None:
-        self.client.io.call_later(delay_s, lambda: self._drain(topic))
-
-    def _drain(self, topic: TopicBuffer) -> None:
-        if not self.accumulator.drain(topic, wait=False):
-            self._drain_in(topic, 0.001)  # a caller is encoding; never wait for it here
-        else:
-            self._end_if_idle()
 
     def _retire(self, on_end: Callable[[], None]) -> None:
         self._retired = on_end
@@ -180,7 +166,7 @@ class Sender:
             if self.transactions.may_abort:
                 self.transactions.end(is_commit=False)
         for topic in list(self.accumulator.topics.values()):
-            self._drain(topic)
+            self.runs.drain(topic)
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:

@@ -203,8 +203,7 @@ class IoThread:
 
     def _on_wake(self, _events: int) -> None:
         try:
-            while self._wake_receiver.recv(4096):
-                pass
+            self._wake_receiver.recv(4096)  # what it may leave is seen by the next select
         except BlockingIOError:
             pass
         self._awake = False  # after the bytes are gone, or a wake-up could be lost

@@ -15,5 +15,9 @@ class ObservedCondition(threading.Condition):
 
     def notify_all(self) -> None:
         super().notify_all()
+        self.notify_watcher()
+
+    def notify_watcher(self) -> None:
+        """For a change that no thread waits for: each that is woken costs a switch of threads."""
         if self.watcher is not None:
             self.watcher()

@@ -1,6 +1,6 @@
 """Base of the requests to the controller: each decides for itself, given the newest image.
 
-A request is a value that crosses actors. The controller (controller/quorum_controller.py) runs
+A request is a value that crosses actors. The controller (controller/active/change_queue.py) runs
 `decide` while no other change is under way, makes the records durable, applies them, and returns
 the answer. So a new request is one new class: nothing between handler and rule has to know it.
 """

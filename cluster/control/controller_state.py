@@ -1,6 +1,6 @@
 """Decisions of the controller about nodes: requests and the current image in, records out.
 
-Pure functions. Their caller, controller/quorum_controller, runs them one at a time on the newest
+Pure functions. Their caller, controller/active/change_queue, runs them one at a time on the newest
 image, makes the records durable on a majority of voters, applies them, and only then answers.
 
     hard state   the MetadataImage; changes only through records

@@ -13,9 +13,9 @@ Source: AbstractFetcherThread.getOffsetTruncationState, fetchOffsetAndTruncate i
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
 
 
 class ReplicaLog(Protocol):

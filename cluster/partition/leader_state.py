@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...protocol.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 from .follower_state import UNKNOWN, ReplicaLog
 
-UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET: Final = -1
 
 
 class FollowerFetch(NamedTuple):

@@ -62,9 +62,9 @@ from .guarding import MESSAGES, Handle, each, merged, need, then, without
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
 DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
-CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
+CLUSTER_ACTION: Final = AclOperation.CLUSTER_ACTION
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 ATTRIBUTES_POSITION: Final = 22
 MAGIC_POSITION: Final = 16
@@ -145,7 +145,7 @@ def _unproduced(topic: TopicProduceData, code: ErrorCode) -> TopicProduceRespons
     )
 
 
-PRODUCE = Access(
+PRODUCE: Final = Access(
     (
         need(WRITE, TRANSACTIONAL_ID, "of records in a transaction"),
         need(WRITE, TOPIC),
@@ -155,7 +155,7 @@ PRODUCE = Access(
 
 # --- Fetch ----------------------------------------------------------------------------------------
 
-FETCH = Access(
+FETCH: Final = Access(
     (
         need(READ, TOPIC, "of a consumer"),
         replace(need(CLUSTER_ACTION, CLUSTER, "of a follower"), refusal=REFUSED.name),
@@ -193,7 +193,7 @@ def _refuse_offsets(
     )
 
 
-LIST_OFFSETS = Access(
+LIST_OFFSETS: Final = Access(
     (need(DESCRIBE, TOPIC),), each("topics", "topics", _refuse_offsets, ListOffsetsResponse)
 )
 
@@ -223,7 +223,7 @@ def _guard_epochs(
     return _of_each_epoch(request, context, rights, handle)
 
 
-OFFSET_FOR_LEADER_EPOCH = Access(
+OFFSET_FOR_LEADER_EPOCH: Final = Access(
     (Need(CLUSTER_ACTION, CLUSTER, what="enough for every topic"), need(DESCRIBE, TOPIC)),
     _guard_epochs,
 )
@@ -249,7 +249,7 @@ def _refuse_producers(
     )
 
 
-DESCRIBE_PRODUCERS = Access(
+DESCRIBE_PRODUCERS: Final = Access(
     (need(READ, TOPIC),), each("topics", "topics", _refuse_producers, DescribeProducersResponse)
 )
 
@@ -273,7 +273,7 @@ def _refuse_deletion(
     )
 
 
-DELETE_RECORDS = Access(
+DELETE_RECORDS: Final = Access(
     (need(DELETE, TOPIC),), each("topics", "topics", _refuse_deletion, DeleteRecordsResponse)
 )
 
@@ -306,6 +306,6 @@ def _guard_markers(
     )
 
 
-WRITE_TXN_MARKERS = Access(
+WRITE_TXN_MARKERS: Final = Access(
     (Need(ALTER, CLUSTER, what="enough"), need(CLUSTER_ACTION, CLUSTER)), _guard_markers
 )

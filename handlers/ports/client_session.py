@@ -6,11 +6,11 @@ the same in RequestContext: listenerName, securityProtocol, clientAddress, princ
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from ...protocol.principal import ANONYMOUS, Principal
 
-PLAINTEXT = "PLAINTEXT"
+PLAINTEXT: Final = "PLAINTEXT"
 
 
 class SaslState(Protocol):
@@ -58,6 +58,11 @@ class ClientSession:
         self.is_token = False
         self.ending: str | None = None
 
+    @property
+    def is_unauthenticated(self) -> bool:
+        """Whether the client has still to authenticate with SASL."""
+        return self.sasl is not None and self.sasl.max_request_bytes is not None
 
-INTERNAL_SESSION = ClientSession(listener="")
+
+INTERNAL_SESSION: Final = ClientSession(listener="")
 """Session of requests that a node handles for itself, without a connection."""

@@ -7,6 +7,7 @@ Consumers before Kafka 0.11 (versions 0-3) get message sets: see fetch_down_conv
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from ...protocol.messages.fetch import FetchRequest
 from ..authorization.record_access import FETCH
@@ -48,4 +49,4 @@ async def _convert(
     return found
 
 
-API = api(0, 18, FetchRequest, handle, access=FETCH)
+API: Final = api(0, 18, FetchRequest, handle, access=FETCH)

@@ -15,15 +15,17 @@ Source: KafkaApis.maybeDownConvert (3.9), RecordsUtil.downConvert.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...protocol.errors import KafkaError
 from ...protocol.messages.fetch import FetchPartition, FetchRequest
 from ...protocol.records.fetch_response import FetchedPartition, FetchedTopic
 from ..ports.context import RequestContext
 from ..ports.replica_port import FoundSlice
 
-FIRST_WITH_BATCHES = 4
-FIRST_WITH_MAGIC_1 = 2
-MOST_BYTES = 8 * 1024**2
+FIRST_WITH_BATCHES: Final = 4
+FIRST_WITH_MAGIC_1: Final = 2
+MOST_BYTES: Final = 8 * 1024**2
 """Maximum bytes of log converted per request; versions 0-2 have only limits per partition."""
 
 

@@ -14,6 +14,7 @@ Source: ReplicaManager.readFromLog in apache/kafka.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from ...cluster.partition.leader_state import FollowerFetch
@@ -37,17 +38,17 @@ from ..ports.fetch_session import FIRST_WITH_TOPIC_IDS
 from ..ports.replica_port import LeaderReplica
 from .fetch_down_conversion import FIRST_WITH_BATCHES, MOST_BYTES
 
-CONSUMER = -1
-READ_COMMITTED = 1
-ISOLATION_LEVELS = (0, READ_COMMITTED)
-FIRST_WITH_RACK = 11
-FIRST_WITH_ZSTD = 10
-NOWHERE = (
+CONSUMER: Final = -1
+READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
+FIRST_WITH_RACK: Final = 11
+FIRST_WITH_ZSTD: Final = 10
+NOWHERE: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Reading:

@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...protocol.buffer import Buffer
@@ -65,18 +65,18 @@ from ..ports.replica_port import Appended, LeaderReplica
 from .produce_response import FIRST_WITH_TOPIC_IDS
 from .verified_appends import VerifiedAppends
 
-ZSTD = 4
-ATTRIBUTES_POSITION = 22
+ZSTD: Final = 4
+ATTRIBUTES_POSITION: Final = 22
 """Position of the low byte of a batch's attributes."""
-ACKS_ALL = -1
-REFUSED_BY_THE_LOG = (
+ACKS_ALL: Final = -1
+REFUSED_BY_THE_LOG: Final = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_RECORD,
 )
 """Errors whose answer contains the log start offset, like Kafka's."""
-FIRST_WITH_BATCHES = 3
+FIRST_WITH_BATCHES: Final = 3
 
 
 class _Later(NamedTuple):
@@ -422,7 +422,7 @@ def _refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
     )
 
 
-API = api(
+API: Final = api(
     0,
     13,
     ProduceRequest,

@@ -14,19 +14,20 @@ times as much. Source: ProduceResponse.json. Oracle in tests: messages/produce.p
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from ...protocol.messages.produce import ProduceResponse
 from ...protocol.varint import encode_uvarint
 from ..ports.produce_answer import ProducedBatch
 
-FIRST_WITH_TOPIC_IDS = 13
-_FIRST_FLEXIBLE = ProduceResponse.FLEXIBLE
-_ONE = b"\0\0\0\1"
-_FLEXIBLE = Struct(">bihqqqb8x")
+FIRST_WITH_TOPIC_IDS: Final = 13
+_FIRST_FLEXIBLE: Final = ProduceResponse.FLEXIBLE
+_ONE: Final = b"\0\0\0\1"
+_FLEXIBLE: Final = Struct(">bihqqqb8x")
 """2: one partition; its fields; 1: no record errors; no message, tags twice, throttle, tags."""
-_V0 = Struct(">ihq")
-_V2 = Struct(">ihqq")
-_V5 = Struct(">ihqqq")
+_V0: Final = Struct(">ihq")
+_V2: Final = Struct(">ihqq")
+_V5: Final = Struct(">ihqqq")
 
 
 def write_produced_batch(version: int, stored: ProducedBatch) -> bytes:

@@ -50,24 +50,24 @@ from .request_parts import is_long, join, split
 from .table import APIS
 
 Chunks = list[Chunk]
-PRODUCE_KEY = 0
-OFFSET_COMMIT_KEY = 8
-APPENDING = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
+PRODUCE_KEY: Final = 0
+OFFSET_COMMIT_KEY: Final = 8
+APPENDING: Final = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
 """APIs whose handler has appended when it returns; the rest of the wait is for disk or followers.
 """
 # Size of a waiting request's objects, in multiples of its bytes (measured with Fetch).
-PARSED_WEIGHT = 8
-SHORT_FRAME = 1024
+PARSED_WEIGHT: Final = 8
+SHORT_FRAME: Final = 1024
 """Size up to which reading a copy costs less than reading the receive buffer."""
-LONG_FRAME = 16 * 1024
-LONG_RESPONSE = 1_000
-MAX_ELEMENTS = 100_000
+LONG_FRAME: Final = 16 * 1024
+LONG_RESPONSE: Final = 1_000
+MAX_ELEMENTS: Final = 100_000
 """Maximum number of elements in all arrays of a request: topics, partitions, keys, members."""
-MAX_WHOLE_ELEMENTS = 20_000
+MAX_WHOLE_ELEMENTS: Final = 20_000
 """The same limit for requests that are not handled in parts, and for long Produce requests."""
 
 
-_HINTS = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
+_HINTS: Final = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 _ANSWERS: Final = (ProducedBatch, FetchAnswer, Message)
 """Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
 

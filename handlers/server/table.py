@@ -6,6 +6,8 @@ is advertised exactly when it is served.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..cluster import (
     add_raft_voter,
     alter_partition_reassignments,
@@ -80,7 +82,7 @@ from ..transactions import (
     list_transactions,
 )
 
-_MODULES = (
+_MODULES: Final = (
     produce,
     fetch,
     list_offsets,
@@ -146,7 +148,7 @@ def _advertised() -> tuple[tuple[int, int, int], ...]:
     return ADVERTISED
 
 
-_FOUND = [*(module.API for module in _MODULES), api_versions.api_of(_advertised)]
+_FOUND: Final = [*(module.API for module in _MODULES), api_versions.api_of(_advertised)]
 APIS: dict[int, Api] = {api.key: api for api in sorted(_FOUND, key=lambda api: api.key)}
-ADVERTISED = tuple((api.key, api.lowest, api.highest) for api in APIS.values())
+ADVERTISED: Final = tuple((api.key, api.lowest, api.highest) for api in APIS.values())
 """Key, lowest and highest version of each API, for ApiVersions."""

@@ -23,15 +23,15 @@ from uuid import UUID
 from ..buffer import Buffer
 from ..codec import write_uvarint
 
-FIRST_FLEXIBLE = 12
-_V0 = Struct(">ihq")
-_V4 = Struct(">ihqq")
-_V5 = Struct(">ihqqq")
-_I32 = Struct(">i")
-_HEAD = Struct(">ihi")
-_ABORTED = Struct(">qq")
-_DIVERGING = Struct(">BBiqB")
-_LEADER = Struct(">BBiiB")
+FIRST_FLEXIBLE: Final = 12
+_V0: Final = Struct(">ihq")
+_V4: Final = Struct(">ihqq")
+_V5: Final = Struct(">ihqqq")
+_I32: Final = Struct(">i")
+_HEAD: Final = Struct(">ihi")
+_ABORTED: Final = Struct(">qq")
+_DIVERGING: Final = Struct(">BBiqB")
+_LEADER: Final = Struct(">BBiiB")
 
 
 IN_MEMORY: Final = (bytes, bytearray, memoryview)

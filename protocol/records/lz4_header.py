@@ -12,12 +12,14 @@ https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, for inputs below
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..buffer import Buffer
 from ..errors import CorruptMessage
 
-_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
-_MASK = 0xFFFFFFFF
-_LEAST_FRAME = 7
+_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK: Final = 0xFFFFFFFF
+_LEAST_FRAME: Final = 7
 
 
 def with_right_checksum(frame: Buffer) -> bytearray:

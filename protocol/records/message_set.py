@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from ..buffer import Buffer
@@ -53,15 +53,15 @@ from .record_batch import (
 )
 from .records import encode_record, iterate_records, wrap_int64
 
-MAGIC_POSITION = 16
+MAGIC_POSITION: Final = 16
 """Position of the magic byte in all formats, including the record batch."""
 
-_ENTRY = Struct(">qiIbb")
-_I64 = Struct(">q")
-_I32 = Struct(">i")
-_CRC_START = 16
-_LEAST_SIZE = {0: 14, 1: 22}
-_HEAD_SIZE = {0: 18, 1: 26}
+_ENTRY: Final = Struct(">qiIbb")
+_I64: Final = Struct(">q")
+_I32: Final = Struct(">i")
+_CRC_START: Final = 16
+_LEAST_SIZE: Final = {0: 14, 1: 22}
+_HEAD_SIZE: Final = {0: 18, 1: 26}
 
 
 class LegacyMessage(NamedTuple):

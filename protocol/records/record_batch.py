@@ -25,32 +25,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
 
-HEADER = Struct(">qiibIhiqqqhii")
-HEADER_SIZE = HEADER.size
-LOG_OVERHEAD = 12
-CRC_START = 21
-MAGIC = 2
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+LOG_OVERHEAD: Final = 12
+CRC_START: Final = 21
+MAGIC: Final = 2
 
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
-TRANSACTIONAL_MASK = 0x10
-CONTROL_MASK = 0x20
-DELETE_HORIZON_MASK = 0x40
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_MASK: Final = 0x08
+TRANSACTIONAL_MASK: Final = 0x10
+CONTROL_MASK: Final = 0x20
+DELETE_HORIZON_MASK: Final = 0x40
 
-NO_PRODUCER_ID = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
 
-_STAMP_OFFSET = Struct(">q")
-_STAMP_EPOCH = Struct(">i")
-_SIZE = Struct(">qi")
+_STAMP_OFFSET: Final = Struct(">q")
+_STAMP_EPOCH: Final = Struct(">i")
+_SIZE: Final = Struct(">qi")
 
 
 class RecordBatchHeader(NamedTuple):

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
@@ -49,17 +49,17 @@ from .record_batch import (
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-DECOMPRESS_LIMIT = 256 * 1024 * 1024
+DECOMPRESS_LIMIT: Final = 256 * 1024 * 1024
 """Most bytes that one batch may decompress to, unless the caller gives another limit."""
 
-LEAST_RECORD_BYTES = 7
+LEAST_RECORD_BYTES: Final = 7
 """Fewest bytes of a record: length, attributes, two deltas, two lengths, header count, one byte
 each.
 """
 
-_PRODUCER = Struct(">qhi")
-_CONTROL_KEY = Struct(">hh")
-_CONTROL_VALUE = Struct(">hi")
+_PRODUCER: Final = Struct(">qhi")
+_CONTROL_KEY: Final = Struct(">hh")
+_CONTROL_VALUE: Final = Struct(">hi")
 
 
 class Record(NamedTuple):

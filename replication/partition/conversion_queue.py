@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ...protocol.errors import KafkaError, RequestTimedOut
 from ...protocol.records.compression import TooLarge
@@ -40,15 +40,15 @@ from ...storage.producers.verification_guard import VerificationGuard
 from ..effects import Effects
 from .delayed_produces import DelayedProduces
 
-MOST_BYTES_OPENED_AT_ONCE = 8 * 1024
+MOST_BYTES_OPENED_AT_ONCE: Final = 8 * 1024
 """Maximum size of a batch whose records are checked on the event loop."""
-MOST_BYTES = 128 * 1024**2
+MOST_BYTES: Final = 128 * 1024**2
 """Maximum bytes of batches in all conversion queues of one node."""
-LEAST_RECORDS = 16
+LEAST_RECORDS: Final = 16
 """Minimum number of records of a batch for which the compiled check pays: for fewer it saves a few
 us of the hundred that a request costs.
 """
-CODEC_POSITION = 22
+CODEC_POSITION: Final = 22
 
 Convert = Callable[[bytearray], bytearray]
 

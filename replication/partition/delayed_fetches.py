@@ -6,11 +6,11 @@ transactions for the last stable offset.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from ...storage.log.partition_log import PartitionLog
 
-EVERYTHING = 1 << 30
+EVERYTHING: Final = 1 << 30
 """Bytes to report where they are not counted: a fetch that wakes for too little waits again."""
 
 

@@ -10,20 +10,20 @@ Not here: what a broker does about it (leave the ISR, report the directory id to
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, Final
 
 from ...protocol.errors import KafkaStorageError
 
-UNLIMITED = 2**62
-SET_ASIDE_SUFFIX = ".set-aside"
+UNLIMITED: Final = 2**62
+SET_ASIDE_SUFFIX: Final = ".set-aside"
 """Suffix of a directory or file that is set aside because it stands where another file should be.
 """
-NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
-SHORTAGES = frozenset(
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+SHORTAGES: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN}
 )
 """Error numbers of shortages of the machine, which say nothing about a file or a disk."""
-REFUSALS = NO_SPACE | SHORTAGES
+REFUSALS: Final = NO_SPACE | SHORTAGES
 """Error numbers of an intact disk that refuses an operation."""
 
 

@@ -15,7 +15,7 @@ and formats (batch_conversion).
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ...protocol.buffer import Buffer
 from ...protocol.columns.record_check import check_records
@@ -41,17 +41,17 @@ from ...protocol.records.record_walk import scan_records
 from ...protocol.records.records import records_of, wrap_int64
 from ..log_config import LogConfig
 
-LONG_MAX = 2**63 - 1
-LAST_CODEC = 4
-MOST_RECORD_ERRORS = 1_000
-MOST_BYTES_OPENED_HERE = 256 * 1024
+LONG_MAX: Final = 2**63 - 1
+LAST_CODEC: Final = 4
+MOST_RECORD_ERRORS: Final = 1_000
+MOST_BYTES_OPENED_HERE: Final = 256 * 1024
 """Most decompressed bytes of a batch that is validated on the event loop."""
-MOST_BYTES_OPENED_FOR_A_MESSAGE = 64 * 1024
+MOST_BYTES_OPENED_FOR_A_MESSAGE: Final = 64 * 1024
 """Most bytes for which errors of single records are reported; a larger batch is refused as a whole,
 so that the event loop is not blocked.
 """
-_UNUSUAL = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
-_MARKER = CONTROL_MASK | TRANSACTIONAL_MASK
+_UNUSUAL: Final = CONTROL_MASK | TRANSACTIONAL_MASK | TIMESTAMP_TYPE_MASK
+_MARKER: Final = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 def validate_batch(

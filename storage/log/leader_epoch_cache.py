@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
+from typing import Final
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import InvalidRecord
@@ -26,9 +27,9 @@ from ..segments.log_segment import LogSegment
 from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import walk_sound
 
-FILE_NAME = "leader-epoch-checkpoint"
-UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
+FILE_NAME: Final = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
 
 
 class LeaderEpochCache:

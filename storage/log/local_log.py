@@ -14,6 +14,7 @@ Source: apache/kafka storage/.../internals/log/LocalLog.java.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ...protocol.errors import KafkaStorageError
 from ...protocol.records.end_transaction_marker import EndTransactionMarker
@@ -36,7 +37,7 @@ from ..segments.segment_list import SegmentList
 from .batch_validation import BatchRules
 from .leader_epoch_cache import LeaderEpochCache
 
-PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+PRODUCER_ID_EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 
 
 class LocalLog:

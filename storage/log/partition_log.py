@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os.path import dirname
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...protocol.buffer import Buffer
@@ -51,7 +51,7 @@ from .log_damage import LogDamage, doubt
 from .log_flush import LogFlushing
 from .log_loader import LogLoader, RecoveryReport
 
-DUE_AT_ONCE = 0
+DUE_AT_ONCE: Final = 0
 
 
 class AppendResult(NamedTuple):
@@ -83,7 +83,7 @@ class LogSlice(NamedTuple):
     """Whether more could be read now, beyond max_bytes."""
 
 
-EMPTY = LogSlice(None, 0, 0, -1, False)
+EMPTY: Final = LogSlice(None, 0, 0, -1, False)
 
 
 class PartitionLog:

@@ -18,7 +18,7 @@ Not here: the snapshot file (producer_snapshot), the index of aborted transactio
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...protocol.errors import (
     InvalidProducerEpoch,
@@ -31,16 +31,16 @@ from ...protocol.records.record_batch import NO_SEQUENCE, TRANSACTIONAL_MASK, Re
 from ..segments.transaction_index import AbortedTransaction
 from .verification_guard import UNVERIFIED, VerificationGuard
 
-REMEMBERED_BATCHES = 5
-SEQUENCE_MASK = 0x7FFFFFFF
+REMEMBERED_BATCHES: Final = 5
+SEQUENCE_MASK: Final = 0x7FFFFFFF
 """Mask of sequences, which wrap from 2**31 - 1 to 0."""
-NO_COORDINATOR = -1
-NO_TIMESTAMP = -1
-LATE_BUFFER_MS = 300_000
+NO_COORDINATOR: Final = -1
+NO_TIMESTAMP: Final = -1
+LATE_BUFFER_MS: Final = 300_000
 """Grace period before a transaction is late; Kafka's
 ProducerStateManager.LATE_TRANSACTION_BUFFER_MS, as coordinators check periodically.
 """
-BUMPS_EPOCHS = 2
+BUMPS_EPOCHS: Final = 2
 """First transaction.version in which each transaction has its own epoch."""
 
 

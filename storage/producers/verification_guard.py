@@ -13,6 +13,8 @@ Source: apache/kafka storage/.../internals/log/VerificationGuard.java, Verificat
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class VerificationGuard:
     """State of one verification. Soft state of one leader."""
@@ -44,5 +46,5 @@ class VerificationGuard:
             self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
 
 
-UNVERIFIED = VerificationGuard(0, 0, 0, supports_epoch_bump=False)
+UNVERIFIED: Final = VerificationGuard(0, 0, 0, supports_epoch_bump=False)
 """Stands for a guard when transaction.partition.verification.enable is off."""

@@ -6,6 +6,7 @@ Not here: what is done about damage (log_segment, log_loader).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from crc32c import crc32c
 
@@ -19,14 +20,14 @@ from ...protocol.records.record_batch import (
 )
 from ..disk.file_system import File
 
-HEADER_CHUNK_BYTES = 8192
-SMALL_BATCH_BYTES = 2048
-VERIFY_CHUNK_BYTES = 1024 * 1024
-MAX_RELATIVE_OFFSET = 2**31 - 1
+HEADER_CHUNK_BYTES: Final = 8192
+SMALL_BATCH_BYTES: Final = 2048
+VERIFY_CHUNK_BYTES: Final = 1024 * 1024
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """Largest offset of a segment, relative to its base offset."""
-MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-CUT_HEADER = "cut header"
-CUT_BATCH = "cut batch"
+MIN_BATCH_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+CUT_HEADER: Final = "cut header"
+CUT_BATCH: Final = "cut batch"
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, RecordBatchHeader]]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -34,7 +34,7 @@ from ..disk.file_system import FileSystem, read_file, sync_directory
 from .log_segment import LogSegment
 from .segment_list import SegmentList
 
-CLOSED_SEGMENTS = "closed-segments-checkpoint"
+CLOSED_SEGMENTS: Final = "closed-segments-checkpoint"
 
 
 class ClosedSegment(NamedTuple):

@@ -21,7 +21,7 @@ Not here: the files and their names (segment_files), choosing offsets, when to r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -33,7 +33,7 @@ from .batch_scan import MAX_RELATIVE_OFFSET, BatchScan, walk_headers
 from .frozen_segment import FrozenSegment
 from .segment_files import SegmentFiles
 
-BOUNDARIES = 32
+BOUNDARIES: Final = 32
 """Batch starts remembered per generation; there are two generations."""
 
 
@@ -48,7 +48,7 @@ class SegmentSlice(NamedTuple):
     """Whether there was more that did not fit into max_bytes."""
 
 
-EMPTY_SLICE = SegmentSlice(0, 0, -1, False)
+EMPTY_SLICE: Final = SegmentSlice(0, 0, -1, False)
 
 
 class LogSegment:

@@ -10,11 +10,12 @@ Source: apache/kafka storage/.../internals/log/OffsetIndex.java.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from ..disk.file_system import FileSystem
 from .index_file import IndexFile
 
-ENTRY = Struct(">II")
+ENTRY: Final = Struct(">II")
 
 
 class OffsetIndex(IndexFile):

@@ -10,6 +10,8 @@ Not here: what is in them (log_segment, offset_index, time_index).
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..disk.file_system import File, FileSystem
 from ..log_config import LogConfig
 from .offset_index import ENTRY as OFFSET_ENTRY, OffsetIndex
@@ -20,16 +22,16 @@ from .transaction_index import (
     TransactionIndex,
 )
 
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-HEALED_SUFFIX = ".healed"
-HEALED_SWAP_SUFFIX = ".healedswap"
-SWAP_SUFFIXES = {CLEANED_SUFFIX: SWAP_SUFFIX, HEALED_SUFFIX: HEALED_SWAP_SUFFIX}
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+HEALED_SUFFIX: Final = ".healed"
+HEALED_SWAP_SUFFIX: Final = ".healedswap"
+SWAP_SUFFIXES: Final = {CLEANED_SUFFIX: SWAP_SUFFIX, HEALED_SUFFIX: HEALED_SWAP_SUFFIX}
 """Suffix of a new segment's files while they are swapped in, by their suffix before. The cleaner
 and the repair of damage have their own: both may make a segment of the same offset at once.
 """

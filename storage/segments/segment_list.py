@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import overload
+from typing import Final, overload
 
 from ..disk.file_system import FileSystem
 from .log_segment import LogSegment
 from .segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX
 
-DELETED_LOG_SUFFIX = LOG_SUFFIX + DELETED_SUFFIX
+DELETED_LOG_SUFFIX: Final = LOG_SUFFIX + DELETED_SUFFIX
 
 
 class SegmentList:

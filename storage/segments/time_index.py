@@ -11,12 +11,13 @@ Source: apache/kafka storage/.../internals/log/TimeIndex.java.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from ...protocol.records.record_batch import NO_TIMESTAMP
 from ..disk.file_system import FileSystem
 from .index_file import IndexFile
 
-ENTRY = Struct(">qI")
+ENTRY: Final = Struct(">qI")
 
 
 class TimeIndex(IndexFile):

@@ -18,19 +18,19 @@ Not here: what an abort is (producers/producer_state), recovery (producers/produ
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..disk.file_system import FileSystem
 from .index_file import IndexFile
 
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-VERSION = 0
-ENTRY = Struct(">hqqqq")
-TEMPORARY_SUFFIX = ".tmp"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+VERSION: Final = 0
+ENTRY: Final = Struct(">hqqqq")
+TEMPORARY_SUFFIX: Final = ".tmp"
 """Suffix of files that a start removes."""
-MOST_ENTRIES = 1 << 62
+MOST_ENTRIES: Final = 1 << 62
 """Most entries; unbounded, as a segment has one for each marker."""
-_LAST_OFFSET = 3
+_LAST_OFFSET: Final = 3
 
 
 class AbortedTransaction(NamedTuple):

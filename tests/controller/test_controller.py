@@ -360,14 +360,14 @@ def test_a_new_controller_waits_with_the_balance_and_speaks_of_no_tokens_where_t
     async def scenario() -> None:
         voter = open_voter(tmp_path)
         controller = await start_controller(voter)
-        step = controller._step
+        tasks = controller._step._tasks
         began = asyncio.get_running_loop().time() * 1000
-        assert step._balance_at_ms > began + 200_000
-        ticks = {step._tick_at_ms}
+        assert tasks._balance_at_ms > began + 200_000
+        ticks = {tasks.next_deadline_ms}
         while len(ticks) < 3:
             await asyncio.sleep(0.01)
-            ticks.add(step._tick_at_ms)
-        assert step._tokens_at_ms > began, "tokens were looked at"
+            ticks.add(tasks.next_deadline_ms)
+        assert tasks._tokens_at_ms > began, "tokens were looked at"
         await controller.close()
         await voter.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_effects import AskVoter, FindVoters, FoundVoters, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
@@ -74,6 +76,9 @@ def test_a_controller_that_no_majority_answers_ends() -> None:
     leader.on_tick(Instant(TIMES.commit_ms - 1, 0))
     assert leader.end_reason is None
     leader.on_tick(Instant(TIMES.commit_ms, 0))
+    leader.on_tick(Instant(TIMES.commit_ms + TIMES.answer_ms - 1, 0))
+    assert leader.end_reason is None
+    leader.on_tick(Instant(TIMES.commit_ms + TIMES.answer_ms, 0))
     assert leader.end_reason == "no majority of the voters answered for 10 s"
 
 
@@ -81,15 +86,18 @@ def test_it_says_what_voters_refused_the_log_for() -> None:
     cluster = Cluster()
     cluster.refuse(KafkaStorageError("No space left on device"), START)
     cluster.leader.on_tick(Instant(TIMES.commit_ms, 0))
+    cluster.leader.on_tick(Instant(TIMES.commit_ms + TIMES.answer_ms, 0))
     reason = cluster.leader.end_reason
     assert reason is not None
     assert "answered for 10 s" in reason
     assert f"{next(iter(cluster.voters))}: No space left on device" in reason
 
 
-def test_a_controller_that_stood_still_reads_first_what_voters_have_answered() -> None:
+@pytest.mark.parametrize("now_ms", [TIMES.commit_ms, TIMES.commit_ms + 500, 30_000])
+def test_a_controller_that_stood_still_reads_first_what_voters_have_answered(now_ms: int) -> None:
+    """For a part of the time, or for longer than all of it."""
     cluster = Cluster()
-    later = Instant(30_000, 0)
+    later = Instant(now_ms, 0)
     cluster.leader.on_tick(later)
     assert cluster.leader.end_reason is None
     cluster.answer(later)
@@ -144,6 +152,8 @@ def test_an_idle_controller_ends_when_no_majority_confirms_it() -> None:
         cluster.answer(Instant(now_ms, 0), absent="ab")
         assert cluster.leader.end_reason is None
     cluster.leader.on_tick(Instant(silence_ms, 0))
+    assert cluster.leader.end_reason is None
+    cluster.leader.on_tick(Instant(silence_ms + TIMES.answer_ms, 0))
     reason = cluster.leader.end_reason
     assert reason is not None
     assert "no majority of the voters answered for 12 s" in reason

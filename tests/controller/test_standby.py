@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,23 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller.controller import Controller
+from bradbury.actors.controller.controller_handle import (
+    LOOK_S,
+    ControllerHandle,
+    ControllerTimes,
+)
 from bradbury.actors.controller.standby import Standby
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import PollMetadata, RegisterBroker
 from bradbury.controller.controller_effects import Instant
 from bradbury.controller.standby_controller import StandbyController, StandbyTimes
 from bradbury.handlers.ports.server_config import ServerConfig
-from bradbury.protocol.errors import NotController
+from bradbury.protocol.errors import ConnectionFailed, NotController
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
@@ -122,6 +129,20 @@ class Cluster:
             await each.voter.close()
 
 
+class Actors:
+    """The one controller, as a node finds it."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def find(self, name: str) -> Controller:
+        del name
+        return self._controller
+
+    async def vote_of(self, name: str) -> Candidate:
+        raise ConnectionFailed(f"no voter {name}")
+
+
 def image_of(broker: Broker) -> MetadataImage:
     assert broker.stands_in is not None
     return broker.stands_in.image
@@ -204,6 +225,32 @@ def test_it_steps_down_for_the_controller_that_ray_starts_and_wakes_those_who_as
             await parked
         await until(lambda: first.stands_in is None)
         await create(newest, "t")
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_node_that_stood_still_itself_does_not_take_the_controller_for_silent(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        controller = await cluster.start()
+        node = cluster.brokers[0]
+        handle = ControllerHandle(Actors(controller), times=ControllerTimes(silence=2 * LOOK_S))
+        poll = PollMetadata(1, "i", controller.image.offset)
+        answer = asyncio.create_task(handle.ask(poll))
+        await asyncio.sleep(0.1)
+        time.sleep(2 * LOOK_S)  # noqa: ASYNC251 -- as by SIGSTOP: the clock goes on meanwhile
+        await asyncio.sleep(0)
+        await create(controller, "news")
+        update = await answer
+        assert update.controller_epoch == controller.me.epoch
+        assert not handle.candidacy.is_due(now_ms=2**62, voters_before=0)
+        assert node.stands_in is None
+        with pytest.raises(ConnectionFailed, match="does not answer"):
+            await handle.ask(PollMetadata(1, "i", controller.image.offset))
+        assert handle.candidacy.is_due(now_ms=2**62, voters_before=0)
         await cluster.close()
 
     run(scenario())

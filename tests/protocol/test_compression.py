@@ -1,5 +1,6 @@
 """Which compressed bytes are read, which are refused, and what does refusing cost?"""
 
+import os
 import subprocess
 import sys
 import zlib
@@ -25,6 +26,7 @@ from bradbury.protocol.records.compression import (
     compress,
     decompress,
 )
+from bradbury.protocol.records.lz4_header import xxh32
 
 CODECS = list(CompressionType)
 REAL_CODECS = CODECS[1:]
@@ -126,6 +128,51 @@ def test_lz4_with_linked_blocks_and_checksums_is_read(level: int) -> None:
     data = b"librdkafka and others link blocks" * 10_000
     frame = bytes(cramjam.lz4.compress(data, level=level))
     assert bytes(decompress(CompressionType.LZ4, frame, limit=len(data))) == data
+
+
+def one_block(data: bytes, flags: int, block_size: int) -> bytes:
+    """Frame as librdkafka and Java write it: one compressed block, no checksums, no content size."""
+    header = bytes((flags, block_size << 4))
+    block = bytes(cramjam.lz4.compress_block(data, store_size=False))
+    return b"".join(
+        (
+            b"\x04\x22\x4d\x18" + header + bytes((xxh32(header) >> 8 & 0xFF,)),
+            len(block).to_bytes(4, "little") + block,
+            bytes(4),
+        )
+    )
+
+
+@given(
+    data=st.one_of(texts, st.binary(min_size=1, max_size=2_000)),
+    flags=st.sampled_from((0x40, 0x60)),
+    block_size=st.integers(4, 7),
+    changes=st.lists(st.tuples(st.integers(0, 70_000), st.integers(1, 255)), max_size=3),
+)
+def test_an_lz4_frame_of_one_block_is_read_and_refused_as_the_decoder_of_frames_does(
+    data: bytes, flags: int, block_size: int, changes: list[tuple[int, int]]
+) -> None:
+    frame = bytearray(one_block(data, flags, block_size))
+    for position, change in changes:
+        frame[position % len(frame)] ^= change
+    try:
+        found: bytes | None = bytes(decompress(CompressionType.LZ4, frame, limit=MIB))
+    except (CorruptMessage, InvalidRecord):
+        found = None
+    try:
+        expected: bytes | None = bytes(cramjam.lz4.decompress(bytes(frame)))
+    except cramjam.DecompressionError:
+        expected = None
+    if found is not None or not changes:  # what follows a frame is refused by us alone
+        assert found == expected
+    if not changes and len(data) <= 60_000:
+        assert found == data
+
+
+def test_an_lz4_block_that_is_larger_than_its_frame_allows_is_refused() -> None:
+    frame = one_block(os.urandom(65_536), 0x60, 4)  # an encoder would store it as it is
+    with pytest.raises(CorruptMessage):
+        decompress(CompressionType.LZ4, frame, limit=MIB)
 
 
 @pytest.mark.parametrize("size", [0, 1, 200, 300, 70_000, 400_000])

@@ -154,7 +154,7 @@ class Accumulator:
         with self.condition:
             run = topic.encoding = topic.run
             topic.run = None
-            self.condition.notify_all()
+            self.condition.notify_watcher()
         if run is None:
             return
         try:

@@ -180,6 +180,24 @@ def test_a_second_start_makes_nothing_anew(process: Command, down_in_the_end: No
     assert password[1] in Path(path[1]).read_text()
     assert process("topics", "list").out.split()[:1] != []
 
+    up_already = process("up", "--detach", "--secure", "--port", "0")
+    assert up_already.code == 0
+    assert "a changed password of admin and new certificates" in up_already.err
+    assert "run `bradbury down` first" in up_already.err
+
+    # How docs/security.md rotates the password of admin.
+    assert process("down").code == 0
+    client_file = Path(path[1])
+    client_file.write_text(client_file.read_text().replace(password[1], "another-" + password[1]))
+    rotated = process("up", "--detach", "--secure", "--port", "0")
+    assert rotated.code == 0, rotated
+    assert process("topics", "list").out.split()[:1] != []
+    on_node = Path(data_dir_of(rotated)) / "tls" / "client.properties"
+    assert f'"another-{password[1]}"' in on_node.read_text()
+    client_file.write_text(client_file.read_text().replace("another-", ""))
+    assert "not authenticated" in process("topics", "list").error
+    client_file.write_text(client_file.read_text().replace(password[1], "another-" + password[1]))
+
     assert process("down").code == 0
     forgotten = process("up", "--detach", "--port", "0").error
     assert forgotten == refusal_of_secured_data(Path(data_dir_of(again)))

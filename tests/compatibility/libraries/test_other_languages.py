@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -244,6 +244,14 @@ def wait_for_commits(settings: dict[str, Any], count: int) -> None:
             time.sleep(0.05)
 
 
+def wait_for_records(programs: Iterable[Running], count: int) -> None:
+    """Until their lines have arrived here: what they commit may be there before."""
+    deadline = time.monotonic() + RUN_SECONDS
+    while sum(len(each.said("record")) for each in programs) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @contextmanager
 def members(
     program: Program, settings: dict[str, Any], count: int, **how: Any
@@ -288,6 +296,7 @@ def test_two_members_share_a_topic_and_one_takes_over(
         wait_for_members(settings, 2)
         produce(settings, 0)
         wait_for_commits(settings, COUNT)
+        wait_for_records((one, other), COUNT)
         first, second = by_place(one.said("record")), by_place(other.said("record"))
         assert {**first, **second} == read(settings)
         assert len(first) + len(second) == COUNT

@@ -35,9 +35,9 @@ from bradbury.cluster.control.partition_control import (
 from bradbury.cluster.control.rebalance import Rebalance
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from bradbury.cluster.metadata.metadata_records import ClusterRecord, EpochRecord, MetadataRecord
+from bradbury.controller.active.metered_changes import MeteredChanges
 from bradbury.controller.controller_calls import MeteredChange
 from bradbury.controller.controller_effects import Instant
-from bradbury.controller.metered_changes import MeteredChanges
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError
 

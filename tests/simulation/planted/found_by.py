@@ -69,7 +69,7 @@ FOUND_BY: Final = {
     "a proposed member is not waited for": 17,
     "shrinks before the controller agrees": 1,
     "a lost answer counts as no": 40,
-    "an older isr is believed": 139,
+    "an older isr is believed": 546,
     "leads on while the next epoch is written": 1,
     "too few stay where it is given up": 92,
     "producers survive a truncation": 4,

@@ -15,10 +15,11 @@ from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
 from bradbury.controller import metadata_voter
+from bradbury.controller.active.change_queue import ChangeQueue
+from bradbury.controller.active.quorum_controller import QuorumController
 from bradbury.controller.controller_calls import PollMetadata
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.node.node_lifecycle import NodeLifecycle
-from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.voter_files.replicated_log import ReplicatedLog
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.protocol.errors import InvalidUpdateVersion
@@ -302,7 +303,7 @@ def answered_before_it_is_committed(patch: Patch) -> None:
     append = MetadataLeader.append
 
     def append_next(leader: MetadataLeader, *args: Any, **rest: Any) -> int:
-        leader._commits_at = None
+        leader.deadlines.commits_at = None
         return append(leader, *args, **rest)
 
     patch(MetadataLeader, "committed", property(lambda leader: leader.quorum.end.offset))
@@ -342,14 +343,15 @@ def an_idle_leader_asks_nobody(patch: Patch) -> None:
     def look(controller: QuorumController, ticket: Any, call: PollMetadata, now: Any) -> None:
         looked(controller, ticket, replace(call, newest_epoch=-1), now)
 
-    begun = MetadataLeader._add_recipient
+    begun = MetadataLeader.lead
 
-    def add(leader: MetadataLeader, *args: Any) -> None:
-        leader._times = replace(leader._times, confirm_ms=1 << 40)
-        begun(leader, *args)
+    def lead(leader: MetadataLeader, holders: Any) -> None:
+        times = replace(leader._times, confirm_ms=1 << 40)
+        leader._times = leader._replication._times = leader.deadlines._times = times
+        begun(leader, holders)
 
     patch(QuorumController, "_poll", look)
-    patch(MetadataLeader, "_add_recipient", add)
+    patch(MetadataLeader, "lead", lead)
 
 
 # --- who votes -----------------------------------------------------------------------------------
@@ -401,17 +403,17 @@ def two_voters_are_changed_at_once(patch: Patch) -> None:
 def a_snapshot_of_what_is_not_committed(patch: Patch) -> None:
     """It stands for the whole log of the controller, not for what a majority has."""
 
-    original = QuorumController._begin
+    original = ChangeQueue._begin
 
-    def begin(controller: QuorumController, records: Any, *args: Any) -> None:
-        original(controller, records, *args)
-        assert controller._write is not None
-        assert controller._leader is not None
-        end_offset, now = controller._write.end_offset, args[-1]
+    def begin(changes: ChangeQueue, records: Any, *args: Any) -> None:
+        original(changes, records, *args)
+        assert changes.write is not None
+        assert changes._leader is not None
+        end_offset, now = changes.write.end_offset, args[-1]
         if end_offset % 4 == 0:
-            image = controller.image.apply(records, offset=end_offset)
+            image = changes.image.apply(records, offset=end_offset)
             data = encode_snapshot(image, now_ms=now.wall_ms)
-            controller._leader.compact(end_of(image), data, now)
+            changes._leader.compact(end_of(image), data, now)
 
-    patch(QuorumController, "_begin", begin)
+    patch(ChangeQueue, "_begin", begin)
     patch(MetadataQuorum, "compact", lambda quorum, end: setattr(quorum, "start", end))

@@ -17,6 +17,7 @@ from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import MetadataRecord
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.cluster.quorum.voter_change import VoterChange
+from bradbury.controller.active.quorum_controller import QuorumController
 from bradbury.controller.controller_calls import Change, ChangeVoter, ControllerCall
 from bradbury.controller.controller_effects import (
     AskVoter,
@@ -28,7 +29,6 @@ from bradbury.controller.controller_effects import (
     RunInThread,
 )
 from bradbury.controller.metadata_leader import MetadataLeader
-from bradbury.controller.quorum_controller import QuorumController
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.handlers.configs.config_rules import ServerConfigRules
 from bradbury.handlers.ports.server_config import ServerConfig
@@ -127,7 +127,7 @@ class SimulatedController:
     @property
     def is_writing(self) -> bool:
         """It waits for a majority to have what it has written."""
-        return self.step._write is not None
+        return self.step.changes.write is not None
 
     @property
     def leader(self) -> MetadataLeader | None:
@@ -183,7 +183,7 @@ class SimulatedController:
 
     def write(self, decide: Callable[[MetadataImage], list[MetadataRecord]]) -> None:
         """Records of what is there from the beginning."""
-        self.step.submit(lambda image: (decide(image), None), lambda *_: None, self._now())
+        self.step.changes.submit(lambda image: (decide(image), None), lambda *_: None, self._now())
         self._after_input()
 
     def _on_done(self, effect: Any, result: Any) -> None:

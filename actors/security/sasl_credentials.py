@@ -19,8 +19,8 @@ from ...handlers.security.sasl_authentication import SaslAuthentication
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.scram import ScramCredential
-from ..security.jwks_reader import JwksReader
-from .tls_contexts import read_secret
+from .jwks_reader import JwksReader
+from .secret_files import read_secret
 
 PLAIN: Final = "PLAIN"
 NONCE_BYTES: Final = 24

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..cluster.broker_config import BrokerConfig
-from ..cluster.control.controller_request import ConfigRules
-from ..cluster.metadata.metadata_image import MetadataImage
-from ..cluster.metadata.metadata_records import MetadataRecord
-from ..cluster.quotas.mutation_quotas import MutationQuotas
-from .controller_calls import Change, MeteredAnswer, MeteredChange
-from .controller_effects import Instant
+from ...cluster.broker_config import BrokerConfig
+from ...cluster.control.controller_request import ConfigRules
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_records import MetadataRecord
+from ...cluster.quotas.mutation_quotas import MutationQuotas
+from ..controller_calls import Change, MeteredAnswer, MeteredChange
+from ..controller_effects import Instant
 
 Finish = Callable[[Instant], Any]
 """Makes the answer when it is sent: the time since the decision counts as waited."""

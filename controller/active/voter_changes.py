@@ -8,34 +8,19 @@ Source: raft/.../internals/AddVoterHandler.java, RemoveVoterHandler.java in apac
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from ..cluster.metadata.metadata_image import MetadataImage
-from ..cluster.metadata.metadata_records import EpochRecord, MetadataRecord, VotersRecord
-from ..cluster.quorum.voter import Candidate
-from ..protocol.errors import InvalidRequest, RequestTimedOut
-from ..steps.replies import Refuse, Reply
-from .controller_calls import ChangeVoter
-from .controller_effects import AskVoter, Instant
-from .metadata_leader import MetadataLeader
-from .quorum_times import QuorumTimes
-from .voter_requests import FormatVoter
-from .voter_survey import Survey, VoterSurvey
-
-Decide = Callable[[MetadataImage], tuple[list[MetadataRecord], Any]]
-
-
-class Changes(Protocol):
-    """Submits changes of the metadata: quorum_controller."""
-
-    @property
-    def me(self) -> Candidate: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    def submit(
-        self, decide: Decide, then: Callable[[Any, Instant], None], now: Instant
-    ) -> None: ...
+from ...cluster.metadata.metadata_image import MetadataImage
+from ...cluster.metadata.metadata_records import EpochRecord, MetadataRecord, VotersRecord
+from ...protocol.errors import InvalidRequest, RequestTimedOut
+from ...steps.replies import Refuse, Reply
+from ..controller_calls import ChangeVoter
+from ..controller_effects import AskVoter, Instant
+from ..metadata_leader import MetadataLeader
+from ..quorum_times import QuorumTimes
+from ..voter_requests import FormatVoter
+from ..voter_survey import Survey, VoterSurvey
+from .change_queue import ChangeQueue
 
 
 class VoterChanging:
@@ -45,7 +30,7 @@ class VoterChanging:
         self,
         ticket: Any,
         call: ChangeVoter,
-        changes: Changes,
+        changes: ChangeQueue,
         leader: MetadataLeader,
         effects: list[Any],
         times: QuorumTimes,
