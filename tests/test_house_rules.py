@@ -39,7 +39,7 @@ LARGER = {
     "Consumer": (25, 35),
     "ConsumerProcess": (25, 32),
 }
-"""Attributes and methods that these have at most, and may only lose: each is to be cut by meaning."""
+"""Attributes and methods that these have at most, and may only lose: what they do is given from outside."""
 GIVEN_FROM_OUTSIDE = {"Admin", "AsyncConsumer", "Consumer", "ConsumerProcess", "Queue"}
 """What Kafka's clients of these names, and Ray's queue, can do is what ours can."""
 SETTINGS_AS_ARGUMENTS = {"Consumer", "ConsumerGroup", "Producer", "TopicDataset"}
