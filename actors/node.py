@@ -52,11 +52,8 @@ from ..protocol.topic_partition import TopicPartition
 from ..replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
 from ..replication.manager.node_close import close_node
 from ..replication.partition.replica import Replica
-from ..storage.directories.log_directories import LogDirectories
-from ..storage.directories.log_directory import LogDirectory
 from ..storage.disk.file_system import FileSystem, OsFileSystem
 from .controller.producer_ids import ProducerIds
-from .controller.voter_host import VoterHost
 from .coordinators.group_host import GroupHost
 from .coordinators.transaction_host import TransactionHost
 from .coordinators.transaction_partitions import HostedTransactionPartitions
@@ -67,10 +64,10 @@ from .network.node_listeners import NodeListeners
 from .network.peers import Peers
 from .network.socket_server import SocketServer
 from .node_membership import NodeMembership
+from .node_storage import NodeStorage
 from .quotas.node_quotas import NodeQuotas
 from .quotas.timed_request import timed_aside
 from .replication.hosted_partitions import HostedPartitions
-from .replication.partition_host import PartitionHost
 from .security.node_authorizer import NodeAuthorizer
 from .security.secret_files import read_secret
 
@@ -192,16 +189,13 @@ class Node:
             random_id=lambda: 1 + secrets.randbelow(2**31 - 1),
         )
         self.controller = controller
-        self._file_system = file_system or OsFileSystem()
+        self.storage = NodeStorage(file_system or OsFileSystem(), self.now_ms)
         self.image = MetadataImage()
         self._departed = DepartedNodes()
         self.node_id = -1
         self.groups: GroupHost | None = None
         self.transactions: TransactionHost | None = None
         self.transaction_partitions = HostedTransactionPartitions(self)
-        self.voter: VoterHost | None = None
-        self.host: PartitionHost | None = None
-        """Host of the partitions; None on a node without partitions."""
         self.partitions: HostedPartitions | NoPartitions = NoPartitions(self)
         self.metrics = NodeMetrics()
         self.authorizer = (
@@ -264,24 +258,16 @@ class Node:
         config = self._node_config
         self._upkeep.open()
         if "broker" in config.roles:
-            self.voter = VoterHost(
-                config.name, config.data_dir, self._file_system, now_ms=self.now_ms
-            )
-            await asyncio.to_thread(self.voter.open)
+            await self.storage.open_voter(config.name, config.data_dir)
         if {"partition", "group"} & set(config.roles):
-            self.host = PartitionHost(
-                [
-                    str(Path(data_dir) / config.directory)
-                    for data_dir in (config.data_dir, *config.more_data_dirs)
-                ],
-                self._file_system,
+            data_dirs = (config.data_dir, *config.more_data_dirs)
+            host = await self.storage.open_host(
+                [str(Path(data_dir) / config.directory) for data_dir in data_dirs],
                 config.server.broker,
-                now_ms=self.now_ms,
-                peers=self.peers,
-                on_all_offline=self.membership.on_fenced,
+                self.peers,
+                self.membership.on_fenced,
             )
-            await asyncio.to_thread(self.host.open)
-            self.partitions = self.host.partitions
+            self.partitions = host.partitions
         await asyncio.to_thread(self._bind)
         self.is_open = True
 
@@ -291,8 +277,8 @@ class Node:
         listeners = NodeListeners(
             self.socket_server,
             self.server_config.security,
-            self._file_system,
-            self._directory.path,
+            self.storage.file_system,
+            self.storage.directory.path,
         )
         self._addresses = listeners.bind(
             config.host,
@@ -300,14 +286,6 @@ class Node:
             port_offset=config.port_offset,
             advertised_host=self.advertised_host,
         )
-
-    @property
-    def _directory(self) -> LogDirectories | LogDirectory:
-        """Directories that record the cluster id and node id of the data."""
-        if self.host is not None:
-            return self.host.directories
-        assert self.voter is not None
-        return self.voter.directory
 
     @property
     def advertised_host(self) -> str:
@@ -324,13 +302,14 @@ class Node:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
         await self.membership.register(self._registration())
-        if self.host is not None:
-            self.host.start(self.node_id, self.controller, suspect=self._suspect)
+        host = self.storage.host
+        if host is not None:
+            host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms, self.new_id)
-                self.host.partitions.listeners[OFFSETS_TOPIC] = self.groups
+                host.partitions.listeners[OFFSETS_TOPIC] = self.groups
                 self.transactions = TransactionHost(self)
-                self.host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
+                host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self.membership.follow()
         await self.socket_server.read_keys()
         self.socket_server.open()
@@ -342,20 +321,21 @@ class Node:
         await self.controller.ask(ReportUnreachableBroker(node_id))
 
     def _registration(self) -> NodeRegistration:
-        directory, config = self._directory, self._node_config
+        storage, config = self.storage, self._node_config
+        identity = storage.directory.identity
         return NodeRegistration(
-            directory_id=directory.identity.directory_id,
+            directory_id=identity.directory_id,
             incarnation=self.incarnation,
             roles=config.roles,
             host=self.advertised_host,
             port=self.socket_server.port,
             rack=config.rack,
             machine=config.machine,
-            node_id=directory.identity.node_id,
-            cluster_id=directory.identity.cluster_id,
-            has_all_data=self.host is None or self.host.logs.has_all_data,
+            node_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            has_all_data=storage.host is None or storage.host.logs.has_all_data,
             metadata_directory_id=(
-                "" if self.voter is None else self.voter.directory.identity.directory_id
+                "" if storage.voter is None else storage.voter.directory.identity.directory_id
             ),
             listeners=self._addresses,
             name="/".join((*config.roles, config.name, config.directory)),
@@ -371,7 +351,7 @@ class Node:
     async def close(self) -> None:
         """Stop accepting connections, then flush everything and write the clean mark."""
         self.is_open = False
-        host, voter, ended = self.host, self.voter, self.membership.ended
+        host, voter, ended = self.storage.host, self.storage.voter, self.membership.ended
         await self.membership.run(
             close_node(
                 clients=ended(self._close_clients),
@@ -407,7 +387,7 @@ class Node:
         registered = effect.registered
         self.node_id = registered.node_id
         await asyncio.to_thread(
-            self._directory.assign_identity,
+            self.storage.directory.assign_identity,
             cluster_id=registered.cluster_id,
             node_id=registered.node_id,
         )
@@ -416,7 +396,7 @@ class Node:
         await self.membership.run(publish_metadata(effect.image, self._metadata_users()))
 
     def _metadata_users(self) -> MetadataUsers:
-        host, groups, transactions = self.host, self.groups, self.transactions
+        host, groups, transactions = self.storage.host, self.groups, self.transactions
         become = None if host is None else host.apply
         return MetadataUsers(
             settings=self._configure,
@@ -435,8 +415,8 @@ class Node:
         )
 
     def _answer_by(self, image: MetadataImage) -> MetadataImage:
-        if self.host is not None:
-            self._upkeep.on_partitions(len(self.host.replicas))
+        if (host := self.storage.host) is not None:
+            self._upkeep.on_partitions(len(host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:
@@ -456,13 +436,13 @@ class Node:
         except InvalidConfig as error:
             # Checked before they were stored, so an older version of us has stored them.
             logger.warning("node %d keeps its previous settings: %s", self.node_id, error)
-        if self.host is not None:
-            self.host.configure(self.server_config)
+        if (host := self.storage.host) is not None:
+            host.configure(self.server_config)
 
     def on_closed(self, peer: str) -> None:
         """See socket_server.ListeningNode."""
-        if self.host is not None and self.is_open:
-            self.host.unreachable.on_closed(peer)
+        if (host := self.storage.host) is not None and self.is_open:
+            host.unreachable.on_closed(peer)
 
     def status(self) -> dict[str, object]:
         """Fields of this node in `bradbury status`; until it is open only name, roles and pid."""
@@ -472,7 +452,7 @@ class Node:
                 "roles": list(self._node_config.roles),
                 "pid": os.getpid(),
             }
-        host = self.host
+        host = self.storage.host
         return {
             "node_id": self.node_id,
             "name": self._node_config.name,

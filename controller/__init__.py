@@ -7,7 +7,8 @@ voter_files/                        its files
 active/                             the active controller, and how it changes the metadata
 controller_election, voter_survey   how it becomes that
 metadata_snapshots                  when it takes a snapshot, and what becomes of it
-metadata_leader                     the log that it leads, brought to each voter
+metadata_leader, candidate_state    the log that it leads; before it does: votes, and that log
+log_replication                     how it is brought to each voter
 majority_deadlines                  by when a majority has to have its entry, and to confirm it
 metadata_publisher                  who waits for news, and for others to have them
 node/                               a node's side: its life, its departure, its producer ids

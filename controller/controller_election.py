@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, InconsistentClusterId
+from .candidate_state import Superseded
 from .controller_effects import AskVoter, Instant, RunInThread
-from .metadata_leader import MetadataLeader, Superseded
+from .metadata_leader import MetadataLeader
 from .quorum_times import QuorumTimes
 from .voter_requests import DescribeVoter, FormatVoter, VoterState
 from .voter_survey import Answered, FormedVoters, Survey, VoterSurvey, form

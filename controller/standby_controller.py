@@ -20,6 +20,7 @@ from ..cluster.metadata.metadata_image import MetadataImage
 from ..cluster.quorum.candidacy import Candidacy
 from ..cluster.quorum.voter import Candidate
 from ..protocol.errors import ConnectionFailed, KafkaError
+from .candidate_state import Superseded
 from .controller_calls import ReportUnreachableBroker
 from .controller_effects import (
     AskStandby,
@@ -29,7 +30,6 @@ from .controller_effects import (
     StartStandby,
     VoteGranted,
 )
-from .metadata_leader import Superseded
 
 logger = logging.getLogger(__name__)
 

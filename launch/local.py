@@ -32,7 +32,7 @@ from ..actors.controller.controller import Controller
 from ..actors.node import Node, NodeConfig
 from ..actors.ray.placement import PARTITION_DIRECTORY
 from ..cluster.security.listener_config import SecurityProtocol
-from ..controller.metadata_leader import Superseded
+from ..controller.candidate_state import Superseded
 from ..handlers.ports.server_config import ServerConfig
 from ..protocol.errors import InvalidConfig
 from ..storage.disk.storage_failure import DataDirectoryError
@@ -219,7 +219,7 @@ class LocalCluster:
 
     async def _start(self) -> None:
         controller = Controller(
-            lambda: [node.voter for node in self.nodes if node.voter is not None],
+            lambda: [node.storage.voter for node in self.nodes if node.storage.voter is not None],
             self._server,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_superseded=self._on_superseded,

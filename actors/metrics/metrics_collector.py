@@ -249,6 +249,13 @@ class Numbers:
     lags: list[GroupPartitionLag] = field(default_factory=list)
 
 
+class MeasuredStorage(Protocol):
+    """See actors/node_storage."""
+
+    @property
+    def host(self) -> PartitionHost | None: ...
+
+
 class MeasuredNode(Protocol):
     """The part of a node that its metrics are read from. Implemented by actors/node."""
 
@@ -265,7 +272,7 @@ class MeasuredNode(Protocol):
     @property
     def server_config(self) -> ServerConfig: ...
     @property
-    def host(self) -> PartitionHost | None: ...
+    def storage(self) -> MeasuredStorage: ...
     @property
     def image(self) -> MetadataImage: ...
 
@@ -277,7 +284,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     numbers = Numbers(list(metrics.apis.values()))
     lags, omitted_lags = await read_lags(node)
     numbers.lags = lags
-    host = node.host
+    host = node.storage.host
     offline = short = 0
     if host is not None:
         offline, short = host.directories.offline_count, host.directories.short_count

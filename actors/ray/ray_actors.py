@@ -24,8 +24,8 @@ from typing import Any
 
 import ray
 
+from ...controller.candidate_state import Superseded
 from ...controller.controller_calls import ControllerCall
-from ...controller.metadata_leader import Superseded
 from ...controller.voter_requests import QuorumRequest
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError, NotController
@@ -223,7 +223,7 @@ class BrokerActor(NodeActor):
         await super().stop()
 
     def _voter(self) -> VoterHost:
-        voter = self._node.voter
+        voter = self._node.storage.voter
         if voter is None or not voter.is_open:
             raise ConnectionFailed(f"the broker {self._problem}")
         return voter

@@ -57,15 +57,15 @@ class RayMetrics:
             self._told[key] = total
             if grown > 0:
                 self._counters[key].inc(grown)
-        node = self._node
+        node, host = self._node, self._node.storage.host
         self._gauges["open_connections"].set(node.socket_server.connection_count)
-        self._gauges["partitions"].set(0 if node.host is None else len(node.host.replicas))
+        self._gauges["partitions"].set(0 if host is None else len(host.replicas))
         self._gauges["request_memory"].set(node.socket_server.memory.used)
 
     def _totals(self) -> dict[str, int]:
         metrics = self._node.metrics
         apis = metrics.apis.values()
-        replicas = [] if self._node.host is None else self._node.host.replicas
+        replicas = [] if self._node.storage.host is None else self._node.storage.host.replicas
         return {
             "requests": sum(api.requests for api in apis),
             "errors": sum(sum(api.errors.values()) for api in apis),

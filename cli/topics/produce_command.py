@@ -129,9 +129,9 @@ def _await(delivery: Future[Any], topic: str) -> None:
 @contextmanager
 def _failures_said_once() -> Iterator[None]:
     """Keep the producer from logging failed batches: the command ends with the first error."""
-    from ...clients.producer import completed_batches
+    from ...clients.producer.batches import batch_outcomes
 
-    log = completed_batches.logger
+    log = batch_outcomes.logger
     former = log.level
     log.setLevel(logging.ERROR)
     try:

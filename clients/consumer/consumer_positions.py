@@ -82,11 +82,11 @@ class ConsumerPositions:
         if state.position == UNKNOWN_OFFSET:
             self._fetcher.release()
             self._waiter.wait_for(
-                lambda: state.position != UNKNOWN_OFFSET or self._fetcher.has_error()
+                lambda: state.position != UNKNOWN_OFFSET or self._fetcher.buffer.has_error()
             )
         if state.position == UNKNOWN_OFFSET:
             self._waiter.raise_if_woken()
-            raise self._fetcher.take_error() or ConnectionFailed(
+            raise self._fetcher.buffer.take_error() or ConnectionFailed(
                 f"no position for {state.topic_partition} within "
                 f"{self._waiter.request_timeout_ms} ms"
             )

@@ -81,7 +81,7 @@ class PollSteps:
             self._look_for_partitions()
         chunks = self._stream.take(max_records or self._max_poll_records)
         if not chunks:
-            error = self._fetcher.take_error()
+            error = self._fetcher.buffer.take_error()
             if error is not None:
                 raise error
         return chunks
@@ -100,7 +100,7 @@ class PollSteps:
                 return False
         elif self._whole_topics and self._view is not self._client.view:
             return True
-        return self._fetcher.is_ready() or self._stream.is_ready()
+        return self._fetcher.buffer.is_ready() or self._stream.is_ready()
 
     def longest_wait_s(self, deadline: float | None) -> float | None:
         """Maximum seconds that a poll waits for `may_go_on`; 0 after `deadline`, None forever."""

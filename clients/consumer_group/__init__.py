@@ -2,6 +2,8 @@
 
 group, members, group_arguments     the handle; its member actors, watched; its arguments
 member                              one member: polls, has batches processed, commits
+member_consumer, member_rebalances  its consumer, and what ends a poll; partitions that come and go
+commit_calls                        calls of `commit`, until they are served
 processing/                         its batches between poll and commit, and its workers
 results                             results of the group's function, from all members
 group_output, output_committer      output of functions, written with the offsets in transactions

@@ -16,7 +16,8 @@ What always holds:
     `__init__` cannot fail, or Ray would never restart the actor: `take` raises its error.
     With exactly_once offsets are only committed in a transaction with their output.
 
-Not here: assignment of batches to workers (work, dispatcher), creation of members (group).
+Not here: the consumer and what ends its polls (member_consumer), rebalances (member_rebalances),
+assignment of batches to workers (work, dispatcher), creation of members (group).
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 import ray
 
-from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, RequestTimedOut
-from ..consumer.consumer import SCHEMA, Consumer, Wakeup
-from ..group.rebalance_listener import RebalanceListener
+from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError
+from ..consumer.consumer import SCHEMA, Consumer
 from ..wire.cluster_client import is_retriable
 from ..wire.record_metadata import TopicPartition
+from .commit_calls import CommitCalls
+from .member_consumer import BACKOFF_S, MemberConsumer, undisturbed
+from .member_rebalances import MemberRebalances
 from .output_committer import OutputCommitter
 from .processing.actor_pool import ActorPool
 from .processing.batch import Batch
@@ -47,12 +49,8 @@ from .processing.processed_batches import MemberReport
 from .processing.work import MemberWork
 from .status import MemberStatus, PartitionStatus
 
-T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
 
-POLL_MS: Final = 1_000
-BACKOFF_S: Final = 0.2
 COMMIT_TIMEOUT_S: Final = 60.0
 
 
@@ -61,23 +59,18 @@ class MemberProcess:
 
     def __init__(self, config: MemberConfig) -> None:
         self._config = config
-        self._started_at = time.monotonic()
         self._life = uuid.uuid4().hex
-        self._work = MemberWork(config, self._life, self._wake)
         self._stopping = threading.Event()
+        self._consumer = MemberConsumer(config, self._stopping)
+        self._work = MemberWork(config, self._life, self._consumer.wake)
+        self._rebalances = MemberRebalances(
+            config, self._work, self._consumer, self._commit_finished
+        )
+        self._commits = CommitCalls(self._work.changed)
         self._settles = False
         self._leaves_by: float | None = None
-        self._consumer: Consumer | None = None
-        self._may_wake = False
-        self._changed = False
-        self._wake_lock = threading.Lock()
-        self._commits_asked = 0
-        self._commits_served = 0
-        self._commit_error: Exception | None = None
         self._pool: Pool | None = None
         self._writer = OutputCommitter(config, self._work) if config.exactly_once else None
-        self._assigned_after_s: float | None = None
-        self._generation = -1
         self._thread = threading.Thread(target=self._run, name="bradbury-member", daemon=True)
         self._thread.start()
 
@@ -124,19 +117,10 @@ class MemberProcess:
             KafkaError, ConnectionFailed: not committed yet; the commit is retried.
         """
         self._work.processed.acknowledge(None)
-        with self._work.changed:
-            self._commits_asked += 1
-            wanted = self._commits_asked
-        self._wake()
-        with self._work.changed:
-            done = self._work.changed.wait_for(
-                lambda: self._commits_served >= wanted or self._work.processed.ended,
-                COMMIT_TIMEOUT_S,
-            )
-        if not done:
+        number = self._commits.ask()
+        self._consumer.wake()
+        if not self._commits.wait(number, lambda: self._work.processed.ended, COMMIT_TIMEOUT_S):
             raise ConnectionFailed(f"not committed within {COMMIT_TIMEOUT_S:.0f} s")
-        if self._commit_error is not None:
-            raise self._commit_error
 
     @ray.method(concurrency_group="control")
     def status(self) -> MemberStatus:
@@ -156,8 +140,8 @@ class MemberProcess:
             records_per_second=figures.per_second(time.monotonic()),
             failed=figures.failed,
             lost_workers=figures.lost_workers,
-            resumed_after_s=self._assigned_after_s,
-            generation=self._generation,
+            resumed_after_s=self._rebalances.assigned_after_s,
+            generation=self._rebalances.generation,
             partitions=tuple(
                 PartitionStatus(key, position, committed)
                 for key, (position, committed) in sorted(offsets.items())
@@ -195,7 +179,7 @@ class MemberProcess:
     def _stop(self, timeout_s: float | None, *, settle: bool = False) -> bool:
         self._settles = settle
         self._stopping.set()
-        self._wake()
+        self._consumer.wake()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -216,11 +200,10 @@ class MemberProcess:
     def _consume(self) -> None:
         if self._writer is not None and not self._writer.open(self._stopping):
             return
-        consumer = self._connect()
+        consumer = self._consumer.connect(self._rebalances)
         if consumer is None:
             return
         try:
-            self._consumer = consumer
             self._pool = self._make_pool()
             if self._pool is not None:
                 self._work.workers.use(self._pool)
@@ -229,12 +212,9 @@ class MemberProcess:
             self._work.drain()
             while self._work.processed.failure is None and not self._may_leave():
                 self._step(consumer)  # keep polling, so that the member stays in the group
-            self.commit_finished()
+            self._commit_finished()
         finally:
-            # A static member that does not leave would keep its partitions until its session times
-            # out. A fenced one fails again, as another process has its name.
-            _undisturbed(lambda: consumer.close(leave=True))
-            self._consumer = None
+            self._consumer.close()
             if self._writer is not None:
                 self._writer.close()
 
@@ -243,32 +223,12 @@ class MemberProcess:
         work = self._work
         if not work.is_drained() or (self._settles and work.processed.count()):
             return False
-        self.commit_finished()  # it is refused during a rebalance, and succeeds afterwards
+        self._commit_finished()  # it is refused during a rebalance, and succeeds afterwards
         if not work.to_commit():
             return True
         if self._leaves_by is None:
             self._leaves_by = time.monotonic() + COMMIT_TIMEOUT_S
         return time.monotonic() >= self._leaves_by
-
-    def _connect(self) -> Consumer | None:
-        """Create the consumer, with retries until a broker answers; None if stopped before."""
-        while not self._stopping.is_set():
-            consumer: Consumer | None = None
-            try:
-                consumer = Consumer(
-                    group=self._config.group,
-                    group_instance_id=self._config.instance_id,
-                    enable_auto_commit=False,
-                    **self._config.consumer_options,
-                )
-                consumer.subscribe(self._config.topics, listener=_Rebalances(self))
-                return consumer
-            except (ConnectionFailed, RequestTimedOut) as error:
-                logger.warning("member %s: %s; trying again", self._config.instance_id, error)
-                if consumer is not None:
-                    consumer.close()
-                self._stopping.wait(BACKOFF_S)
-        return None
 
     def _make_pool(self) -> Pool | None:
         config = self._config
@@ -286,11 +246,11 @@ class MemberProcess:
 
     def _step(self, consumer: Consumer) -> None:
         """Commit, pause or resume partitions, poll, and dispatch batches."""
-        self._changed = False  # before the state is read
+        self._consumer.begin_step()
         try:
-            self.commit_finished()
+            self._commit_finished()
             self._pause_or_resume(consumer)
-            table = self._poll(consumer)
+            table = self._consumer.poll()
             if table.num_rows:
                 self._accept(consumer, self._work.cut(table))
             else:
@@ -300,17 +260,6 @@ class MemberProcess:
                 raise
             logger.warning("member %s: %s; trying again", self._config.instance_id, error)
             self._stopping.wait(BACKOFF_S)
-
-    def _poll(self, consumer: Consumer) -> pa.Table:
-        with self._wake_lock:
-            self._may_wake = not self._changed
-        wait_ms = POLL_MS if self._may_wake else 0
-        try:
-            return consumer.poll(wait_ms, max_records=self._config.batch_records)
-        except Wakeup:
-            return SCHEMA.empty_table()
-        finally:
-            self._may_wake = False
 
     def _pause_or_resume(self, consumer: Consumer) -> None:
         keys = consumer.assignment()
@@ -336,7 +285,7 @@ class MemberProcess:
                 firsts[key] = min(first, firsts.get(key, first))
                 ends[key] = max(last + 1, ends.get(key, 0))
         try:
-            _undisturbed(lambda: consumer.commit(ends))
+            self._consumer.commit(ends)
         except (KafkaError, ConnectionFailed) as error:
             logger.info("not processed, as the commit failed: %s", error)
             self._work.reread(batches)
@@ -347,10 +296,10 @@ class MemberProcess:
         else:
             self._work.give(batches, ends)
 
-    def commit_finished(self) -> None:
+    def _commit_finished(self) -> None:
         """Commit offsets that have advanced. If the group refuses, batches are processed again."""
-        consumer = self._consumer
-        asked = self._commits_asked
+        consumer = self._consumer.current
+        asked = self._commits.asked
         if consumer is None:
             return
         if self._writer is not None:
@@ -360,7 +309,7 @@ class MemberProcess:
         error: Exception | None = None
         if offsets:
             try:
-                _undisturbed(lambda: consumer.commit(offsets))
+                self._consumer.commit(offsets)
             except (KafkaError, ConnectionFailed) as reason:
                 logger.info("member %s: not committed: %s", self._config.instance_id, reason)
                 error = reason
@@ -368,10 +317,7 @@ class MemberProcess:
                     raise
             else:
                 self._work.on_committed(offsets)
-        with self._work.changed:
-            self._commit_error = error
-            self._commits_served = asked
-            self._work.changed.notify_all()
+        self._commits.serve(asked, error)
 
     def _note_positions(self, consumer: Consumer) -> None:
         """Record positions, which are past transaction markers after the last record."""
@@ -379,87 +325,8 @@ class MemberProcess:
         assigned = set(consumer.assignment())
         for key in known:
             if key in assigned:
-                position = _undisturbed(partial(consumer.position, key))
+                position = undisturbed(partial(consumer.position, key))
                 self._work.on_positions({key: position})
-
-    def _wake(self) -> None:
-        """End a waiting poll: there are offsets to commit, or room, or a stop. Any thread."""
-        with self._wake_lock:
-            self._changed = True
-            if self._may_wake and self._consumer is not None:
-                self._may_wake = False
-                self._consumer.wakeup()
-
-    # --- rebalances: on the consumer's thread, inside poll -------------------------------------
-
-    def on_assigned(self, keys: Collection[TopicPartition]) -> None:
-        consumer = self._consumer
-        if consumer is None:
-            return
-        self._calm()
-        committed = self._committed(consumer, keys) if keys else {}
-        for key, position in self._work.on_assigned(committed).items():
-            consumer.seek(key, position)
-        if not self._work.has_room():
-            consumer.pause(*keys)
-        self._generation = consumer.group_metadata().generation
-        if self._assigned_after_s is None:
-            self._assigned_after_s = time.monotonic() - self._started_at
-        self._work.resume()
-
-    def _committed(
-        self, consumer: Consumer, keys: Collection[TopicPartition]
-    ) -> dict[TopicPartition, int | None]:
-        """Committed offsets of the group, with retries without a limit; nothing is read before."""
-        while True:
-            try:
-                return _undisturbed(lambda: consumer.committed(*keys))
-            except (KafkaError, ConnectionFailed) as error:
-                if not is_retriable(error) or self._stopping.wait(BACKOFF_S):
-                    raise
-                logger.warning("member %s: %s; trying again", self._config.instance_id, error)
-
-    def on_revoked(self, keys: Collection[TopicPartition]) -> None:
-        self._calm()
-        if not self._work.settle(keys, self._config.revoke_timeout_ms / 1000):
-            logger.warning(
-                "member %s: %s revoked while a batch of it is being processed",
-                self._config.instance_id,
-                ", ".join(map(str, keys)),
-            )
-        self.commit_finished()
-        self._work.suspend(keys)
-
-    def on_lost(self, keys: Collection[TopicPartition]) -> None:
-        self._work.suspend(keys)
-
-    def _calm(self) -> None:
-        """Stop wake-ups: the following requests have to be completed."""
-        with self._wake_lock:
-            self._may_wake = False
-
-
-def _undisturbed(call: Callable[[], T]) -> T:
-    """Call with one retry, as a wakeup in progress may end the first call."""
-    while True:
-        try:
-            return call()
-        except Wakeup:
-            continue
-
-
-class _Rebalances(RebalanceListener):
-    def __init__(self, member: MemberProcess) -> None:
-        self._member = member
-
-    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._member.on_assigned(partitions)
-
-    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._member.on_revoked(partitions)
-
-    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._member.on_lost(partitions)
 
 
 _remote: Any = ray.remote  # its type knows neither of these two

@@ -96,7 +96,7 @@ class BatchReader:
         """
         deadline = time.monotonic() + timeout_ms / 1000
         while self._ends:
-            fetched = self._fetcher.take()
+            fetched = self._fetcher.buffer.take()
             if fetched is not None and fetched.is_current:
                 key = fetched.state.topic_partition
                 fetched.state.position = fetched.next_offset
@@ -104,14 +104,14 @@ class BatchReader:
                     del self._ends[key]
                     self._fetcher.assign(self._ends, StartAt.EARLIEST)
                 return fetched
-            error = self._fetcher.take_error()
+            error = self._fetcher.buffer.take_error()
             if error is not None:
                 raise error
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
             with self._fetcher.condition:
-                self._fetcher.condition.wait_for(self._fetcher.is_ready, left_s)
+                self._fetcher.condition.wait_for(self._fetcher.buffer.is_ready, left_s)
         return None
 
     def close(self) -> None:

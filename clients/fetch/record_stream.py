@@ -123,7 +123,7 @@ class RecordStream:
             elif chunk.is_current:
                 room = self._add(chunk, taken, room)
         # Limited, as further answers may arrive all the time while one is decoded.
-        answers = self._fetcher.ready_count() + len(self._undecoded)
+        answers = self._fetcher.buffer.ready_count() + len(self._undecoded)
         plain_until = time.monotonic() + PLAIN_SECONDS
         while answers and (room is None or room > 0):
             if taken and not kernels_ready() and time.monotonic() >= plain_until:
@@ -185,7 +185,7 @@ class RecordStream:
         for number, one in enumerate(self._undecoded):
             if not one.state.paused:
                 return self._undecoded.pop(number)
-        return self._fetcher.take()
+        return self._fetcher.buffer.take()
 
     def put_back(self, chunks: list[Chunk]) -> None:
         """Put back taken chunks, in order, as far as they are not handed out yet."""

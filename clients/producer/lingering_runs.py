@@ -20,7 +20,7 @@ class LingeringRuns:
     def __init__(
         self,
         io: IoThread,
-        accumulator: Callable[[], Accumulator],
+        accumulator: Accumulator,
         linger_ms: int,
         on_drained: Callable[[], None],
     ) -> None:
@@ -43,16 +43,15 @@ class LingeringRuns:
 
     def drain(self, topic: TopicBuffer) -> None:
         """Encode the open run of `topic`, now or when no caller is at it any more."""
-        if self._accumulator().drain(topic, wait=False):
+        if self._accumulator.drain(topic, wait=False):
             self._on_drained()
         else:
             self._drain_in(topic, AGAIN_S)
 
     def drain_all(self) -> Steps[None]:
         """Steps that end when everything collected before is encoded."""
-        accumulator = self._accumulator()
-        for topic in list(accumulator.topics.values()):
-            while not accumulator.drain(topic, wait=False):
+        for topic in list(self._accumulator.topics.values()):
+            while not self._accumulator.drain(topic, wait=False):
                 yield AGAIN_S
 
     def _drain_in(self, topic: TopicBuffer, delay_s: float) -> None:

@@ -166,6 +166,21 @@ class Producer:
                 metrics=metrics,
             )
         self._transaction_calls = TransactionCalls(self._transactions)
+        client = self._client
+        self._condition = ObservedCondition(threading.Lock())
+        self._memory = BufferMemory(
+            buffer_memory, self._condition, max_block_ms=max_block_ms, metrics=metrics
+        )
+        self._accumulator = self._accumulator_class(
+            memory=self._memory,
+            condition=self._condition,
+            batch_size=min(batch_size, max_request_size),
+            max_request_size=max_request_size,
+            delivery_timeout_ms=delivery_timeout_ms,
+            codec=codec,
+            partitioner=None if isinstance(partitioner, str) else partitioner,
+            view=lambda: client.view,
+        )
         self._sender = Sender(
             self._client,
             SenderConfig(
@@ -177,26 +192,10 @@ class Producer:
                 delivery_timeout_ms=delivery_timeout_ms,
                 codec=codec,
             ),
+            self._accumulator,
             metrics,
             self._interceptors,
             self._transactions,
-        )
-        client = self._client
-        self._condition = ObservedCondition(threading.Lock())
-        self._memory = BufferMemory(
-            buffer_memory, self._condition, max_block_ms=max_block_ms, metrics=metrics
-        )
-        self._accumulator = self._sender.accumulator = self._accumulator_class(
-            memory=self._memory,
-            condition=self._condition,
-            batch_size=min(batch_size, max_request_size),
-            max_request_size=max_request_size,
-            delivery_timeout_ms=delivery_timeout_ms,
-            codec=codec,
-            partitioner=None if isinstance(partitioner, str) else partitioner,
-            view=lambda: client.view,
-            deliver=self._sender.deliver,
-            on_failed=self._sender.on_failed,
         )
         self._topics = self._accumulator.topics
         producer_end.watch(self._sender)

@@ -61,13 +61,12 @@ def _on_exit() -> None:
     for sender in senders:
         sender.retire()
     for sender in senders:
-        accumulator = sender.accumulator
         has_ended = sender.client.io.join(max(0.0, deadline - time.monotonic()))
-        if not has_ended and accumulator is not None:
+        if not has_ended:
             logger.warning(
                 "the program ends with %d records not acknowledged, which may be lost; "
                 "close the producer, which waits until they are",
-                accumulator.open_record_count(),
+                sender.accumulator.open_record_count(),
             )
 
 

@@ -10,67 +10,42 @@ What always holds:
     A transactional producer's batches leave while its transaction is open; what has not left when
     that fails, or is aborted, never does.
 
-Source: Sender, TransactionManager in apache/kafka clients/.../producer/internals.
+Source: Sender in apache/kafka clients/.../producer/internals.
 
-Not here: order and sequences (partition_queue), encoding (accumulator, lingering_runs), ends of
-batches (completed_batches), the requests of transactions (producer_transactions).
+Not here: order and sequences (partition_queue), whose turn it is (partition_queues), encoding
+(accumulator, lingering_runs), what answers mean (produce_responses), the producer id
+(producer_id_lookup), the requests of transactions (producer_transactions).
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
 
 from ...protocol.buffer import Buffer
-from ...protocol.columns.columns import decode_batches, encode_batches
-from ...protocol.error_code import ErrorCode
-from ...protocol.errors import (
-    ConcurrentTransactions,
-    ConnectionFailed,
-    KafkaError,
-    error_for,
-)
-from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ...protocol.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
-from ..threads.io_thread import Steps, Timer
-from ..wire.cluster_client import DATA, ClusterClient, is_retriable
+from ...protocol.errors import ConnectionFailed
+from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ..threads.io_thread import Timer
+from ..wire.cluster_client import DATA, ClusterClient
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
 from ..wire.record_metadata import BatchMetadata, TopicPartition, TopicPartitionLike
 from .batches.accumulator import Accumulator
-from .batches.partition_queue import MAX_IN_FLIGHT, Identity, PartitionQueue
+from .batches.batch_outcomes import BatchOutcomes
+from .batches.partition_queue import MAX_IN_FLIGHT, PartitionQueue
+from .batches.partition_queues import PartitionQueues
 from .batches.producer_batch import AppendedBatch, ProducerBatch
 from .batches.producer_metrics import ProducerMetrics
-from .completed_batches import CompletedBatches, delivery_timed_out
 from .lingering_runs import LingeringRuns
 from .produce_request import IMPLICIT_VERSION, MAX_VERSION, MIN_VERSION, encode_produce
+from .produce_responses import ProduceResponses
+from .producer_id_lookup import ProducerIdLookup
 from .transactions.producer_transactions import ProducerTransactions
-from .transactions.transaction_manager import CONCURRENT_BACKOFF_MS, IMPLICIT_PARTITIONS
-
-_NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
-
-_STALE_VIEW: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
-_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-"""Errors about max.message.bytes or segment.bytes: checked before anything is written."""
+from .transactions.transaction_manager import IMPLICIT_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,40 +68,50 @@ class Sender:
         self,
         client: ClusterClient,
         config: SenderConfig,
+        accumulator: Accumulator,
         metrics: ProducerMetrics,
         interceptors: ProducerInterceptors | None,
         transactions: ProducerTransactions | None = None,
     ) -> None:
-        self.accumulator: Accumulator | None = None
+        self.accumulator = accumulator
         self.client = client
         self.transactions = transactions
         self._config = config
         self._metrics = metrics
         self._interceptors = interceptors
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._queues = PartitionQueues(
+            max_in_flight=MAX_IN_FLIGHT if config.idempotent else config.max_in_flight,
+            transactional=transactions is not None,
+        )
+        self._outcomes = BatchOutcomes(
+            self._queues,
+            accumulator,
+            metrics,
+            interceptors,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            on_failed=None if transactions is None else transactions.manager.on_send_failed,
+            on_done=self._end_if_idle,
+        )
+        self._responses = ProduceResponses(
+            self._queues,
+            self._outcomes,
+            metrics,
+            codec=config.codec,
+            transactional=transactions is not None,
+            retry_backoff_ms=client.config.retry_backoff_ms,
+            on_stale_view=self._refresh,
+        )
+        self._producer_id = ProducerIdLookup(
+            client, self._queues, on_refused=self._abort, on_end=self._pump_soon
+        )
+        self.runs = LingeringRuns(client.io, accumulator, config.linger_ms, self._end_if_idle)
         self._delivered: deque[list[ProducerBatch]] = deque()
-        self._identity: Identity | None = None
-        self._identifying: Future[None] | None = None
         self._refreshing = False
         self._pumping = False
         self._timer: Timer | None = None
         self._retired: Callable[[], None] | None = None
-
-        def accumulator() -> Accumulator:
-            assert self.accumulator is not None
-            return self.accumulator
-
-        self.runs = LingeringRuns(client.io, accumulator, config.linger_ms, self._end_if_idle)
-        self._completed = CompletedBatches(
-            accumulator,
-            lambda batch: self._queues[TopicPartition(batch.topic, batch.partition)],
-            metrics,
-            interceptors,
-            transactions,
-            self._end_if_idle,
-        )
         client.on_view.append(self._pump_soon)
+        accumulator.attach(deliver=self.deliver, on_failed=self.on_failed)
         if transactions is not None:
             transactions.attach(
                 drain=self.runs.drain_all, is_flushed=self._is_flushed, on_change=self._pump_soon
@@ -158,7 +143,7 @@ class Sender:
         """Whether everything that was sent has its outcome, and no transaction is open."""
         if self.transactions is not None and self.transactions.is_open:
             return False
-        return self.accumulator is None or not self.accumulator.memory.held
+        return not self.accumulator.memory.held
 
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
         """Nothing more will be sent: deliver what there is, then close the client. An open
@@ -171,19 +156,10 @@ class Sender:
     def _take_delivered(self) -> None:
         while self._delivered:
             for batch in self._delivered.popleft():
-                key = TopicPartition(batch.topic, batch.partition)
-                queue = self._queues.get(key)
-                if queue is None:
-                    limit = MAX_IN_FLIGHT if self._config.idempotent else self._config.max_in_flight
-                    queue = self._queues[key] = PartitionQueue(
-                        *key, max_in_flight=limit, transactional=self.transactions is not None
-                    )
-                queue.add(batch)
-                self._active[key] = queue
+                self._queues.add(batch)
         self._pump_soon()
 
     def _retire(self, on_end: Callable[[], None]) -> None:
-        assert self.accumulator is not None
         self._retired = on_end
         if self.transactions is not None:
             self.client.io.call_later(self._config.delivery_timeout_ms / 1000, self.client.close)
@@ -207,8 +183,10 @@ class Sender:
     def _pump(self) -> None:
         self._pumping = False
         now = time.monotonic()
-        if self._active:
-            self._expire(now)
+        if self._queues.has_active():
+            # What is in flight first gets its answer or time-out.
+            for batch in self._queues.expired(now):
+                self._outcomes.time_out(batch)
             if self.transactions is not None:
                 self._drop_refused(self.transactions)
             while self._send_round(now):
@@ -216,45 +194,38 @@ class Sender:
             self._set_timer(now)
         if self.transactions is not None:
             self.transactions.pump()
-            if self._retired is not None:
-                self._end_if_idle()
+            self._end_if_idle()
 
     def _is_flushed(self) -> bool:
-        return self.accumulator is None or not self.accumulator.has_incomplete()
+        return not self.accumulator.has_incomplete()
 
     def _drop_refused(self, transactions: ProducerTransactions) -> None:
         """Fail what is not on its way when the transaction has failed, or is being aborted."""
         if transactions.manager.accepts_batches:
             return
-        for queue in self._active.values():
-            for batch in list(queue.ready):
-                if batch.base_sequence >= 0:  # it was sent: the broker may have it, or get it
-                    transactions.manager.on_send_failed(batch.last_error or transactions.refusal())
-                self._completed.give_up(batch, transactions.refusal())
+        for batch in self._queues.ready():
+            if batch.base_sequence >= 0:  # it was sent: the broker may have it, or get it
+                transactions.manager.on_send_failed(batch.last_error or transactions.refusal())
+            self._outcomes.drop(batch, transactions.refusal())
 
     def _set_timer(self, now: float) -> None:
         """Wake for the next retry or the next delivery time-out, whichever comes first."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        times = [queue.ready[0].deadline for queue in self._active.values() if queue.ready]
-        times += [queue.retry_at for queue in self._active.values() if queue.retry_at > now]
-        if times:
-            delay_s = max(0.001, min(times) - now)
-            self._timer = self.client.io.call_later(delay_s, self._pump_soon)
+        due = self._queues.next_due(now)
+        if due is not None:
+            self._timer = self.client.io.call_later(max(0.001, due - now), self._pump_soon)
 
     def _send_round(self, now: float) -> bool:
         """One request to each leader that has something ready; whether any was sent."""
         requests: dict[Connection, list[tuple[PartitionQueue, int]]] = {}
         sizes: dict[Connection, int] = {}
         stale = False
-        for key, queue in list(self._active.items()):
-            if not queue.ready and not queue.in_flight:
-                del self._active[key]
-                continue
+        for queue in self._queues.in_turn():
             if not queue.can_send(now) or not self._has_identity(queue):
                 continue
-            leader = self.client.view.leader(*key)
+            leader = self.client.view.leader(queue.topic, queue.partition)
             if leader is None:
                 queue.retry_at = now + self.client.config.retry_backoff_ms / 1000
                 stale = True
@@ -277,20 +248,12 @@ class Sender:
         if self.transactions is not None:
             key = TopicPartition(queue.topic, queue.partition)
             return self.transactions.manager.may_send(key)
-        if not self._config.idempotent or not queue.needs_identity():
-            return True
-        if self._identity is not None and (
-            queue.identity is None or queue.identity.producer_id != self._identity.producer_id
-        ):
-            return True
-        if self._identifying is None:
-            self._identifying = self.client.io.spawn(self._identify())
-        return False
+        return not self._config.idempotent or self._producer_id.has_one_for(queue)
 
     # --- requests ----------------------------------------------------------------------------
 
     def _send(self, connection: Connection, queues: list[PartitionQueue]) -> None:
-        identity = self._identity if self._config.idempotent else None
+        identity = self._producer_id.identity if self._config.idempotent else None
         transactional_id = None
         min_version, max_version = MIN_VERSION, MAX_VERSION
         if self.transactions is not None:
@@ -303,11 +266,9 @@ class Sender:
         batches: dict[TopicPartitionLike, ProducerBatch] = {}
         topics: dict[str, list[tuple[int, Buffer]]] = {}
         for queue in queues:
-            batch = queue.take(identity)
-            key = TopicPartition(queue.topic, queue.partition)
-            batches[key] = batch
+            batch = self._queues.take(queue, identity)
+            batches[TopicPartition(queue.topic, queue.partition)] = batch
             topics.setdefault(queue.topic, []).append((queue.partition, batch.data))
-            self._active[key] = self._active.pop(key)  # the others go first next time
         timeout_ms = self.client.config.request_timeout_ms
         future = connection.request(
             ProduceRequest(),
@@ -342,129 +303,21 @@ class Sender:
         if error is not None:
             for batch in batches.values():
                 assert isinstance(error, Exception)
-                self._on_error(batch, error)
+                self._responses.on_error(batch, error)
             if isinstance(error, ConnectionFailed):
                 self._refresh()
         elif self._config.acks == 0:
             for batch in batches.values():
-                self._completed.complete(batch, AppendedBatch(-1, -1))
+                self._outcomes.complete(batch, AppendedBatch(-1, -1))
         else:
-            self._on_answers(future.result(), batches)
+            self._responses.on_response(future.result(), batches)
         self._pump_soon()
 
-    def _on_answers(
-        self, response: ProduceResponse, batches: dict[TopicPartitionLike, ProducerBatch]
-    ) -> None:
-        for topic in response.responses:
-            for answer in topic.partition_responses:
-                batch = batches.pop((topic.name, answer.index), None)
-                if batch is not None:
-                    self._on_answer(batch, answer)
-        for batch in batches.values():
-            self._on_error(batch, ConnectionFailed("the broker's answer omits the partition"))
-
-    def _on_answer(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
-        code = answer.error_code
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._completed.complete(
-                batch, AppendedBatch(answer.base_offset, answer.log_append_time_ms)
-            )
-            return
-        texts = [one.batch_index_error_message for one in answer.record_errors]
-        text = answer.error_message or next(filter(None, texts), None)
-        error = error_for(code, f"{batch.topic}-{batch.partition}: {text or error_for(code)}")
-        queue = self._queues[TopicPartition(batch.topic, batch.partition)]
-        if code in _TOO_LARGE and batch.record_count > 1:
-            self._split(queue, batch)
-        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.base_sequence >= 0:
-            self._on_out_of_order(queue, batch, error)
-        elif code == ErrorCode.UNKNOWN_PRODUCER_ID and self.transactions is None:
-            queue.on_refused(batch, retry_at=self._retry_at())
-        else:
-            self._on_error(batch, error)
-
-    def _on_out_of_order(
-        self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError
-    ) -> None:
-        """Handle an out-of-order refusal: after an earlier failure, or the broker lost records."""
-        if not queue.is_first(batch):
-            queue.on_retry(batch, retry_at=0.0)
-        elif queue.gap and self.transactions is None:
-            queue.on_refused(batch, retry_at=0.0)
-        else:
-            self._completed.fail(batch, error)
-
-    def _on_error(self, batch: ProducerBatch, error: Exception) -> None:
-        batch.last_error = error
-        if isinstance(error, KafkaError) and error.code in _STALE_VIEW:
-            self._refresh()
-        if not is_retriable(error):
-            self._completed.fail(batch, error)
-        elif time.monotonic() >= batch.deadline:
-            self._completed.fail(batch, delivery_timed_out(batch, self._config.delivery_timeout_ms))
-        else:
-            queue = self._queues[TopicPartition(batch.topic, batch.partition)]
-            self._metrics.on_retry(batch)
-            queue.on_retry(batch, retry_at=self._retry_at(error))
-
-    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Halve a batch that the topic's max.message.bytes or segment.bytes refuses; the broker has
-        none of it.
-        """
-        assert self.accumulator is not None
-        half = batch.record_count // 2
-        columns = decode_batches(batch.data, topic="", partition=0, fetch_offset=0)
-        parts = []
-        for start, end in ((0, half), (half, batch.record_count)):
-            length = end - start
-            encoded = encode_batches(
-                columns.keys.slice(start, length),
-                columns.values.slice(start, length),
-                columns.timestamps[start:end],
-                None if columns.headers is None else columns.headers.slice(start, length),
-                codec=self._config.codec,
-            )[0]
-            parts.append(
-                ProducerBatch(
-                    batch.topic,
-                    batch.partition,
-                    encoded.batch,
-                    batch.rows[start:end],
-                    batch.delivery,
-                    memory=batch.memory * length // batch.record_count,
-                    deadline=batch.deadline,
-                )
-            )
-        parts[0].memory += batch.memory - sum(part.memory for part in parts)
-        batch.delivery.on_split(batch, parts)
-        batch.parts = parts
-        self.accumulator.on_split(batch)
-        self._metrics.on_split()
-        queue.on_split(batch, parts)
-
-    # --- ends of batches ---------------------------------------------------------------------
-
-    def _expire(self, now: float) -> None:
-        """Give up what waited too long. What is in flight first gets its answer or time-out."""
-        for queue in self._active.values():
-            for batch in [batch for batch in queue.ready if batch.deadline <= now]:
-                self._completed.fail(
-                    batch, delivery_timed_out(batch, self._config.delivery_timeout_ms)
-                )
-
     def _abort(self, error: Exception) -> None:
-        for queue in self._queues.values():
-            for batch in [*queue.in_flight, *queue.ready]:
-                self._completed.fail(batch, error)
-        self._active.clear()
+        for batch in self._queues.incomplete():
+            self._outcomes.fail(batch, error)
 
-    # --- what sending needs ------------------------------------------------------------------
-
-    def _retry_at(self, error: Exception | None = None) -> float:
-        backoff_ms = self.client.config.retry_backoff_ms
-        if isinstance(error, ConcurrentTransactions):
-            backoff_ms = min(backoff_ms, CONCURRENT_BACKOFF_MS)
-        return time.monotonic() + backoff_ms / 1000
+    # --- leaders -----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         if not self._refreshing and not self.client.closed:
@@ -475,35 +328,5 @@ class Sender:
         self._refreshing = False
         error = future.exception()
         if isinstance(error, Exception):
-            self._note(self._active.values(), error)
+            self._queues.on_delayed(error)
         self._pump_soon()
-
-    def _note(self, queues: Iterable[PartitionQueue], error: Exception) -> None:
-        """Store the reason of a delay, for the text of a later timeout."""
-        for queue in queues:
-            for batch in queue.ready:
-                batch.last_error = batch.last_error or error
-
-    def _identify(self) -> Steps[None]:
-        """Get a producer id, for as long as there are batches that wait for it."""
-        request = InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT
-        )
-        try:
-            while any(queue.ready for queue in self._active.values()):
-                try:
-                    response = yield from self.client.send_to_any(request, InitProducerIdResponse)
-                    if response.error_code:
-                        raise error_for(response.error_code)
-                except (KafkaError, ConnectionFailed) as error:
-                    self._note(self._active.values(), error)
-                    if not is_retriable(error):
-                        self._abort(error)
-                        return
-                    yield self.client.config.retry_backoff_ms / 1000
-                else:
-                    self._identity = Identity(response.producer_id, response.producer_epoch)
-                    return
-        finally:
-            self._identifying = None
-            self._pump_soon()

@@ -39,11 +39,11 @@ from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import SecurityOptions, given_security
 from .async_puts import AsyncPuts
-from .item_codec import decode_items, encode_items
+from .frames.item_codec import decode_items, encode_items
+from .frames.queue_frames import PUT_BODY, FrameKind
 from .queue_actor import queue_actor
 from .queue_brokers import QueueBrokers
 from .queue_connection import QueueConnection
-from .queue_frames import PUT_BODY, FrameKind
 from .queue_log import (
     MAX_RECORD_BYTES,
     create_queue_topics,

@@ -8,6 +8,9 @@ What always holds:
     the connection or the actor is lost, the next one is told what was consumed and what is still
     worked on; requests that have no answer are sent again.
 
+Not here: items that came ahead (prefetched_items), reports (consumed_reports), requests without an
+answer (queue_requests).
+
 The reader is one daemon thread. It answers the actor also while the application does something
 else.
 """
@@ -22,16 +25,14 @@ import struct
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from ..threads.awaitable_future import AwaitableFuture
-from .item_codec import decode_items
-from .queue_frames import (
+from .frames.item_codec import decode_items
+from .frames.queue_frames import (
     HEADER,
     IDENTITY_BYTES,
     RELEASE_BODY,
@@ -45,13 +46,13 @@ from .queue_frames import (
     pack_pieces,
     unpack_items,
 )
+from .process.consumed_reports import ConsumedReports
+from .process.prefetched_items import PrefetchedItems
+from .process.queue_requests import QueueRequests
 from .received_item import Empty, Full, ReceivedItem
 
 logger = logging.getLogger(__name__)
 
-MAX_AHEAD: Final = 1_024
-"""Items that are asked for at once by a process that takes one after the other quickly."""
-QUICK_S: Final = 0.005
 LEASE_SHARE: Final = 0.8
 """Share of its lease for which an item that was sent ahead may still be returned."""
 
@@ -66,35 +67,16 @@ class QueueAddress:
     maxsize: int
     lease_s: float
 
-
-@dataclass(slots=True)
-class _Ahead:
-    """Items of one record that are here and not handed out. Decoded when they are wanted."""
-
-    piece: ItemPiece
-    next: int
-    until: float
-    items: list[Any] | None = None
-
     @property
-    def left(self) -> int:
-        return self.piece.last - self.next
-
-    @property
-    def pieces(self) -> list[Piece]:
-        return [(self.piece.offset, self.next, self.piece.last)]
-
-
-@dataclass(slots=True)
-class _Request:
-    kind: FrameKind
-    body: bytes
-    answer: Future[Any]
-    hand_out: bool = False
+    def is_bounded(self) -> bool:
+        """Whether puts wait for room."""
+        return self.maxsize > 0
 
 
 class QueueConnection:
     """`find` asks Ray where the actor is, and waits for one that is being restarted.
+
+    Its parts do not know it: it is closed as soon as nobody has it any more.
 
     Raises:
         Whatever `find` raises, e.g. ActorDiedError after the shutdown of the queue.
@@ -108,15 +90,10 @@ class QueueConnection:
         self._socket: socket.socket | None = None
         self._address: QueueAddress | None = None
         self._closed = False
-        self._numbers = 0
-        self._requests: dict[int, _Request] = {}
-        self._ahead: deque[_Ahead] = deque()
-        self._reports = 0
-        self._unreported: list[list[int]] = []
-        self._unconfirmed: deque[tuple[int, list[Piece]]] = deque()
+        self._requests = QueueRequests()
+        self._reports = ConsumedReports()
+        self._prefetched = PrefetchedItems(self._reports.add)
         self._handed_out: set[Piece] = set()
-        self._most = 1
-        self._last_take = 0.0
         self._reader: threading.Thread | None = None
         atexit.register(_close_if_there, weakref.ref(self))
 
@@ -142,24 +119,17 @@ class QueueConnection:
 
     def fetch(self, least: int, timeout_s: float | None) -> Future[None]:
         """Done when there are items to pop. Raises Empty."""
-        self._connected()
+        address = self._connected()
         with self._lock:
-            now = time.monotonic()
-            if self._is_bounded:
-                self._most = 1
-            elif now - self._last_take < QUICK_S * self._most:
-                self._most = min(self._most * 2, MAX_AHEAD)
-            else:
-                self._most = 1
-            self._last_take = now
-            body = _take(least, max(least, self._most), timeout_s, exact=False, hand_out=False)
+            most = self._prefetched.next_size(time.monotonic(), is_bounded=address.is_bounded)
+            body = _take(least, max(least, most), timeout_s, exact=False, hand_out=False)
             return self._request(FrameKind.TAKE, body)
 
     def receive(self, least: int, most: int, timeout_s: float | None) -> Future[list[ReceivedItem]]:
         """Receive items that have to be acknowledged. Raises Empty."""
         self._connected()
         with self._lock:
-            if self._ahead:  # they come first
+            if self.ahead:  # they come first
                 self._return(0)
             body = _take(least, most, timeout_s, exact=True, hand_out=True)
             return self._request(FrameKind.TAKE, body, hand_out=True)
@@ -174,7 +144,7 @@ class QueueConnection:
         """Report items as consumed, without waiting; a lost report is repeated."""
         with self._lock:
             self._handed_out.difference_update(pieces)
-            self._unreported.extend(list(piece) for piece in pieces)
+            self._reports.add_all(pieces)
             self._report()
 
     def release(self, pieces: Sequence[Piece], delay_s: float) -> None:
@@ -189,10 +159,9 @@ class QueueConnection:
     def cancel(self, answer: Future[Any]) -> None:
         """Cancel a request that the application no longer waits for."""
         with self._lock:
-            for number, request in self._requests.items():
-                if request.answer is answer:
-                    self._send(frame(FrameKind.CANCEL, number))
-                    return
+            number = self._requests.number_of(answer)
+            if number is not None:
+                self._send(frame(FrameKind.CANCEL, number))
 
     @property
     def socket(self) -> socket.socket | None:
@@ -201,7 +170,7 @@ class QueueConnection:
     @property
     def ahead(self) -> int:
         """Number of items that are here and not returned yet."""
-        return sum(held.left for held in self._ahead)
+        return self._prefetched.count
 
     def close(self, wait_s: float = 0.0) -> None:
         """Report what was consumed, and end. Items that are here go back to the queue.
@@ -214,8 +183,7 @@ class QueueConnection:
             self._closed = True
             self._return(0)
             connection, self._socket = self._socket, None
-            waiting = list(self._requests.values())
-            self._requests.clear()
+            waiting = self._requests.close_all()
         if connection is not None:
             try:
                 connection.shutdown(socket.SHUT_WR)
@@ -228,90 +196,37 @@ class QueueConnection:
 
     # --- with the lock -----------------------------------------------------------------------
 
-    @property
-    def _is_bounded(self) -> bool:
-        return self._address is not None and self._address.maxsize > 0
-
     def _pop(self, count: int) -> list[Any]:
-        """All of them can be decoded, or none is consumed."""
         if self.ahead < count:
             return []
-        if self._ahead[0].until < time.monotonic():  # others get them; it may be that they have
+        if self._prefetched.is_expired(time.monotonic()):
             self._return(0)
             return []
-        self._decode(count)
-        popped: list[Any] = []
-        while len(popped) < count:
-            held = self._ahead[0]
-            assert held.items is not None
-            first, last = held.next, min(held.piece.last, held.next + count - len(popped))
-            popped += held.items[first:last]
-            self._consumed(held.piece.offset, first, last)
-            held.next = last
-            if not held.left:
-                self._ahead.popleft()
-        if self._is_bounded:
+        popped = self._prefetched.pop(count, self._give_back)
+        if self._address is not None and self._address.is_bounded:
             self._report()
         return popped
 
-    def _decode(self, count: int) -> None:
-        """Decode the next `count` items. A record that cannot be decoded goes back to the queue."""
-        for held in list(self._ahead):
-            if held.items is None:
-                try:
-                    held.items = decode_items(held.piece.is_pickled, held.piece.value)
-                except Exception:
-                    self._ahead.remove(held)
-                    self._send(_release(held.pieces, 0.0))
-                    raise
-            count -= held.left
-            if count <= 0:
-                return
-
-    def _consumed(self, offset: int, first: int, last: int) -> None:
-        if self._unreported:
-            former = self._unreported[-1]
-            if former[0] == offset and former[2] == first:
-                former[2] = last
-                return
-        self._unreported.append([offset, first, last])
+    def _give_back(self, pieces: Iterable[Piece]) -> None:
+        """Items that cannot be decoded here are delivered again, or become dead letters."""
+        self._send(_release(pieces, 0.0))
 
     def _report(self) -> None:
-        if not self._unreported:
-            return
-        pieces = [(offset, first, last) for offset, first, last in self._unreported]
-        self._unreported.clear()
-        self._reports += 1
-        self._unconfirmed.append((self._reports, pieces))
-        self._send(frame(FrameKind.SETTLE, self._reports, pack_pieces(pieces)))
-
-    def _served_from_here(self) -> list[Future[Any]]:
-        """Others of this process that wait for an item: what came is enough for them, too."""
-        left = self.ahead - 1
-        waiting = [
-            (number, request)
-            for number, request in self._requests.items()
-            if request.kind == FrameKind.TAKE and not request.hand_out
-        ][: max(0, left)]
-        for number, _ in waiting:
-            del self._requests[number]
-            self._send(frame(FrameKind.CANCEL, number))
-        return [request.answer for _, request in waiting]
+        report = self._reports.next()
+        if report is not None:
+            number, pieces = report
+            self._send(frame(FrameKind.SETTLE, number, pack_pieces(pieces)))
 
     def _return(self, number: int) -> None:
         """Give what is here back; the answer to RECALL."""
         self._report()
-        pieces = [piece for held in self._ahead for piece in held.pieces]
-        self._ahead.clear()
-        self._most = 1
+        pieces = self._prefetched.take_back()
         self._send(frame(FrameKind.RETURN, number, pack_pieces(pieces)))
 
     def _request(self, kind: FrameKind, body: bytes, *, hand_out: bool = False) -> Future[Any]:
         self._report()
-        self._numbers = self._numbers % 0x7FFF_FFFF + 1
-        answer: Future[Any] = AwaitableFuture()
-        self._requests[self._numbers] = _Request(kind, body, answer, hand_out)
-        self._send(frame(kind, self._numbers, body))
+        data, answer = self._requests.open(kind, body, hand_out=hand_out)
+        self._send(data)
         return answer
 
     def _send(self, data: bytes) -> None:
@@ -353,19 +268,15 @@ class QueueConnection:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            consumed = [tuple(each) for each in self._unreported]
-            self._unreported.clear()
-            if consumed:
-                self._reports += 1
-                self._unconfirmed.append((self._reports, consumed))  # type: ignore[arg-type]
-            pieces = [piece for _, report in self._unconfirmed for piece in report]
+            self._reports.next()  # it is told in HELLO
+            number, pieces = self._reports.unconfirmed()
             hello = address.token + self._owner + VALUE.pack(len(pieces))
             hello += pack_pieces([*pieces, *self._handed_out])
-            self._ahead.clear()
+            self._prefetched.clear()
             data = [frame(FrameKind.HELLO, 0, hello)]
-            if self._unconfirmed:  # its number is confirmed when the actor has committed
-                data.append(frame(FrameKind.SETTLE, self._unconfirmed[-1][0], b""))
-            data += [frame(each.kind, number, each.body) for number, each in self._requests.items()]
+            if number is not None:  # it is confirmed when the actor has committed
+                data.append(frame(FrameKind.SETTLE, number, b""))
+            data += self._requests.frames()
             connection.sendall(b"".join(data))
             self._socket = connection
             self._address = address
@@ -389,8 +300,7 @@ class QueueConnection:
         """Fail all requests, as there is no actor; a later call looks for it again."""
         with self._lock:
             self._address = None
-            waiting = list(self._requests.values())
-            self._requests.clear()
+            waiting = self._requests.close_all()
         for request in waiting:
             request.answer.set_exception(error)
 
@@ -418,12 +328,11 @@ class QueueConnection:
                     self._return(number)
             case FrameKind.CONFIRM:
                 with self._lock:
-                    while self._unconfirmed and self._unconfirmed[0][0] <= number:
-                        self._unconfirmed.popleft()
+                    self._reports.on_confirmed(number)
 
     def _answer(self, number: int, result: object) -> None:
         with self._lock:
-            request = self._requests.pop(number, None)
+            request = self._requests.close(number)
         if request is None:
             return
         if isinstance(result, Exception):
@@ -433,12 +342,15 @@ class QueueConnection:
 
     def _on_items(self, number: int, pieces: Sequence[ItemPiece]) -> None:
         with self._lock:
-            request = self._requests.pop(number, None)
+            request = self._requests.close(number)
             if request is None or not request.hand_out:
                 assert self._address is not None
                 until = time.monotonic() + self._address.lease_s * LEASE_SHARE
-                self._ahead.extend(_Ahead(piece, piece.first, until) for piece in pieces)
-                served = self._served_from_here()
+                self._prefetched.add(pieces, until)
+                # Others of this process wait for an item: what came is enough for them, too.
+                cancels, served = self._requests.close_served(self.ahead - 1)
+                if served:
+                    self._send(cancels)
         if request is not None and request.hand_out:
             self._hand_out(request.answer, pieces)
             return
@@ -457,7 +369,7 @@ class QueueConnection:
             except Exception as error:  # noqa: BLE001 -- to whom has asked
                 failure = error
                 with self._lock:
-                    self._send(_release([(piece.offset, piece.first, piece.last)], 0.0))
+                    self._give_back([(piece.offset, piece.first, piece.last)])
                 continue
             received += [
                 ReceivedItem(items[index], piece.delivery_count, piece.offset, index, self)

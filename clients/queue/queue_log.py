@@ -34,7 +34,7 @@ from ..admin.topics_admin import NewTopic
 from ..consumer.async_consumer import AsyncConsumer
 from ..producer.async_producer import AsyncProducer
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
-from .item_codec import count_items, is_pickled
+from .frames.item_codec import count_items, is_pickled
 from .queue_brokers import QueueBrokers
 from .queue_position import QueuePosition, decode_position, encode_position
 from .queue_state import QueueEntry

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from .queue_frames import FrameKind, frame
+from .frames.queue_frames import FrameKind, frame
 
 ANSWER_S: Final = 1.0
 """Seconds that a process may take to report used items; then its leases decide."""

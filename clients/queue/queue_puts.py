@@ -4,6 +4,8 @@ What always holds:
     What is on its way to the log, or acknowledged and not read from it yet, counts as well as what
     is in the queue, so it never has more than `maxsize` items.
     Processes that wait get room in the order in which they asked.
+    An answer that there is no room (FULL) is given after the processes that hold items ahead have
+    said what they have used.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
-from .item_codec import MAGIC
-from .queue_frames import PUT_BODY, VALUE, FrameKind
+from .frames.item_codec import MAGIC
+from .frames.queue_frames import PUT_BODY, VALUE, FrameKind
 from .queue_log import QueueLog
 from .queue_processes import ConnectedProcess, QueueProcesses
 

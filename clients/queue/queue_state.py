@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .consumed_items import ConsumedItems
-from .queue_frames import Piece
+from .frames.queue_frames import Piece
 from .queue_position import Interval, QueuePosition
 
 MAX_READY_BYTES: Final = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .queue_frames import Piece
+from .frames.queue_frames import Piece
 
 
 class Empty(queue.Empty):

@@ -3,6 +3,8 @@
 bootstrap_servers, cluster_client   addresses to connect to; requests to the right node
 cluster_view                        nodes, topics, leaders, as the client knows them
 connection                          one socket to one broker: requests, answers in order
+in_flight_requests                  its requests without an answer, and their time limits
+node_api_versions                   versions of requests that its broker knows
 connection_security, sasl_login     what its connections have in common; how one says who we are
 offset_lookup, coordinator_lookup   questions that several clients ask
 record_metadata, interceptors       what users are handed, or hand in

@@ -249,7 +249,7 @@ class ClusterClient:
 
     def feature_level(self, name: str) -> int:
         """Finalized level of a feature, by the broker with the latest epoch; or 0."""
-        known = [one.features for one in self._connections.values()]
+        known = [one.api_versions.features for one in self._connections.values()]
         best = max(known, key=lambda features: features.epoch, default=None)
         return 0 if best is None else best.levels.get(name, 0)
 

@@ -27,7 +27,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -55,6 +55,8 @@ from ..security.tls_transport import TlsTransport
 from ..threads.io_thread import READ, WRITE, IoThread, Timer
 from .connection_metrics import ConnectionMetrics
 from .connection_security import NO_SECURITY, ConnectionSecurity, handshake_failure
+from .in_flight_requests import InFlightRequest, InFlightRequests
+from .node_api_versions import NodeApiVersions
 from .sasl_login import SaslLogin
 
 R = TypeVar("R", bound=Message)
@@ -81,21 +83,6 @@ Encoder = Callable[[int], Sequence[Buffer]]
 """Function encode(version) that returns the buffers of a body, instead of the codec."""
 
 
-class FinalizedFeatures(NamedTuple):
-    """Finalized features of the cluster: their levels, as of an epoch."""
-
-    epoch: int
-    levels: Mapping[str, int]
-
-
-class _Waiting(NamedTuple):
-    correlation_id: int
-    response: type[Message]
-    version: int
-    future: Future[Any]
-    deadline: float
-
-
 class Connection:
     """Connects at once, in the background; requests may be handed over right away."""
 
@@ -113,19 +100,17 @@ class Connection:
     ) -> None:
         self.address = address
         self.failure: ConnectionFailed | None = None
-        self.features = FinalizedFeatures(-1, {})
+        self.api_versions = NodeApiVersions(address)
         self._io = io
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self._correlation_ids = itertools.count(1)
-        self._versions: dict[int, tuple[int, int]] = {}
         self._is_open = False
         self._is_served = False
         self._held_until = 0.0
         self._held_timer: Timer | None = None
         self._early: list[tuple[Future[Any], Callable[[], None]]] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._in_flight = InFlightRequests(io, self._on_late)
         self._out: deque[memoryview] = deque()
         self._size = memoryview(bytearray(4))
         self._frame: memoryview | None = None
@@ -137,8 +122,6 @@ class Connection:
         self._connected = False
         self._metrics = metrics or ConnectionMetrics()
         self._connect_timeout_ms = connect_timeout_ms
-        self._deadline_timer: Timer | None = None
-        self._timer_at = 0.0
         self._connect_timer = io.call_later(connect_timeout_ms / 1000, self._on_connect_timeout)
         self._connect()
 
@@ -149,7 +132,7 @@ class Connection:
 
     @property
     def in_flight_count(self) -> int:
-        return len(self._waiting) + len(self._early)
+        return len(self._in_flight.requests) + len(self._early)
 
     def request(
         self,
@@ -178,7 +161,7 @@ class Connection:
 
         def send() -> None:
             try:
-                version = self._pick_version(type(message), min_version, max_version)
+                version = self.api_versions.latest_usable(type(message), min_version, max_version)
             except UnsupportedVersion as error:
                 future.set_exception(error)
                 return
@@ -209,15 +192,12 @@ class Connection:
         self._connect_timer.cancel()
         if self._connected:
             self._metrics.on_closed()
-        for timer in (self._deadline_timer, self._held_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
         if self._socket is not None:
             self._io.unwatch(self._socket)
             self._socket.close()
-        failed = [waiting.future for waiting in self._waiting]
-        failed += [future for future, _ in self._early]
-        self._waiting.clear()
+        failed = [*self._in_flight.close(), *(future for future, _ in self._early)]
         self._early.clear()
         self._out.clear()
         self._frame = None
@@ -295,19 +275,15 @@ class Connection:
         if answer.exception() is not None:
             return  # the connection is closed, and says why
         response = answer.result()
-        theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            highest = theirs.get(ApiVersionsRequest.API_KEY, (0, 0))[1]
+            self.api_versions.update(response)
+            highest = self.api_versions.highest(ApiVersionsRequest.API_KEY)
             self._negotiate(max(0, min(highest, version - 1)))
             return
         if response.error_code:
             self.close(f"version negotiation failed: {error_for(response.error_code)}")
             return
-        self._versions = theirs
-        self.features = FinalizedFeatures(
-            response.finalized_features_epoch,
-            {feature.name: feature.max_version_level for feature in response.finalized_features},
-        )
+        self.api_versions.update(response)
         if self._security.is_sasl:
             SaslLogin(self, self._security, self._io).begin()
         else:
@@ -334,7 +310,7 @@ class Connection:
 
     def _hold(self, throttle_ms: int) -> None:
         """The broker does not read from this connection for so long, and wants nothing sent."""
-        if self._versions.get(PRODUCE_KEY, (0, 0))[1] < FIRST_HELD_BY_CLIENTS:
+        if self.api_versions.highest(PRODUCE_KEY) < FIRST_HELD_BY_CLIENTS:
             return  # it has waited itself, before it answered
         until = time.monotonic() + throttle_ms / 1000
         if self._held_timer is not None:
@@ -366,29 +342,12 @@ class Connection:
 
         answer.add_done_callback(on_done)
         try:
-            version = self._pick_version(type(message), min_version, None)
+            version = self.api_versions.latest_usable(type(message), min_version)
         except UnsupportedVersion as error:
             self.close(str(error), AuthenticationFailed)
             return
         body = [write_message(message, version)]
         self._send(message, version, body, response, answer, self._connect_timeout_ms)
-
-    def _pick_version(self, cls: type[Message], min_version: int, max_version: int | None) -> int:
-        first, last = cls.VERSIONS
-        first = max(first, min_version)
-        if max_version is not None:
-            last = min(last, max_version)
-        name = cls.__name__.removesuffix("Request")
-        theirs = self._versions.get(cls.API_KEY)
-        if theirs is None:
-            raise UnsupportedVersion(f"the broker at {self.address} does not offer {name}")
-        version = min(last, theirs[1])
-        if version < max(first, theirs[0]):
-            raise UnsupportedVersion(
-                f"{name}: the broker at {self.address} speaks versions {theirs[0]} to {theirs[1]}, "
-                f"this client {first} to {last}; upgrade the older of the two"
-            )
-        return version
 
     # --- sending -----------------------------------------------------------------------------
 
@@ -401,7 +360,7 @@ class Connection:
         future: Future[Any],
         timeout_ms: int,
     ) -> None:
-        correlation_id = next(self._correlation_ids) & MAX_CORRELATION_ID
+        correlation_id = next(self._in_flight.correlation_ids) & MAX_CORRELATION_ID
         body_size = sum(len(buffer) for buffer in body)
         header = write_request_start(
             message, version, correlation_id, self._client_id, body_size=body_size
@@ -410,8 +369,9 @@ class Connection:
         self._metrics.on_request(len(header) + body_size, now)
         if response is not None:
             deadline = now + timeout_ms / 1000
-            self._waiting.append(_Waiting(correlation_id, response, version, future, deadline))
-            self._set_deadline()
+            sent = InFlightRequest(correlation_id, response, version, future, deadline)
+            self._in_flight.requests.append(sent)
+            self._in_flight.keep_time()
         self._out.append(memoryview(header))
         self._out += [memoryview(buffer) for buffer in body if len(buffer)]
         self._flush()
@@ -437,31 +397,9 @@ class Connection:
         else:
             self._io.watch(self._socket, READ, self._on_ready)
 
-    def _set_deadline(self) -> None:
-        """See to it that the timer fires no later than the oldest request's deadline.
-
-        The oldest decides: later ones can only be answered after it. A timer that fires early is
-        set again then, so a stream of requests costs no timer each.
-        """
-        deadline = self._waiting[0].deadline
-        if self._deadline_timer is not None:
-            if self._timer_at <= deadline:
-                return
-            self._deadline_timer.cancel()
-        self._timer_at = deadline
-        self._deadline_timer = self._io.call_later(
-            max(0.0, deadline - time.monotonic()), self._on_deadline
-        )
-
-    def _on_deadline(self) -> None:
-        self._deadline_timer = None
-        if not self._waiting:
-            return
-        if self._waiting[0].deadline <= time.monotonic():
-            name = self._waiting[0].response.__name__.removesuffix("Response")
-            self.close(f"no answer to {name} in time")
-        else:
-            self._set_deadline()
+    def _on_late(self, request: InFlightRequest) -> None:
+        name = request.response.__name__.removesuffix("Response")
+        self.close(f"no answer to {name} in time")
 
     # --- receiving ---------------------------------------------------------------------------
 
@@ -519,19 +457,20 @@ class Connection:
     def _on_frame(self, frame: memoryview) -> None:
         self._metrics.on_response(len(frame) + 4)
         correlation_id = correlation_id_of(frame)
-        if not self._waiting or self._waiting[0].correlation_id != correlation_id:
+        waiting = self._in_flight.requests
+        if not waiting or waiting[0].correlation_id != correlation_id:
             self.close(f"an unexpected answer (correlation id {correlation_id})")
             return
-        waiting = self._waiting[0]
+        oldest = waiting[0]
         try:
-            response = read_response(waiting.response, waiting.version, frame)
+            response = read_response(oldest.response, oldest.version, frame)
         except MalformedRequest as error:
             self.close(f"the answer cannot be read: {error}")
             return
-        self._waiting.popleft()
+        waiting.popleft()
         self._is_served = self._is_open
-        if self._waiting:
-            self._set_deadline()
+        if waiting:
+            self._in_flight.keep_time()
         if (throttle_ms := getattr(response, "throttle_time_ms", 0)) > 0:
             self._hold(throttle_ms)
-        waiting.future.set_result(response)
+        oldest.future.set_result(response)

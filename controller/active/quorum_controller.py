@@ -29,6 +29,7 @@ from ...cluster.metadata.metadata_records import (
 from ...cluster.quorum.voter import Candidate
 from ...protocol.errors import NotController
 from ...steps.replies import Refuse, Reply
+from ..candidate_state import Superseded
 from ..controller_calls import (
     AllocateProducerIds,
     Change,
@@ -44,7 +45,7 @@ from ..controller_calls import (
 )
 from ..controller_effects import Ended, Instant
 from ..controller_election import ControllerElection
-from ..metadata_leader import MetadataLeader, Superseded
+from ..metadata_leader import MetadataLeader
 from ..metadata_publisher import MetadataPublisher
 from ..metadata_snapshots import MetadataSnapshots
 from ..quorum_times import QuorumTimes

@@ -6,6 +6,7 @@ mirror_session                  connections of a mirror, and its loop
 actor_session, mirror_worker    session whose Ray actors copy; one such actor
 worker_layout                   set of workers, and proof that no former ones are left
 record_copier                   copier of new records, committed together with the positions
+source_ranges                   ranges of the source that are to be copied
 record_tail                     fetch that waits at the source for records at its end
 followed_topics                 matching topics, also new ones, without cycles
 own_records                     records of a left-out topic that would never be copied

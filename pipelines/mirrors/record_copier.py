@@ -5,7 +5,8 @@ changes neither. Without transactions (`records`), at least once: they are those
 records, and are committed afterwards, every SAY_SECONDS and by `say_how_far`, which also detects
 another mirror of the alias.
 
-Not here: which topics, and their names in the target (followed_topics).
+Not here: which topics, and their names in the target (followed_topics), and what the source has of
+them (source_ranges).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,12 +29,12 @@ from ...protocol.errors import OffsetOutOfRange, TransactionAbortable
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
 from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.reading_client import reading_client
-from ..ranges.topic_offsets import resolve_ranges
 from . import mirror_positions
 from .mirror_positions import MirrorPosition
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .offset_syncs import OffsetSync, OffsetSyncs
 from .record_tail import RecordTail, ranges_of
+from .source_ranges import SourceRanges
 
 logger = logging.getLogger(__name__)
 
@@ -85,18 +86,14 @@ class RecordCopier:
         on_placed: Callable[[Mapping[TopicPartition, OffsetSync]], None] = lambda placed: None,
     ) -> None:
         self._settings = settings
-        self._from = source
         self._producer = producer
         self._records = records
         self._unsaid: set[TopicPartition] = set()
         self._said_at = time.monotonic()
         self._cluster = cluster
         self._is_mine = is_mine
-        self._skips = skips
+        self._source = SourceRanges(settings, source, skips)
         self._on_placed = on_placed
-        self._client = reading_client(
-            settings.source, replace(settings.limits.fetch, security=settings.source_security)
-        )
         tailing = replace(
             settings.limits.fetch,
             security=settings.source_security,
@@ -105,8 +102,6 @@ class RecordCopier:
         self._tail_client = reading_client(settings.source, tailing)
         self._tail: RecordTail | None = None
         self._topic = mirror_positions.positions_topic(settings.alias)
-        self._ids: dict[str, str] = {}
-        """Ids of the source's topics when the ranges were last looked up, by name."""
         self._next_records = min(FIRST_RECORDS, settings.commit_records)
         self.targets: dict[str, str] = {}
         self.partitions: dict[str, int] = {}
@@ -216,7 +211,7 @@ class RecordCopier:
     ) -> bool:
         """Copy up to the current ends, for about `turn_s` seconds; whether all was copied."""
         began = self.worked_at = time.monotonic()
-        rounds = 1 + max(map(len, self._skips.values()), default=0)  # one up to each skip
+        rounds = 1 + self._source.most_skips  # one up to each skip
         self.say_how_far_in_time()
         return all(self._copy(stopped, on_progress, began + turn_s) for _ in range(rounds))
 
@@ -317,7 +312,9 @@ class RecordCopier:
                 fetched = tail.take(min(left_s, STOP_SECONDS))
                 began = self.worked_at = time.monotonic()
                 if began - self._said_at > SAY_SECONDS:
-                    if self._are_made_again({key.topic for key in tail.positions}):
+                    if self._source.are_made_again(
+                        {key.topic for key in tail.positions}, self.targets
+                    ):
                         self.close_tail()
                         return False
                     self.say_how_far()
@@ -344,18 +341,10 @@ class RecordCopier:
         if self._tail is not None and self._tail.positions != ends:
             self.close_tail()
         if self._tail is None:
-            if not ends or -1 in ends.values() or self._has_skips(ends):
+            if not ends or -1 in ends.values() or self._source.have_skips(ends):
                 return None
             self._tail = RecordTail(self._tail_client, ends)
         return self._tail
-
-    def _has_skips(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return any(
-            ends[key] < skip.source_end
-            for key, skips in self._skips.items()
-            if key in ends
-            for skip in skips
-        )
 
     def close_tail(self) -> None:
         if self._tail is not None:
@@ -374,7 +363,8 @@ class RecordCopier:
     def _new_ranges(self) -> list[PartitionRange]:
         """Ranges from the positions to the current ends of the source."""
         topics = sorted(self.targets)
-        self._ids = ids = self._topic_ids()
+        self._source.look(topics)
+        ids = self._source.topic_ids
         anew = [name for name in self.positions.made_again(ids) if name in self.targets]
         if anew and self._settings.limits.fail_on_data_loss:
             raise DataLoss(
@@ -383,27 +373,15 @@ class RecordCopier:
                 "topic's records"
             )
         self.forget(anew)
-        is_latest = self._settings.start_offset == "latest"
-        known_topics = {key.topic for key in self.positions.offsets}
+        ranges = self._source.resolve(
+            topics,
+            {key.topic for key in self.positions.offsets},
+            # Positions of other workers' partitions are not kept up to date here.
+            {key: offset for key, offset in self.positions.offsets.items() if self._is_mine(key)},
+        )
         return [
-            # Only for unknown topics; partitions added to a known one start at the earliest offset.
-            one._replace(start=one.end)
-            if is_latest and one.topic not in known_topics
-            else self._without_skips(one)
-            for one in resolve_ranges(
-                self._client,
-                topics,
-                "earliest" if is_latest else self._settings.start_offset,
-                "latest",
-                self._settings.limits,
-                keep_empty=True,
-                # Positions of other workers' partitions are not kept up to date here.
-                committed={
-                    key: offset
-                    for key, offset in self.positions.offsets.items()
-                    if self._is_mine(key)
-                },
-            )
+            self._without_skips(one)
+            for one in ranges
             if one.partition < self.partitions[one.topic] and self._is_mine(one.topic_partition)
         ]
 
@@ -415,38 +393,20 @@ class RecordCopier:
             for topic, count in sorted(self.partitions.items())
             if any(TopicPartition(topic, number) not in known for number in range(count))
         ]
-        self._ids = self._topic_ids()
-        is_latest = self._settings.start_offset == "latest"
-        known_topics = {key.topic for key in known}
-        start_offset = "earliest" if is_latest else self._settings.start_offset
-        ranges = resolve_ranges(
-            self._client, topics, start_offset, "latest", self._settings.limits, keep_empty=True
-        )
+        self._source.look(self.targets)
         return [
-            one._replace(start=one.end) if is_latest and one.topic not in known_topics else one
-            for one in ranges
+            one
+            for one in self._source.resolve(topics, {key.topic for key in known})
             if one.topic_partition not in known and one.partition < self.partitions[one.topic]
         ]
 
     def _without_skips(self, one: PartitionRange) -> PartitionRange:
         """The range up to the next skip, or after it; adds passed skips to the offset syncs."""
-        for skip in self._skips.get(one.topic_partition, ()):
-            if one.start <= skip.source_start < one.end:
-                if one.start < skip.source_start:
-                    return one._replace(end=skip.source_start)
-                before = self.syncs.get(one.topic_partition, OffsetSyncs())
-                self.syncs[one.topic_partition] = before.after(skip)
-                one = one._replace(start=skip.source_end)
+        one, passed = self._source.without_skips(one)
+        for skip in passed:
+            before = self.syncs.get(one.topic_partition, OffsetSyncs())
+            self.syncs[one.topic_partition] = before.after(skip)
         return one
-
-    def _topic_ids(self) -> dict[str, str]:
-        described = self._from.describe_topics(sorted(self.targets))
-        return {each.name: str(each.topic_id) for each in described}
-
-    def _are_made_again(self, topics: Iterable[str]) -> bool:
-        """Whether one of the topics was recreated since the ranges were looked up."""
-        now = self._topic_ids()
-        return any(now.get(topic) != self._ids[topic] for topic in topics)
 
     def _commit(
         self,
@@ -460,7 +420,7 @@ class RecordCopier:
         Raises TransactionAbortable: the transaction had no effect.
         """
         self.commits += 1
-        after = self.positions.after(part, self._ids)
+        after = self.positions.after(part, self._source.topic_ids)
         copied = [one.topic_partition for one in part]
         complete = self._complete_after(copied)
         with self._producer.transaction() if self._records is None else nullcontext():
@@ -472,7 +432,7 @@ class RecordCopier:
             # Without transactions, topics are checked before positions are committed
             # (_copy_what_comes).
             is_looked_at = is_tail and self._records is not None
-            if not is_looked_at and self._are_made_again(topics):
+            if not is_looked_at and self._source.are_made_again(topics, self.targets):
                 raise TransactionAbortable(
                     f"one of the topics {', '.join(topics)} was recreated while it was copied"
                 )
@@ -514,7 +474,7 @@ class RecordCopier:
                 },
                 self.targets[topic],
                 producer,
-                client=self._client,
+                client=self._source.client,
                 partitions={one.partition: one.partition for one in part if one.topic == topic},
                 poll_timeout_ms=self._settings.limits.poll_timeout_ms,
             )

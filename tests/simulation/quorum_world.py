@@ -31,9 +31,10 @@ from bradbury.cluster.metadata.metadata_records import (
 )
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import Candidate, CommittedEntryLost
-from bradbury.controller import metadata_leader
+from bradbury.controller import log_replication
+from bradbury.controller.candidate_state import AdoptedLog
 from bradbury.controller.controller_effects import AskVoter, FindVoters, FoundVoters, Instant
-from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
+from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.controller.voter_requests import FormatVoter, VoteRequest
 from bradbury.protocol.errors import ConnectionFailed, CorruptMessage
@@ -353,7 +354,7 @@ class QuorumWorld:
 
     def run(self, events: int) -> None:
         """Random events, then calm: a last controller must find everything, and go on."""
-        with mock.patch.object(metadata_leader, "MOST_BYTES", SMALL):
+        with mock.patch.object(log_replication, "MOST_BYTES", SMALL):
             for _ in range(events):
                 self.clock.run(self.clock.now_ms + self.random.choice([1, 1, 2, 4, 10]))
                 names = list(self._weights)

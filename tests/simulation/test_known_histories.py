@@ -23,7 +23,7 @@ from bradbury.cluster.metadata.metadata_records import (
 )
 from bradbury.cluster.partition.leader_state import FollowerFetch
 from bradbury.cluster.quorum.voter import Candidate
-from bradbury.controller import metadata_leader
+from bradbury.controller import log_replication
 from bradbury.controller.controller_effects import AskVoter, Instant
 from bradbury.controller.metadata_leader import MetadataLeader
 from bradbury.controller.quorum_times import QuorumTimes
@@ -377,6 +377,6 @@ def figure_8() -> None:
 def test_raft_figure_8_an_entry_of_a_former_epoch_is_not_committed_by_counting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metadata_leader, "MOST_BYTES", 1)  # an entry at a time
+    monkeypatch.setattr(log_replication, "MOST_BYTES", 1)  # an entry at a time
     figure_8()
     assert goes_wrong_with("entries of former epochs are counted", figure_8)

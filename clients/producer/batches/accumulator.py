@@ -102,8 +102,6 @@ class Accumulator:
         codec: int,
         partitioner: Partitioner | None,
         view: Callable[[], ClusterView],
-        deliver: Callable[[list[ProducerBatch]], None],
-        on_failed: Callable[[str, int, Exception], None],
     ) -> None:
         self.condition = condition
         self.memory = memory
@@ -114,9 +112,19 @@ class Accumulator:
         self._codec = codec
         self._partitioner = partitioner
         self._view = view
+        self._deliver: Callable[[list[ProducerBatch]], None]
+        self._on_failed: Callable[[str, int, Exception], None]
+        self._incomplete: set[ProducerBatch] = set()
+
+    def attach(
+        self,
+        *,
+        deliver: Callable[[list[ProducerBatch]], None],
+        on_failed: Callable[[str, int, Exception], None],
+    ) -> None:
+        """The sender: whom to hand batches, and whom to tell of records that become none."""
         self._deliver = deliver
         self._on_failed = on_failed
-        self._incomplete: set[ProducerBatch] = set()
 
     def open_topic(self, name: str, partition_count: int) -> TopicBuffer:
         with self.condition:

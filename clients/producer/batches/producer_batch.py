@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....protocol.buffer import Buffer
+from ....protocol.columns.columns import decode_batches, encode_batches
 from ....protocol.records.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -99,6 +100,39 @@ class ProducerBatch:
         if self.parts is not None:
             return all(part.is_done() for part in self.parts)
         return self.outcome is not None
+
+    def split(self, codec: int) -> list[ProducerBatch]:
+        """Halves, for a topic whose max.message.bytes or segment.bytes refuses the whole.
+
+        Source: ProducerBatch.split in apache/kafka clients/.../producer/internals.
+        """
+        half = self.record_count // 2
+        columns = decode_batches(self.data, topic="", partition=0, fetch_offset=0)
+        parts = []
+        for start, end in ((0, half), (half, self.record_count)):
+            length = end - start
+            encoded = encode_batches(
+                columns.keys.slice(start, length),
+                columns.values.slice(start, length),
+                columns.timestamps[start:end],
+                None if columns.headers is None else columns.headers.slice(start, length),
+                codec=codec,
+            )[0]
+            parts.append(
+                ProducerBatch(
+                    self.topic,
+                    self.partition,
+                    encoded.batch,
+                    self.rows[start:end],
+                    self.delivery,
+                    memory=self.memory * length // self.record_count,
+                    deadline=self.deadline,
+                )
+            )
+        parts[0].memory += self.memory - sum(part.memory for part in parts)
+        self.delivery.on_split(self, parts)
+        self.parts = parts
+        return parts
 
     def __repr__(self) -> str:
         return (

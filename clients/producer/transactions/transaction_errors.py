@@ -1,4 +1,4 @@
-"""Effects of errors on a transaction: retry, abort, or the producer's end (KIP-1050).
+"""Effects of errors on a transaction: retry, abort, or the producer's end (KIP-1050); their texts.
 
 What is in none of these sets is repeated if Kafka's table calls it retriable, else fatal. Source:
 the handlers of TransactionManager in apache/kafka clients/.../producer/internals.
@@ -13,8 +13,12 @@ from ....protocol.errors import (
     ApplicationRecoverable,
     InvalidProducerEpoch,
     InvalidTxnState,
+    KafkaError,
     ProducerFenced,
+    TransactionAbortable,
+    error_for,
 )
+from ..batches.partition_queue import Identity
 
 MOVED: Final = frozenset(
     {
@@ -76,3 +80,49 @@ def is_ended_by_another(error: BaseException) -> bool:
     return isinstance(error, ProducerFenced | InvalidProducerEpoch) or (
         isinstance(error, ApplicationRecoverable) and isinstance(error.__cause__, InvalidTxnState)
     )
+
+
+def no_transaction(call: str, transactional_id: str, phase: str) -> InvalidTxnState:
+    """Error of a call outside a transaction. phase: what the producer is instead."""
+    return InvalidTxnState(
+        f"{call}: no transaction is open: the producer of {transactional_id!r} is {phase}; "
+        "use `with producer.transaction():`, or begin()"
+    )
+
+
+def cannot_commit(transactional_id: str, error: Exception) -> TransactionAbortable:
+    """Failure of a transaction, for the reason `error`."""
+    failure = TransactionAbortable(
+        f"the transaction of {transactional_id!r} cannot be committed: {error}; "
+        "abort() it, and do its work again in the next one"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def cannot_go_on(
+    transactional_id: str, identity: Identity, timeout_ms: int, error: Exception
+) -> ProducerFenced | ApplicationRecoverable:
+    """Failure of a producer, for the reason `error`."""
+    who = f"the producer of {transactional_id!r} (id {identity.producer_id}, epoch "
+    who += f"{identity.producer_epoch})"
+    if isinstance(error, ProducerFenced):
+        return ProducerFenced(
+            f"{who} is fenced: another producer has this transactional id now, or the "
+            f"transaction outlived transaction_timeout_ms={timeout_ms}; close() this "
+            "one, and make a new one if no other took over"
+        )
+    failure = ApplicationRecoverable(f"{who} cannot go on: {error}; close() it, and make a new one")
+    failure.__cause__ = error
+    return failure
+
+
+def not_initialized(code: int, transactional_id: str, timeout_ms: int) -> KafkaError:
+    """Error of a producer that was not initialized, but may be later."""
+    text = f"transactional_id={transactional_id!r}: {error_for(code)}"
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        text += (
+            f"; transaction_timeout_ms={timeout_ms} is more than the brokers' "
+            "transaction.max.timeout.ms allows: lower the one or raise the other"
+        )
+    return error_for(code, text)

@@ -28,23 +28,21 @@ ApplicationRecoverable).
 Source: TransactionManager in apache/kafka clients/.../producer/internals.
 
 Not here: sockets, waiting, where coordinators are (producer_transactions), sequences
-(partition_queue).
+(partition_queue); how a transaction ends (transaction_completion), what is to join it
+(partitions_in_transaction, pending_offset_commits), calls that have timed out (pending_operation).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
 from ....protocol.error_code import ErrorCode
 from ....protocol.errors import (
-    ApplicationRecoverable,
     ConnectionFailed,
     InvalidTxnState,
     KafkaError,
-    ProducerFenced,
     TransactionAbortable,
     error_for,
 )
@@ -57,6 +55,10 @@ from ....protocol.schema import Message
 from ...group.membership import ConsumerGroupMetadata
 from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
 from ..batches.partition_queue import Identity
+from .partitions_in_transaction import PartitionsInTransaction, added_partitions
+from .pending_offset_commits import PendingOffsetCommits
+from .pending_operation import PendingOperation
+from .transaction_completion import TransactionCompletion
 from .transaction_errors import (
     ABORTABLE,
     BATCH_FATAL,
@@ -64,6 +66,10 @@ from .transaction_errors import (
     MOVED,
     NEEDS_NEW_EPOCH,
     NOT_STARTED,
+    cannot_commit,
+    cannot_go_on,
+    no_transaction,
+    not_initialized,
 )
 from .transaction_messages import (
     add_offsets_request,
@@ -74,7 +80,6 @@ from .transaction_messages import (
 )
 from .transaction_request import (
     Advice,
-    OffsetsToSend,
     RequestKind,
     TransactionOperation,
     TransactionRequest,
@@ -119,15 +124,10 @@ class TransactionManager:
         self._timeout_ms = timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._offered_version = 0
-        self._pending: TransactionOperation | None = None
-        self._offsets: deque[OffsetsToSend] = deque()
-        self._partitions: set[TopicPartition] = set()
-        self._to_add: set[TopicPartition] = set()
-        self._started = False
-        self._raise_epoch = False
-        self._skip_end = False
-        self._end_sent = False
-        self._ended = False
+        self._pending = PendingOperation()
+        self._offsets = PendingOffsetCommits()
+        self._partitions = PartitionsInTransaction()
+        self._completion = TransactionCompletion()
         self._open: TransactionRequest | None = None
 
     # --- the application's calls ---------------------------------------------------------------
@@ -139,16 +139,15 @@ class TransactionManager:
             InvalidTxnState: another call has timed out and is to be repeated first.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
-        if (pending := self._same_pending("init_transactions")) is not None:
+        if (pending := self._pending.same("init_transactions")) is not None:
             return pending
         self._raise_if_fatal()
-        operation = TransactionOperation("init_transactions")
         if self.phase is not Phase.UNINITIALIZED:
+            operation = TransactionOperation("init_transactions")
             operation.end()
             return operation
         self.phase = Phase.INITIALIZING
-        self._pending = operation
-        return operation
+        return self._pending.begin("init_transactions")
 
     def begin(self) -> None:
         """Begin a transaction. It is local: the coordinator learns of it with the first records.
@@ -158,7 +157,7 @@ class TransactionManager:
             TransactionAbortable: the one before has failed and is to be aborted first.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
-        self._same_pending("begin")
+        self._pending.same("begin")
         self._raise_failure()
         if self.phase is not Phase.READY:
             raise InvalidTxnState(
@@ -176,22 +175,21 @@ class TransactionManager:
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
         name = "commit" if is_commit else "abort"
-        if (pending := self._same_pending(name)) is not None:
+        if (pending := self._pending.same(name)) is not None:
             return pending
         if is_commit:
             self._raise_failure()
         else:
             self._raise_if_fatal()
         if self.phase not in (Phase.IN_TRANSACTION, Phase.ABORTABLE_ERROR):
-            raise InvalidTxnState(f"{name}: {self._no_transaction()}")
-        self._pending = TransactionOperation(name)
+            raise no_transaction(name, self.transactional_id, self.phase.value)
         self.phase = Phase.COMMITTING if is_commit else Phase.ABORTING
         if not is_commit:
-            self._to_add.clear()
-            if self._offsets:
-                self._raise_epoch = True  # one may be on its way
-            self._drop_offsets(TransactionAbortable("the transaction was aborted"))
-        return self._pending
+            self._partitions.stop_adding()
+            if self._offsets.first is not None:
+                self._completion.needs_new_epoch = True  # one may be on its way
+            self._offsets.drop(TransactionAbortable("the transaction was aborted"))
+        return self._pending.begin(name)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -203,16 +201,11 @@ class TransactionManager:
             TransactionAbortable: it has failed and can only be aborted.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
-        self._same_pending("send_offsets")
+        self._pending.same("send_offsets")
         self._raise_failure()
         if self.phase is not Phase.IN_TRANSACTION:
-            raise InvalidTxnState(f"send_offsets: {self._no_transaction()}")
-        waiting = OffsetsToSend.of(offsets, group)
-        if offsets:
-            self._offsets.append(waiting)
-        else:
-            waiting.operation.end()
-        return waiting.operation
+            raise no_transaction("send_offsets", self.transactional_id, self.phase.value)
+        return self._offsets.add(offsets, group)
 
     def check_open(self) -> None:
         """Raise unless records may be sent.
@@ -223,16 +216,15 @@ class TransactionManager:
         """
         if self.phase is not Phase.IN_TRANSACTION:
             self._raise_failure()
-            raise InvalidTxnState(f"send: {self._no_transaction()}")
+            raise no_transaction("send", self.transactional_id, self.phase.value)
 
     # --- batches -------------------------------------------------------------------------------
 
     @property
     def accepts_batches(self) -> bool:
         """Whether what was sent may still join the transaction."""
-        return self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING) and not (
-            self._end_sent or self._ended
-        )
+        is_good = self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING)
+        return is_good and not self._completion.has_begun
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether batches may go to `partition` now; if not yet, it will be added."""
@@ -241,10 +233,10 @@ class TransactionManager:
         if partition in self._partitions:
             return True
         if self.transaction_version >= IMPLICIT_PARTITIONS:
-            self._partitions.add(partition)
-            self._started = True
+            self._partitions.add((partition,))
+            self._completion.is_started = True
             return True
-        self._to_add.add(partition)
+        self._partitions.to_add.add(partition)
         return False
 
     def on_send_failed(self, error: Exception) -> None:
@@ -254,9 +246,9 @@ class TransactionManager:
         if isinstance(error, KafkaError) and error.code in BATCH_FATAL:
             self._fail_for_good(error)
         elif self.phase is Phase.ABORTING:
-            self._raise_epoch = True
+            self._completion.needs_new_epoch = True
         elif self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING):
-            self._raise_epoch = True
+            self._completion.needs_new_epoch = True
             self._fail_transaction(error)
 
     # --- requests ------------------------------------------------------------------------------
@@ -288,9 +280,8 @@ class TransactionManager:
             case AddOffsetsToTxnResponse():
                 if response.error_code:
                     return self._on_refused(request, response.error_code)
-                self._started = True
-                if self._offsets:  # an abort may have dropped them
-                    self._offsets[0].is_added = True
+                self._completion.is_started = True
+                self._offsets.on_group_added()
             case TxnOffsetCommitResponse():
                 return self._on_offsets_committed(request, response)
             case EndTxnResponse():
@@ -335,30 +326,31 @@ class TransactionManager:
         return None
 
     def _addition(self) -> TransactionRequest | None:
-        if self._to_add:
-            return add_partitions_request(self.transactional_id, self.identity, self._to_add)
-        if not self._offsets:
+        to_add = self._partitions.to_add
+        if to_add:
+            return add_partitions_request(self.transactional_id, self.identity, to_add)
+        waiting = self._offsets.first
+        if waiting is None:
             return None
-        waiting = self._offsets[0]
         implicit = self.transaction_version >= IMPLICIT_PARTITIONS
         if not implicit and not waiting.is_added:
             return add_offsets_request(self.transactional_id, self.identity, waiting.group.group_id)
-        self._started = True
+        self._completion.is_started = True
         return commit_offsets_request(
             self.transactional_id, self.identity, waiting, implicit=implicit
         )
 
     def _end(self) -> TransactionRequest | None:
-        if not self._ended and not self._skip_end and self._started:
+        if self._completion.needs_request:
             implicit = self.transaction_version >= IMPLICIT_PARTITIONS
-            self._end_sent = True
+            self._completion.is_sent = True
             return end_request(
                 self.transactional_id,
                 self.identity,
                 is_commit=self.phase is Phase.COMMITTING,
                 implicit=implicit,
             )
-        if not self._ended:
+        if not self._completion.is_done:
             self._on_ended()
         return self._initialize() if self.phase in (Phase.COMMITTING, Phase.ABORTING) else None
 
@@ -376,40 +368,29 @@ class TransactionManager:
             self._on_ready()
             return Advice()
         if self.phase is Phase.INITIALIZING and code in NOT_STARTED:
-            self._not_started(error_for(code, self._refused_text(code)))
+            self._not_started(not_initialized(code, self.transactional_id, self._timeout_ms))
             return Advice()
         return self._on_refused(request, code)
 
     def _on_partitions_added(
         self, request: TransactionRequest, response: AddPartitionsToTxnResponse
     ) -> Advice:
-        answered: set[TopicPartition] = set()
-        refused: dict[int, list[str]] = {}
-        for topic in response.results_by_topic_v3_and_below:
-            for answer in topic.results_by_partition:
-                partition = TopicPartition(topic.name, answer.partition_index)
-                answered.add(partition)
-                code = answer.partition_error_code
-                if code:
-                    refused.setdefault(code, []).append(str(partition))
-        # What was not attempted says nothing: the others say why.
-        codes = [code for code in refused if code != ErrorCode.OPERATION_NOT_ATTEMPTED] or [
-            *refused
-        ]
-        if codes:
-            return self._on_refused(request, codes[0], ", ".join(sorted(refused[codes[0]])))
-        self._to_add -= answered
-        if self.phase is not Phase.ABORTING:
-            self._partitions |= answered
-        self._started = True
+        answered, code, what = added_partitions(response)
+        if code:
+            return self._on_refused(request, code, what)
+        if self.phase is Phase.ABORTING:
+            self._partitions.forget(answered)
+        else:
+            self._partitions.add(answered)
+        self._completion.is_started = True
         return Advice()
 
     def _on_offsets_committed(
         self, request: TransactionRequest, response: TxnOffsetCommitResponse
     ) -> Advice:
-        if not self._offsets:
+        waiting = self._offsets.first
+        if waiting is None:
             return Advice()  # aborted meanwhile
-        waiting = self._offsets[0]
         advice = Advice()
         for topic in response.topics:
             for answer in topic.partitions:
@@ -421,8 +402,7 @@ class TransactionManager:
                 else:
                     waiting.missing.pop(partition, None)
         if not waiting.missing:
-            self._offsets.popleft()
-            waiting.operation.end()
+            self._offsets.end_first()
         elif advice == Advice():  # the answer omits some
             return Advice(self._retry_backoff_ms)
         return advice
@@ -443,8 +423,8 @@ class TransactionManager:
         if code in FENCED:
             self._fail_for_good(error_for(ErrorCode.PRODUCER_FENCED))
         elif code in NEEDS_NEW_EPOCH and request.kind is not RequestKind.INITIALIZE:
-            self._raise_epoch = True
-            self._skip_end = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            self._completion.needs_new_epoch = True
+            self._completion.without_request = code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
             self._fail_transaction(error_for(code, reason))
         elif code in ABORTABLE and request.kind is not RequestKind.INITIALIZE:
             self._fail_transaction(error_for(code, reason))
@@ -456,87 +436,49 @@ class TransactionManager:
 
     def _not_started(self, error: Exception) -> None:
         self.phase = Phase.UNINITIALIZED
-        self._end_pending(error)
+        self._pending.end(error)
 
     def _on_ended(self) -> None:
         """Finish the transaction. A new epoch is requested next, if needed."""
-        self._ended = True
+        self._completion.is_done = True
         was_explicit = self.transaction_version < IMPLICIT_PARTITIONS
-        # Batches of the old generation must not reach partitions that the new one writes to.
-        upgrade = was_explicit and self._offered_version >= IMPLICIT_PARTITIONS
-        if not (self._skip_end or upgrade or (self._raise_epoch and was_explicit)):
+        is_upgrade = was_explicit and self._offered_version >= IMPLICIT_PARTITIONS
+        if not self._completion.needs_initialization(
+            was_explicit=was_explicit, is_upgrade=is_upgrade
+        ):
             self._on_ready()
 
     def _on_ready(self) -> None:
         self.phase = Phase.READY
         self.failure = None
         self.transaction_version = self._offered_version
-        self._raise_epoch = self._skip_end = False
-        self._started = self._end_sent = self._ended = False
-        self._partitions.clear()
-        self._to_add.clear()
-        self._end_pending(None)
+        self._completion = TransactionCompletion()
+        self._partitions = PartitionsInTransaction()
+        self._pending.end(None)
 
     def _fail_transaction(self, error: Exception) -> None:
         if self.phase is Phase.ABORTING:
             self._end_abort_with(error)
             return
         self.phase = Phase.ABORTABLE_ERROR
-        self.failure = TransactionAbortable(
-            f"the transaction of {self.transactional_id!r} cannot be committed: {error}; "
-            "abort() it, and do its work again in the next one"
-        )
-        self.failure.__cause__ = error
-        self._end_sent = False
-        self._to_add.clear()
-        self._drop_offsets(self.failure)
-        self._end_pending(self.failure)
+        self.failure = cannot_commit(self.transactional_id, error)
+        self._completion.is_sent = False
+        self._partitions.stop_adding()
+        self._offsets.drop(self.failure)
+        self._pending.end(self.failure)
 
     def _end_abort_with(self, error: Exception) -> None:
         """The coordinator does not know what is to be aborted: then a new epoch is all it takes."""
-        if self._skip_end or self._raise_epoch:
-            self._skip_end = True
+        if self._completion.without_request or self._completion.needs_new_epoch:
+            self._completion.without_request = True
         else:
             self._fail_for_good(error)
 
     def _fail_for_good(self, error: Exception) -> None:
-        who = f"the producer of {self.transactional_id!r} (id {self.identity.producer_id}, epoch "
-        who += f"{self.identity.producer_epoch})"
-        if isinstance(error, ProducerFenced):
-            self.failure = ProducerFenced(
-                f"{who} is fenced: another producer has this transactional id now, or the "
-                f"transaction outlived transaction_timeout_ms={self._timeout_ms}; close() this "
-                "one, and make a new one if no other took over"
-            )
-        else:
-            self.failure = ApplicationRecoverable(
-                f"{who} cannot go on: {error}; close() it, and make a new one"
-            )
-            self.failure.__cause__ = error
+        self.failure = cannot_go_on(self.transactional_id, self.identity, self._timeout_ms, error)
         self.phase = Phase.FATAL_ERROR
-        self._drop_offsets(self.failure)
-        self._end_pending(self.failure)
-
-    def _drop_offsets(self, error: Exception) -> None:
-        for waiting in self._offsets:
-            waiting.operation.end(error)
-        self._offsets.clear()
-
-    def _end_pending(self, error: Exception | None) -> None:
-        if self._pending is not None:
-            self._pending.end(error)
-
-    def _same_pending(self, name: str) -> TransactionOperation | None:
-        """The same call, not seen to its end yet; any other has to wait for that."""
-        pending = self._pending
-        if pending is None or pending.is_acknowledged:
-            self._pending = None
-            return None
-        if pending.name == name:
-            return pending
-        raise InvalidTxnState(
-            f"{name}: {pending.name}() has not ended yet, or has timed out; call it again first"
-        )
+        self._offsets.drop(self.failure)
+        self._pending.end(self.failure)
 
     def _raise_if_fatal(self) -> None:
         if self.phase is Phase.FATAL_ERROR:
@@ -545,18 +487,3 @@ class TransactionManager:
     def _raise_failure(self) -> None:
         if self.failure is not None:
             raise type(self.failure)(str(self.failure)) from self.failure.__cause__
-
-    def _no_transaction(self) -> str:
-        return (
-            f"no transaction is open: the producer of {self.transactional_id!r} is "
-            f"{self.phase.value}; use `with producer.transaction():`, or begin()"
-        )
-
-    def _refused_text(self, code: int) -> str:
-        text = f"transactional_id={self.transactional_id!r}: {error_for(code)}"
-        if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            return (
-                f"{text}; transaction_timeout_ms={self._timeout_ms} is more than the brokers' "
-                "transaction.max.timeout.ms allows: lower the one or raise the other"
-            )
-        return text

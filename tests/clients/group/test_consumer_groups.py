@@ -265,17 +265,17 @@ def test_a_partition_that_is_sought_while_its_position_is_looked_for_is_not_in_e
     topic = new_topic()
     fill(bootstrap, topic, 5)
     one = consumer(auto_offset_reset="none")
-    find = one._fetcher._find_positions
+    find = one._fetcher._positions._find
 
     def find_late(states: Any) -> Any:
         one.seek((topic, 0), 3)  # the question is asked already
         return find(states)
 
-    one._fetcher._find_positions = find_late
+    one._fetcher._positions._find = find_late
     one.assign([(topic, 0)])
     assert one.poll(20_000)["offset"].to_pylist() == [3, 4]
     assert one.poll(50).num_rows == 0
-    assert not one._fetcher.has_error()
+    assert not one._fetcher.buffer.has_error()
 
 
 def test_an_error_of_a_partition_that_was_sought_or_given_up_is_not_raised(
@@ -287,12 +287,12 @@ def test_an_error_of_a_partition_that_was_sought_or_given_up_is_not_raised(
     one.assign([(topic, 0)])
     one.seek((topic, 0), 99)
     deadline = time.monotonic() + SECONDS
-    while not one._fetcher.has_error():
+    while not one._fetcher.buffer.has_error():
         assert time.monotonic() < deadline
     one.seek((topic, 0), 3)
     assert one.poll(20_000)["offset"].to_pylist() == [3, 4]
     one.seek((topic, 0), 99)
-    while not one._fetcher.has_error():
+    while not one._fetcher.buffer.has_error():
         assert time.monotonic() < deadline
     one.assign([])
     assert one.poll(20).num_rows == 0

@@ -50,8 +50,6 @@ def batches_of(given_records: list[Any], codec: int, *, by_columns: bool) -> Any
         codec=codec,
         partitioner=None,
         view=ClusterView,
-        deliver=lambda batches: None,
-        on_failed=lambda topic, count, error: None,
     )
     topic = accumulator.open_topic("t", PARTITIONS)
     topic.sticky.partition = 1  # else it is a matter of luck

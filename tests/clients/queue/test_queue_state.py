@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bradbury.clients.queue.item_codec import count_items, decode_items, encode_items, is_pickled
-from bradbury.clients.queue.queue_frames import (
+from bradbury.clients.queue.frames.item_codec import (
+    count_items,
+    decode_items,
+    encode_items,
+    is_pickled,
+)
+from bradbury.clients.queue.frames.queue_frames import (
     FrameError,
     ItemPiece,
     pack_items,

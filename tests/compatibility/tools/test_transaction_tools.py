@@ -175,6 +175,6 @@ def hang(servers: str, topic: str) -> None:
         manager = transactions.manager
         manager.begin()
         manager.transaction_version = 1  # or the broker would add the partition
-        manager._partitions.add(bradbury.TopicPartition(topic, 0))  # it is not added
+        manager._partitions.add([bradbury.TopicPartition(topic, 0)])  # nobody asked
         producer.send(topic, b"late", partition=0).result(30)
         manager.phase = type(manager.phase).READY  # and nothing ends it

@@ -90,7 +90,7 @@ def test_one_with_a_reset_policy_goes_on_where_the_logs_part(
         consumer.assign([T0])
         consumer.seek(T0, 0)
         assert values(consumer, 2) == [b"0", b"1"]
-        with caplog.at_level(logging.WARNING, "bradbury.clients.fetch.fetcher"):
+        with caplog.at_level(logging.WARNING, "bradbury.clients.fetch.fetch_responses"):
             trouble.begin()
             assert values(consumer, 2) == [b"other", b"third"]
         assert "t-0: the log was truncated to offset 1, below the fetch offset 2" in caplog.text

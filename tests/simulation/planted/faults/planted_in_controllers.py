@@ -343,15 +343,15 @@ def an_idle_leader_asks_nobody(patch: Patch) -> None:
     def look(controller: QuorumController, ticket: Any, call: PollMetadata, now: Any) -> None:
         looked(controller, ticket, replace(call, newest_epoch=-1), now)
 
-    begun = MetadataLeader._add_recipient
+    begun = MetadataLeader.lead
 
-    def add(leader: MetadataLeader, *args: Any) -> None:
-        leader._times = replace(leader._times, confirm_ms=1 << 40)
-        leader.deadlines._times = leader._times
-        begun(leader, *args)
+    def lead(leader: MetadataLeader, holders: Any) -> None:
+        times = replace(leader._times, confirm_ms=1 << 40)
+        leader._times = leader._replication._times = leader.deadlines._times = times
+        begun(leader, holders)
 
     patch(QuorumController, "_poll", look)
-    patch(MetadataLeader, "_add_recipient", add)
+    patch(MetadataLeader, "lead", lead)
 
 
 # --- who votes -----------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from bradbury.cluster.quorum.metadata_quorum import MetadataQuorum
 from bradbury.cluster.quorum.metadata_snapshot import encode_snapshot, end_of
 from bradbury.cluster.quorum.voter import LogEnd
 from bradbury.controller import metadata_voter
-from bradbury.controller.metadata_leader import AdoptedLog, MetadataLeader
+from bradbury.controller.candidate_state import AdoptedLog
+from bradbury.controller.metadata_leader import MetadataLeader
 
 from ..fault_registry import Patch, PlantedFault, fault
 from ..planted_faults import FAULTS
@@ -46,7 +47,8 @@ def a_snapshot_of_the_whole_log(patch: Patch) -> None:
     def append(leader: MetadataLeader, batch: bytes, count: int, now: Any, **rest: Any) -> int:
         end_offset = original(leader, batch, count, now, **rest)
         if end_offset % 4 == 0:
-            image = AdoptedLog(bytes(leader._snapshot), leader._batches).image()
+            log = leader._replication
+            image = AdoptedLog(log.snapshot, log.batches).image()
             leader.compact(end_of(image), encode_snapshot(image, now_ms=0), now)
         return end_offset
 

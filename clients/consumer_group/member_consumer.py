@@ -1,0 +1,138 @@
+"""The consumer of a member: it polls all the time, and other threads may end a poll that waits.
+
+What always holds:
+    A wake-up from before a poll ends that poll at once, and never what follows it.
+    A request that a wake-up disturbs nevertheless is repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
+from ..consumer.consumer import SCHEMA, Consumer, Wakeup
+from ..group.rebalance_listener import RebalanceListener
+from ..wire.cluster_client import is_retriable
+from ..wire.record_metadata import TopicPartition
+from .processing.member_config import MemberConfig
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+POLL_MS: Final = 1_000
+BACKOFF_S: Final = 0.2
+
+
+class MemberConsumer:
+    """Used by the thread that owns the consumer; `wake` may come from any.
+
+    current: the consumer, from `connect` to `close`.
+    """
+
+    def __init__(self, config: MemberConfig, stopping: threading.Event) -> None:
+        self.current: Consumer | None = None
+        self._config = config
+        self._stopping = stopping
+        self._wake_lock = threading.Lock()
+        self._may_wake = False
+        self._changed = False
+
+    def connect(self, listener: RebalanceListener) -> Consumer | None:
+        """Create the consumer, with retries until a broker answers; None if stopped before."""
+        while not self._stopping.is_set():
+            consumer: Consumer | None = None
+            try:
+                consumer = Consumer(
+                    group=self._config.group,
+                    group_instance_id=self._config.instance_id,
+                    enable_auto_commit=False,
+                    **self._config.consumer_options,
+                )
+                consumer.subscribe(self._config.topics, listener=listener)
+                self.current = consumer
+                return consumer
+            except (ConnectionFailed, RequestTimedOut) as error:
+                logger.warning("member %s: %s; trying again", self._config.instance_id, error)
+                if consumer is not None:
+                    consumer.close()
+                self._stopping.wait(BACKOFF_S)
+        return None
+
+    def close(self) -> None:
+        """Leave the group, and end.
+
+        A static member that does not leave would keep its partitions until its session times out.
+        A fenced one fails again, as another process has its name.
+        """
+        consumer = self._connected()
+        undisturbed(lambda: consumer.close(leave=True))
+        self.current = None
+
+    # --- polls, and what ends them -------------------------------------------------------------
+
+    def wake(self) -> None:
+        """End a waiting poll: there are offsets to commit, or room, or a stop. Any thread."""
+        with self._wake_lock:
+            self._changed = True
+            if self._may_wake and self.current is not None:
+                self._may_wake = False
+                self.current.wakeup()
+
+    def begin_step(self) -> None:
+        """The state is read from here on: what changes after this ends the next poll."""
+        self._changed = False
+
+    def poll(self) -> pa.Table:
+        """Poll until there are records, a wake-up, or POLL_MS are over."""
+        consumer = self._connected()
+        with self._wake_lock:
+            self._may_wake = not self._changed
+        wait_ms = POLL_MS if self._may_wake else 0
+        try:
+            return consumer.poll(wait_ms, max_records=self._config.batch_records)
+        except Wakeup:
+            return SCHEMA.empty_table()
+        finally:
+            self._may_wake = False
+
+    def calm(self) -> None:
+        """Stop wake-ups: the following requests have to be completed."""
+        with self._wake_lock:
+            self._may_wake = False
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def commit(self, offsets: dict[TopicPartition, int]) -> None:
+        """Raises KafkaError, ConnectionFailed: not committed."""
+        consumer = self._connected()
+        undisturbed(lambda: consumer.commit(offsets))
+
+    def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Committed offsets of the group, with retries without a limit; nothing is read before."""
+        consumer = self._connected()
+        while True:
+            try:
+                return undisturbed(lambda: consumer.committed(*keys))
+            except (KafkaError, ConnectionFailed) as error:
+                if not is_retriable(error) or self._stopping.wait(BACKOFF_S):
+                    raise
+                logger.warning("member %s: %s; trying again", self._config.instance_id, error)
+
+    def _connected(self) -> Consumer:
+        assert self.current is not None, "it is connected, and not closed"
+        return self.current
+
+
+def undisturbed(call: Callable[[], T]) -> T:
+    """Call with one retry, as a wakeup in progress may end the first call."""
+    while True:
+        try:
+            return call()
+        except Wakeup:
+            continue

@@ -1,0 +1,161 @@
+"""What a leader's answer for one partition means: records, an error, a log that was truncated.
+
+The next fetch offset is read from the headers of the answer's batches, so that the next request is
+sent before anything is decoded.
+
+Source: AbstractFetch.handleFetchSuccess, FetchCollector.handleInitializeErrors,
+SubscriptionState.maybeCompleteValidation in apache/kafka clients/.../consumer/internals.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import CorruptMessage, OffsetOutOfRange, error_for
+from ...protocol.messages.fetch import PartitionData
+from .fetch_buffer import FetchBuffer
+from .fetch_failures import FetchFailures
+from .fetch_request import FetchConfig, larger_limit, last_batch
+from .fetch_state import NEVER, NO_REPLICA, FetchedRecords, FetchState
+
+logger = logging.getLogger(__name__)
+
+REPLICA_SECONDS: Final = 300.0
+"""Seconds after which the leader chooses the preferred read replica again (metadata.max.age.ms)."""
+
+
+class FetchResponses:
+    """Used on the I/O thread, with the fetcher's condition. failures: those of all partitions."""
+
+    def __init__(
+        self,
+        config: FetchConfig,
+        buffer: FetchBuffer,
+        failures: FetchFailures,
+        *,
+        retry_backoff_ms: int,
+    ) -> None:
+        self._config = config
+        self._buffer = buffer
+        self._failures = failures
+        self._retry_backoff_ms = retry_backoff_ms
+
+    def on_partition(
+        self, state: FetchState, generation: int, fetch_offset: int, data: PartitionData
+    ) -> bool:
+        """Handle an answer; return whether the metadata has to be refreshed.
+
+        Args:
+            generation, fetch_offset: of the partition when it was asked for.
+        """
+        if generation != state.generation:
+            return False
+        if data.error_code:
+            return self._on_partition_error(state, fetch_offset, data)
+        if data.preferred_read_replica >= 0:
+            state.replica = data.preferred_read_replica
+            state.replica_until = time.monotonic() + REPLICA_SECONDS
+            return False
+        if data.diverging_epoch.end_offset >= 0:
+            self._on_truncation(state, fetch_offset, data.diverging_epoch.end_offset)
+            return False
+        self._failures.succeeded(state.topic_partition)
+        state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
+        state.log_start_offset = data.log_start_offset
+        records = data.records
+        if not records:
+            return False
+        assert isinstance(records, memoryview)
+        last = last_batch(records)
+        if last is None:
+            self._on_cut(state, fetch_offset, records)
+            return False
+        next_offset = last.next_offset
+        state.fetch_offset = max(fetch_offset, next_offset)
+        state.fetch_epoch = last.leader_epoch
+        state.max_bytes = self._config.max_partition_bytes
+        state.buffered_bytes += len(records)
+        aborted = None
+        if self._config.isolation_level:
+            aborted = [
+                (one.producer_id, one.first_offset) for one in data.aborted_transactions or ()
+            ]
+        self._buffer.add(
+            FetchedRecords(
+                state, generation, fetch_offset, next_offset, records, aborted, last.leader_epoch
+            )
+        )
+        return False
+
+    def _on_cut(self, state: FetchState, fetch_offset: int, records: memoryview) -> None:
+        try:
+            state.max_bytes = larger_limit(
+                records, state.max_bytes, state.topic_partition, fetch_offset
+            )
+        except CorruptMessage as error:
+            state.retry_at = self._retry_at()
+            self._buffer.raise_in_poll(error, [state])
+
+    def _on_partition_error(
+        self, state: FetchState, fetch_offset: int, data: PartitionData
+    ) -> bool:
+        code, key = data.error_code, state.topic_partition
+        state.retry_at = self._retry_at()
+        if state.replica != NO_REPLICA:  # fall back to the leader
+            state.replica = NO_REPLICA
+            return True
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.buffered_bytes or state.position != fetch_offset:
+                return False  # what is buffered comes first; then it is asked, and answered, again
+            if self._config.reset is None:
+                self._buffer.raise_in_poll(
+                    OffsetOutOfRange(
+                        f"{key}: offset {fetch_offset} is not, or no longer, in the log; seek, "
+                        'or set auto_offset_reset="earliest" or "latest"'
+                    ),
+                    [state],
+                )
+                state.retry_at = NEVER  # until poll has raised it, or a seek
+            else:
+                state.restart(self._config.reset)
+            return False
+        error = error_for(code)
+        if not error.retriable or code == ErrorCode.CORRUPT_MESSAGE:
+            # As Kafka's consumer: the broker knows of no copy that could be read instead.
+            self._buffer.raise_in_poll(error_for(code, f"{key}: {error}"), [state])
+        else:
+            self._failures.failed(key, error, time.monotonic())
+        return True
+
+    def _on_truncation(self, state: FetchState, fetch_offset: int, end_offset: int) -> None:
+        """Handle a truncation: the leader's log ends before fetch_offset (unclean election, ...).
+
+        Source: SubscriptionState.maybeCompleteValidation, LogTruncationException (KIP-320).
+        """
+        key = state.topic_partition
+        if state.buffered_bytes or state.position != fetch_offset:
+            state.retry_at = self._retry_at()
+            return  # what is buffered comes first; then it is asked, and answered, again
+        known = min(end_offset, fetch_offset)
+        said = (
+            f"{key}: the log was truncated to offset {known}, below the fetch offset {fetch_offset}"
+        )
+        if self._config.reset is None:
+            self._buffer.raise_in_poll(
+                OffsetOutOfRange(
+                    f"{said}, since replicas with the records are lost; seek, to {known} for "
+                    'example, or set auto_offset_reset="earliest" or "latest"'
+                ),
+                [state],
+            )
+            state.retry_at = NEVER  # until poll has raised it, or a seek
+            return
+        logger.warning("%s, since replicas with the records are lost; continuing there", said)
+        state.seek(known)
+
+    def _retry_at(self) -> float:
+        return time.monotonic() + self._retry_backoff_ms / 1000

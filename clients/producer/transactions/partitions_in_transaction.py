@@ -1,0 +1,63 @@
+"""The partitions of a producer's current transaction, and those that are to be added to it.
+
+Source: partitionsInTransaction, newPartitionsInTransaction of TransactionManager in apache/kafka
+clients/.../producer/internals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ....protocol.error_code import ErrorCode
+from ....protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ...wire.record_metadata import TopicPartition
+
+
+class PartitionsInTransaction:
+    """Those of one transaction; the next one has others. `to_add`: not asked for, or not answered.
+
+    A partition is of the transaction before the first batch is sent to it.
+    """
+
+    def __init__(self) -> None:
+        self.to_add: set[TopicPartition] = set()
+        self._added: set[TopicPartition] = set()
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether batches may be sent to it."""
+        return partition in self._added
+
+    def add(self, partitions: Collection[TopicPartition]) -> None:
+        """They are of the transaction now, as the coordinator says, or the brokers will see to."""
+        self.to_add.difference_update(partitions)
+        self._added.update(partitions)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """The coordinator has added them to a transaction that nothing is sent in any more."""
+        self.to_add.difference_update(partitions)
+
+    def stop_adding(self) -> None:
+        """Nothing more is sent in this transaction."""
+        self.to_add.clear()
+
+
+def added_partitions(
+    response: AddPartitionsToTxnResponse,
+) -> tuple[set[TopicPartition], int, str]:
+    """The partitions of an answer; the error code of all, which is 0 if none was refused; and what
+    it is about.
+    """
+    answered: set[TopicPartition] = set()
+    refused: dict[int, list[str]] = {}
+    for topic in response.results_by_topic_v3_and_below:
+        for answer in topic.results_by_partition:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            answered.add(partition)
+            code = answer.partition_error_code
+            if code:
+                refused.setdefault(code, []).append(str(partition))
+    # What was not attempted says nothing: the others say why.
+    codes = [code for code in refused if code != ErrorCode.OPERATION_NOT_ATTEMPTED] or [*refused]
+    if not codes:
+        return answered, ErrorCode.NONE, ""
+    return answered, codes[0], ", ".join(sorted(refused[codes[0]]))

@@ -1,0 +1,6 @@
+"""What a process knows of a queue: the parts of its connection to the queue's actor.
+
+prefetched_items   items that the actor has sent ahead
+consumed_reports   items that were consumed, until the actor confirms that they are committed
+queue_requests     requests that have no answer yet
+"""
