@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
+from ...actors.loop.heap import settle
 from ...actors.node import Node, NodeConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...controller.controller_calls import ControllerCall
@@ -58,6 +59,7 @@ class _HostedNode:
         """Join the cluster. Raises what Node.join raises."""
         assert self.node is not None
         await self.node.join()
+        settle()
         return self.node.node_id, self.node.incarnation
 
     async def knows(self, others: Sequence[Incarnation]) -> bool:
