@@ -313,7 +313,7 @@ class Node:
         await self.membership.follow()
         await self.socket_server.read_keys()
         self.socket_server.open()
-        self._upkeep.start_probe()
+        self._upkeep.serve()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
 
     async def _suspect(self, node_id: int) -> None:
@@ -415,8 +415,6 @@ class Node:
         )
 
     def _answer_by(self, image: MetadataImage) -> MetadataImage:
-        if (host := self.storage.host) is not None:
-            self._upkeep.on_partitions(len(host.replicas))
         self._departed.on_metadata(self.image, image, now_ms=_monotonic_ms())
         before, self.image = self.image, image
         if self.groups is not None:

@@ -7,5 +7,5 @@ awaited_end       a condition of procedures: a coroutine has ended
 line_limit        log lines about peers: at most so many
 node_metrics      what one node counts
 process_upkeep    heap, probe and aside thread of a node's process
-heap              Python's garbage collector beside very many partitions
+heap              Python's garbage collector beside very many objects
 """

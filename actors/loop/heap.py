@@ -1,51 +1,85 @@
-"""Keeps Python's garbage collector from stopping a node that holds very many objects.
+"""Keeps Python's garbage collector from stopping a node that has very many objects.
 
-A full collection looks at every object: 200 ms with 10,000 partitions, during which no client is
-answered. Partitions live long, so after many were added, all live objects are frozen (gc.freeze):
-full collections skip them. A frozen object is still freed when its last reference goes; only
-cycles of dead objects would stay, so after many partitions were removed all are unfrozen.
+A full collection looks at every object: 50 ms with what is imported alone, 200 ms with 10,000
+partitions, and no client is answered meanwhile. It is due whenever a quarter more has outlived the
+smaller ones, dead or not, so with 64 consumers that wait twice a second. But nearly all there is
+lives long: what a node has when it begins to serve, and again whatever is alive when a full
+collection took SLOW_S, is frozen (gc.freeze), and collections skip it.
 
-With many clients a process also collects often, and each time looks at what their requests have
-allocated and wait for: a seventh of the CPU that 64 consumers cost. `settle` makes that rarer,
-where the process is the node's own, not in somebody's `local()`.
+A frozen object is freed when its last reference goes, as any other; only dead cycles of them would
+stay. So all are thawed every now and then, and when the last node of the process closes.
+
+Source: gc_collect_main and untrack rules of CPython 3.11-3.13, Modules/gcmodule.c.
 """
 
 from __future__ import annotations
 
 import gc
+import threading
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, Final
 
-MANY = 200
-YOUNG = 10_000
-"""Objects that a process of a node makes between two collections: requests that wait, of which
-there are some for each client, are not looked at time and again (700 is Python's own number).
-"""
+SLOW_S: Final = 0.005
+"""Seconds of a full collection from which on its survivors are frozen: some 30,000 objects."""
+THAW_S: Final = 600.0
+"""Seconds between two such collections after which all are thawed, and the next one sees all."""
+YOUNG: Final = 10_000
+"""New objects of a node's own process between two collections; 700 is Python's number."""
 
 
-def settle() -> None:
-    """Fit the collector to a process that is a node, and has just begun to serve: what exists now
-    lives as long as it.
+def collect_rarely() -> None:
+    """Fit the collector to a process that is a node's own.
+
+    Each collection looks at the requests that wait, of which there are some for each client: a
+    seventh of the CPU that 64 consumers cost. Not where `local()` is in somebody's process.
     """
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(YOUNG)
 
 
 class Heap:
-    """Control of the garbage collector. One per node; the collector is shared by the process."""
+    """What nodes do to the collector of their process. `open` and `close`: as each of them, in any
+    thread.
+    """
 
-    def __init__(self) -> None:
-        self._partitions = 0
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._nodes = 0
+        self._began = 0.0
+        self._thawed_at = 0.0
 
-    def on_partitions(self, count: int) -> None:
-        """Adapt to `count` partitions on the node. Cost: about 1 ms when it acts."""
-        if count > self._partitions + max(MANY, self._partitions // 10):
-            gc.collect(1)
-            gc.freeze()
-            self._partitions = count
-        elif count < self._partitions - max(MANY, self._partitions // 10):
-            gc.unfreeze()
-            self._partitions = count
+    def open(self) -> None:
+        """A node begins to serve. Cost: about a millisecond."""
+        with self._lock:
+            self._nodes += 1
+            if self._nodes == 1:
+                self._thawed_at = self._clock()
+                gc.callbacks.append(self._on_collection)
+        gc.collect(1)
+        gc.freeze()
 
     def close(self) -> None:
-        if self._partitions:
-            gc.unfreeze()
+        """A node that was opened is gone."""
+        with self._lock:
+            self._nodes -= 1
+            if not self._nodes:
+                gc.callbacks.remove(self._on_collection)
+                gc.unfreeze()
+
+    def _on_collection(self, phase: str, about: Mapping[str, Any]) -> None:
+        if about["generation"] < 2:
+            return
+        now = self._clock()
+        if phase == "start":
+            self._began = now
+        elif now - self._began >= SLOW_S:
+            if now - self._thawed_at >= THAW_S:
+                self._thawed_at = now
+                gc.unfreeze()
+            else:
+                gc.freeze()
+
+
+heap: Final = Heap()
+"""That of this process."""

@@ -10,25 +10,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ...handlers.ports.request_metrics import Histogram
-from .heap import Heap
+from .heap import heap
 from .node_metrics import LoopProbe
 
 T = TypeVar("T")
 
 
 class ProcessUpkeep:
-    """Of one node: `open` and `close` as the node, `start_probe` when it serves."""
+    """Of one node: `open` and `close` as the node, `serve` when it does."""
 
     def __init__(self, loop_lag: Histogram) -> None:
         self._probe = LoopProbe(loop_lag)
-        self._heap = Heap()
         self._aside: ThreadPoolExecutor | None = None
-        self.on_partitions = self._heap.on_partitions
-        self.start_probe = self._probe.start
+        self._is_serving = False
 
     def open(self) -> None:
         """One thread aside: two calls that compute would take turns anyway."""
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+
+    def serve(self) -> None:
+        """Begin when the node does."""
+        self._is_serving = True
+        self._probe.start()
+        heap.open()
 
     def run_aside(self, call: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._aside, call)
@@ -36,6 +40,8 @@ class ProcessUpkeep:
     def close(self) -> None:
         """Calls that run aside end by themselves; those that have not begun are cancelled."""
         self._probe.stop()
-        self._heap.close()
+        if self._is_serving:
+            self._is_serving = False
+            heap.close()
         if self._aside is not None:
             self._aside.shutdown(wait=False, cancel_futures=True)

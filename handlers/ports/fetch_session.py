@@ -19,7 +19,6 @@ Source: apache/kafka server/.../FetchSession.java (FetchSessionCache, FetchManag
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -114,23 +113,38 @@ class CachedPartition:
         return changed
 
 
-@dataclass(slots=True, eq=False)
 class FetchSession:
     """Session of a consumer or follower. Soft state: lost with the node, renewed by the client."""
 
-    session_id: int
-    is_follower: bool
-    uses_topic_ids: bool
-    created_ms: int
-    last_used_ms: int
-    epoch: int = 1
-    """Epoch that the next request must have."""
-    partitions: dict[PartitionKey, CachedPartition] = field(default_factory=dict)
-    dirty: dict[CachedPartition, None] = field(default_factory=dict)
-    parked: FetchWaiter | None = None
-    is_closed: bool = False
-    rules_version: int = -1
-    """Version of the authorizer's rules when its partitions were last read."""
+    __slots__ = (
+        "created_ms",
+        "dirty",
+        "epoch",
+        "is_closed",
+        "is_follower",
+        "last_used_ms",
+        "parked",
+        "partitions",
+        "rules_version",
+        "session_id",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self, session_id: int, *, is_follower: bool, uses_topic_ids: bool, now_ms: int
+    ) -> None:
+        self.session_id = session_id
+        self.is_follower = is_follower
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.last_used_ms = now_ms
+        self.epoch = 1
+        """Epoch that the next request must have."""
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.dirty: dict[CachedPartition, None] = {}
+        self.parked: FetchWaiter | None = None
+        self.is_closed = False
+        self.rules_version = -1
+        """Version of the authorizer's rules when its partitions were last read."""
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
         """Add a partition, or change what the client asks of it."""
@@ -235,7 +249,9 @@ class FetchSessionCache:
         session_id = self._random_id()
         while session_id in self._sessions:
             session_id = self._random_id()
-        session = FetchSession(session_id, is_follower, uses_topic_ids, now_ms, now_ms)
+        session = FetchSession(
+            session_id, is_follower=is_follower, uses_topic_ids=uses_topic_ids, now_ms=now_ms
+        )
         self._sessions[session_id] = session
         return session
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from ...actors.loop.heap import settle
+from ...actors.loop.heap import collect_rarely
 from ...actors.node import Node, NodeConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...controller.controller_calls import ControllerCall
@@ -59,7 +59,7 @@ class _HostedNode:
         """Join the cluster. Raises what Node.join raises."""
         assert self.node is not None
         await self.node.join()
-        settle()
+        collect_rarely()
         return self.node.node_id, self.node.incarnation
 
     async def knows(self, others: Sequence[Incarnation]) -> bool:
