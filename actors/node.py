@@ -206,8 +206,7 @@ class Node:
         self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
         self.quotas: NodeQuotas | None = None
         self._upkeep = ProcessUpkeep(self.metrics.loop_lag)
-        secret = read_secret(self.server_config.security.delegation_token_secret_key)
-        self.delegation_token_key = secret.encode() or None
+        self.delegation_token_key: bytes | None = None
         self.socket_server = SocketServer(self)
         self.peers = Peers(config.server.security)
         self.metrics_endpoint = MetricsEndpoint(self)
@@ -256,6 +255,8 @@ class Node:
             DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         """
         config = self._node_config
+        secret = read_secret(self.server_config.security.delegation_token_secret_key)
+        self.delegation_token_key = secret.encode() or None
         self._upkeep.open()
         if "broker" in config.roles:
             await self.storage.open_voter(config.name, config.data_dir)
@@ -269,6 +270,7 @@ class Node:
             )
             self.partitions = host.partitions
         await asyncio.to_thread(self._bind)
+        await self.socket_server.read_keys()
         self.is_open = True
 
     def _bind(self) -> None:
@@ -298,12 +300,15 @@ class Node:
     async def join(self) -> None:
         """Register, apply the metadata, accept connections. Waits for the controller.
 
+        It may be called again when it has failed: so whatever can be wrong with the settings is
+        found out by `open`.
+
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
         await self.membership.register(self._registration())
         host = self.storage.host
-        if host is not None:
+        if host is not None and not host.is_started:
             host.start(self.node_id, self.controller, suspect=self._suspect)
             if "group" in self._node_config.roles:
                 self.groups = GroupHost(self.server_config.groups, self.now_ms, self.new_id)
@@ -311,7 +316,6 @@ class Node:
                 self.transactions = TransactionHost(self)
                 host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
         await self.membership.follow()
-        await self.socket_server.read_keys()
         self.socket_server.open()
         self._upkeep.serve()
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)

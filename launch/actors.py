@@ -219,6 +219,7 @@ def wait_until_serving(
             return
         name, problem = next(iter(problems.items()))
         on_progress(f"{name}: {problem}")
+        # With a remedy: see ray_actors._in_words.
         real = next((text for text in problems.values() if ";" in text), None)
         if real is not None and time.monotonic() > patience:
             raise UpError(real)

@@ -87,11 +87,13 @@ class _Shell:
 
 
 def _in_words(error: Exception) -> str:
-    """Text of an error of `open`, with the remedy if the node has joined without a certificate."""
+    """Text of an error that waiting does not solve, with a remedy behind a semicolon, by which
+    `up` (launch/actors) tells it from one that it has to wait for.
+    """
     text = str(error)
     if f"/{FOLDER}/{NODE_FILE}" in text:
         return f"{text}; `bradbury up --secure` again gives this node its certificate"
-    return text
+    return text if ";" in text else f"{text}; correct that, it is tried again"
 
 
 class NodeActor(_Shell):
@@ -137,7 +139,8 @@ class NodeActor(_Shell):
                 await self._node.join()
                 break
             except KafkaError as error:
-                self._problem = str(error)
+                is_ours = isinstance(error, InvalidConfig)
+                self._problem = _in_words(error) if is_ours else str(error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
         self._spawn(RayMetrics(self._node, self._config.name).run())

@@ -71,10 +71,12 @@ class PartitionHost:
         peers: Peers,
         on_all_offline: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        """Raises InvalidConfig: there is no such deletion policy."""
         self.peers = peers
         self._config = config
         self._server = ServerConfig()
         self._now_ms = now_ms
+        self._deletion_policy = load_deletion_policy(config.bradbury_log_deletion_policy)
         self._driver = StepDriver()
         self._threads = StorageThreads(self._driver)
         self.fsyncs = self._threads.fsyncs
@@ -126,6 +128,10 @@ class PartitionHost:
         self.logs.open(self._now_ms())
 
     @property
+    def is_started(self) -> bool:
+        return self._sender is not None
+
+    @property
     def directories(self) -> LogDirectories:
         return self.logs.directories
 
@@ -136,7 +142,8 @@ class PartitionHost:
         *,
         suspect: Callable[[int], Coroutine[None, None, None]],
     ) -> None:
-        """Start serving. `suspect`: tells the controller of a node that cannot be reached."""
+        """Start serving, once. `suspect`: tells the controller of a node that cannot be reached."""
+        assert not self.is_started
         self.node_id = node_id
         self.unreachable.start(suspect)
         self.logs.begin()
@@ -153,7 +160,7 @@ class PartitionHost:
             self._driver.effects,
             changed=self.steps.changed,
             on_storage_failure=self.steps.on_storage_failure,
-            deletion_policy=load_deletion_policy(self._config.bradbury_log_deletion_policy),
+            deletion_policy=self._deletion_policy,
         )
         self.steps.start(log_manager, maintenance.note_gaps)
         self._sender = ControllerRequestSender(controller, self._driver)

@@ -36,20 +36,28 @@ def resolve(
         if kind == "env":
             found = environment(place)
             if found is None:
-                raise InvalidConfig(f"${{env:{place}}}: there is no such environment variable")
+                raise InvalidConfig(
+                    f"${{env:{place}}}: there is no such environment variable; it has to be set "
+                    "where this is used"
+                )
             return found
         if not key:
-            raise InvalidConfig(f"{match.group()}: it has to name a file and a key in it")
+            raise InvalidConfig(
+                f"{match.group()}: it has to name a file and a key in it; write ${{file:PATH:KEY}}"
+            )
         path = f"{place}/{key}" if kind == "dir" else place
         try:
             content = read(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfig(f"{match.group()}: cannot be read ({error})") from None
+            raise InvalidConfig(
+                f"{match.group()}: cannot be read ({error}); "
+                "each machine that uses it needs the file"
+            ) from None
         if kind == "dir":
             return content.strip("\n")
         found = _property(content, key)
         if found is None:
-            raise InvalidConfig(f"{match.group()}: the file does not set {key}")
+            raise InvalidConfig(f"{match.group()}: the file does not set {key}; add {key}=VALUE")
         return found
 
     return _REFERENCE.sub(value, text)

@@ -11,12 +11,12 @@ What waits for the disk is written as a sequel (see procedure). Not here: who le
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ...cluster.metadata.metadata_image import PartitionImage, TopicImage
+from ...cluster.metadata.metadata_image import MetadataImage, PartitionImage, TopicImage
 from ...protocol.errors import KafkaStorageError
 from ...protocol.topic_partition import TopicIdPartition, TopicPartition
 from ...storage.directories.log_directories import LogDirectories
@@ -277,12 +277,28 @@ class LogManager:
             if log in self._unclaimed:
                 yield from self._set_aside(assigned.key, log, wall_ms)
 
-    def set_strays_aside(self, wall_ms: int) -> ProcedureSteps:
-        """Set aside logs that the metadata, now known, does not assign to this node."""
+    @property
+    def has_unclaimed(self) -> bool:
+        """Whether there are logs that no partition was found to be of yet."""
+        return bool(self._unclaimed)
+
+    def set_strays_aside(
+        self,
+        image: MetadataImage,
+        node_id: int,
+        served: Mapping[TopicPartition, PartitionLog],
+        wall_ms: int,
+    ) -> ProcedureSteps:
+        """Set aside logs that the metadata, now known, does not assign to this node.
+
+        served: the logs of its partitions. Such a log stays, and one of a partition that is
+            assigned to it and has none, whatever has kept the log from being claimed.
+        """
         for log in list(self._unclaimed):
-            found = parse_directory_name(log.directory.rpartition("/")[2])
-            assert found is not None, log.directory
-            yield from self._set_aside(found, log, wall_ms)
+            key = parse_directory_name(log.directory.rpartition("/")[2])
+            assert key is not None, log.directory
+            if not _is_assigned(image, node_id, key, log) or served.get(key, log) is not log:
+                yield from self._set_aside(key, log, wall_ms)
 
     def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> ProcedureSteps:
         self._unclaimed.pop(log, None)
@@ -327,3 +343,12 @@ def _awaits_its_log(directories: LogDirectories, assigned: AssignedPartition) ->
         and future.topic_id == assigned.topic.topic_id
         for each in directories.online
     )
+
+
+def _is_assigned(
+    image: MetadataImage, node_id: int, key: TopicPartition, log: PartitionLog
+) -> bool:
+    topic, state = image.topics.get(key[0]), image.partition(*key)
+    if topic is None or state is None or topic.topic_id != log.topic_id:
+        return False
+    return node_id in state.replicas

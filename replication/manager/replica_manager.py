@@ -226,7 +226,9 @@ class ReplicaManager:
         ended = self.fetchers.end_empty()
         if ended:
             self.effects.append(FetchersEnded(ended))
-        yield from self.logs.set_strays_aside(self._wall_ms)
+        if self.logs.has_unclaimed:
+            served = {key: replica.log for key, replica in self.by_partition.items()}
+            yield from self.logs.set_strays_aside(image, self.node_id, served, self._wall_ms)
 
     def _start_replicas(self, changed: Sequence[AssignedPartition]) -> ProcedureSteps:
         """Open missing replicas, and lead or follow."""

@@ -252,3 +252,31 @@ def test_a_secret_is_not_given_to_ray_as_it_is(process: Command) -> None:
     ).usage  # fmt: skip
     assert "${file:" in refused
     assert "s3cret" not in refused
+
+
+def test_what_only_a_node_can_find_out_is_said_at_once_and_touches_no_records(
+    process: Command, down_in_the_end: None
+) -> None:
+    """Before it listens, and when it would join."""
+    up = ("up", "--detach", "--port", "0", "--insecure")
+    assert process(*up).code == 0
+    process("topics", "create", "flights")
+    process("produce", "flights", stdin=b"one\ntwo\n")
+    process("down")
+    refused = process(*up, "--config", "delegation.token.secret.key=${file:/nowhere:key}").error
+    assert "${file:/nowhere:key}: cannot be read" in refused
+    assert "each machine that uses it needs the file" in refused
+    refused = process(
+        *up, "--config", "listeners=INSIDE://:0,TOKENS://:0",
+        "--config", "inter.broker.listener.name=INSIDE",
+        "--config", "listener.security.protocol.map=INSIDE:PLAINTEXT,TOKENS:SASL_PLAINTEXT",
+        "--config", "sasl.enabled.mechanisms=OAUTHBEARER",
+        "--config", "sasl.oauthbearer.jwks.endpoint.url=file:///nowhere.json",
+        "--config", "sasl.oauthbearer.expected.audience=us",
+    ).error  # fmt: skip
+    assert "sasl.oauthbearer.jwks.endpoint.url=file:///nowhere.json cannot be used" in refused
+    refused = process(*up, "--config", "bradbury.log.deletion.policy=nowhere:Policy").error
+    assert "bradbury.log.deletion.policy=nowhere:Policy cannot be used" in refused
+    assert process(*up).code == 0
+    found = process("consume", "flights", "--from-beginning", "--until-end")
+    assert found.out.split() == ["one", "two"]
