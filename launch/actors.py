@@ -211,8 +211,11 @@ def wait_until_serving(
         for name, reference in asked.items():
             try:
                 problem = ray.get(reference, timeout=max(0.1, deadline - time.monotonic()))
-            except (RayActorError, GetTimeoutError):
+            except GetTimeoutError:
                 problem = "is starting"
+            except RayActorError as error:
+                why = str(error).strip().splitlines()[-1].strip().partition(". ")[0]
+                problem = f"is being started again ({why.replace(';', ',')})"
             if problem is not None:
                 problems[name] = problem
         if not problems:
@@ -224,7 +227,12 @@ def wait_until_serving(
         if real is not None and time.monotonic() > patience:
             raise UpError(real)
         if time.monotonic() > deadline:
-            raise UpError(f"not ready after {READY_SECONDS:.0f} s: {name}: {problem}")
+            session = ray.get_runtime_context()
+            logs = f"{session.get_temp_dir()}/{session.get_session_name()}/logs"
+            raise UpError(
+                f"not ready after {READY_SECONDS:.0f} s: {name}: {problem}; "
+                f"Ray has its log in {logs}"
+            )
         time.sleep(0.05)
 
 

@@ -18,7 +18,10 @@ from ...discovery.processes import start_time
 from ...discovery.state_file import ClusterState, live_state, log_path
 from ..terminal.failure import USAGE, CommandFailed, UsageError
 
-START_SECONDS = 120.0
+START_SECONDS = 210.0
+"""More than the process itself takes to say what it waits for: Ray's start, and READY_SECONDS of
+launch/actors.
+"""
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.05
 ERROR_PREFIX = "error: "
