@@ -19,7 +19,12 @@ logger = logging.getLogger(__name__)
 
 Policy = Literal["prefix", "identity"]
 EXCLUDE: Final = (r".*[\-.]internal", r".*\.replica", "__.*")
-INTERNAL: Final = ("__.*", r"mirror-offsets\..*\.internal", r".*\.checkpoints\.internal")
+INTERNAL: Final = (
+    "__.*",
+    r"mirror-offsets\..*\.internal",
+    r".*\.checkpoints\.internal",
+    r"replay-positions\.internal",
+)
 """What never goes, whatever else is excluded: each cluster has its own."""
 _SET_ON_TOPIC: Final = 1
 """Config source DYNAMIC_TOPIC_CONFIG of DescribeConfigs: set on the topic itself."""
