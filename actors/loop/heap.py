@@ -3,11 +3,13 @@
 A full collection looks at every object: 50 ms with what is imported alone, 200 ms with 10,000
 partitions, and no client is answered meanwhile. It is due whenever a quarter more has outlived the
 smaller ones, dead or not, so with 64 consumers that wait twice a second. But nearly all there is
-lives long: what a node has when it begins to serve, and again whatever is alive when a full
-collection took SLOW_S, is frozen (gc.freeze), and collections skip it.
+lives long. In a process that is the nodes' own, what there is when one begins to serve, and again
+whatever is alive when a full collection took SLOW_S, is frozen (gc.freeze), and collections skip
+it. A frozen object is freed when its last reference goes, as any other; only dead cycles of them
+would stay. So all are thawed every now and then, and when the last node of the process closes.
 
-A frozen object is freed when its last reference goes, as any other; only dead cycles of them would
-stay. So all are thawed every now and then, and when the last node of the process closes.
+Where `local()` is in somebody's process, his gc.collect() has to find his objects: nothing is
+frozen there, and full collections are only rarer.
 
 Source: gc_collect_main and untrack rules of CPython 3.11-3.13, Modules/gcmodule.c.
 """
@@ -25,16 +27,11 @@ SLOW_S: Final = 0.005
 THAW_S: Final = 600.0
 """Seconds between two such collections after which all are thawed, and the next one sees all."""
 YOUNG: Final = 10_000
-"""New objects of a node's own process between two collections; 700 is Python's number."""
-
-
-def collect_rarely() -> None:
-    """Fit the collector to a process that is a node's own.
-
-    Each collection looks at the requests that wait, of which there are some for each client: a
-    seventh of the CPU that 64 consumers cost. Not where `local()` is in somebody's process.
-    """
-    gc.set_threshold(YOUNG)
+"""New objects of an own process between two collections; 700 is Python's number. Each looks at the
+requests that wait, of which there are some for each client: a seventh of the CPU of 64 consumers.
+"""
+OLD: Final = 1_000
+"""Middle collections between two full ones in somebody's process; 10 is Python's number."""
 
 
 class Heap:
@@ -45,27 +42,46 @@ class Heap:
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._is_own = False
         self._nodes = 0
+        self._thresholds: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
+        """The thresholds of somebody's process: his, and ours."""
         self._began = 0.0
         self._thawed_at = 0.0
+
+    def own_process(self) -> None:
+        """Say that the process is for nodes alone. It comes before `open`."""
+        self._is_own = True
+        gc.set_threshold(YOUNG)
 
     def open(self) -> None:
         """A node begins to serve. Cost: about a millisecond."""
         with self._lock:
             self._nodes += 1
-            if self._nodes == 1:
+            if self._nodes == 1 and self._is_own:
                 self._thawed_at = self._clock()
                 gc.callbacks.append(self._on_collection)
-        gc.collect(1)
-        gc.freeze()
+            elif self._nodes == 1:
+                young, middle, old = his = gc.get_threshold()
+                self._thresholds = his, (young, middle, max(old, OLD))
+                gc.set_threshold(*self._thresholds[1])
+        if self._is_own:
+            gc.collect(1)
+            gc.freeze()
 
     def close(self) -> None:
         """A node that was opened is gone."""
         with self._lock:
             self._nodes -= 1
-            if not self._nodes:
+            if self._nodes:
+                return
+            if self._thresholds is None:
                 gc.callbacks.remove(self._on_collection)
                 gc.unfreeze()
+                return
+            (his, ours), self._thresholds = self._thresholds, None
+            if gc.get_threshold() == ours:
+                gc.set_threshold(*his)
 
     def _on_collection(self, phase: str, about: Mapping[str, Any]) -> None:
         if about["generation"] < 2:

@@ -34,7 +34,7 @@ from ..controller.controller_handle import BROKER_PREFIX, ControllerHandle
 from ..controller.handles import RayActors, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost
-from ..loop.heap import collect_rarely
+from ..loop.heap import heap
 from ..network.acceptor import PortInUse
 from ..node import Node, NodeConfig
 from .departure import Departure
@@ -125,6 +125,7 @@ class NodeActor(_Shell):
         return f"{type(self).__name__}({self._config.name}, {self._config.directory})"
 
     async def _main(self) -> None:
+        heap.own_process()
         while True:
             try:
                 await self._node.open()
@@ -144,7 +145,6 @@ class NodeActor(_Shell):
                 await asyncio.sleep(RETRY_SECONDS)
         self._problem = None
         self._spawn(RayMetrics(self._node, self._config.name).run())
-        collect_rarely()
 
     async def _leave_when_drained(self) -> None:
         """Ray creates the actor again when its machine is back."""

@@ -10,7 +10,7 @@ What always holds:
     a partition that is not dirty was read without error, was empty, and is listened to;
     a partition whose records were sent goes to the end of `dirty`, so that with a small max_bytes
     every partition gets its turn;
-    a cache holds at most `slots` sessions and MOST_PARTITIONS partitions.
+    a cache holds at most `slots` sessions and `most_partitions` partitions.
 
 Pure: time, random numbers and the waking of parked fetches come in from outside.
 Source: apache/kafka server/.../FetchSession.java (FetchSessionCache, FetchManager), KIP-227.
@@ -182,7 +182,14 @@ class FetchSession:
 class FetchSessionCache:
     """Fetch sessions of one node."""
 
-    def __init__(self, slots: int, eviction_ms: int, *, random_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        eviction_ms: int,
+        *,
+        random_id: Callable[[], int],
+        most_partitions: int = MOST_PARTITIONS,
+    ) -> None:
         """A cache without sessions.
 
         Args:
@@ -190,8 +197,10 @@ class FetchSessionCache:
             eviction_ms: min.incremental.fetch.session.eviction.ms. A session that was not used for
                 so long gives its place to any new one; one that is older, to a larger one.
             random_id: draws from [1, 2**31 - 1].
+            most_partitions: limit of partitions in all sessions.
         """
         self._random_id = random_id
+        self._most_partitions = most_partitions
         self._slots = slots
         self._eviction_ms = eviction_ms
         # In order of last use, the oldest first: a used session moves to the end of the dict.
@@ -257,18 +266,18 @@ class FetchSessionCache:
 
     def ensure_bound(self, session: FetchSession) -> None:
         """Evict the least recently used others after a session may have grown."""
-        if len(session.partitions) < MOST_PARTITIONS // max(1, len(self._sessions)):
+        if len(session.partitions) < self._most_partitions // max(1, len(self._sessions)):
             return
         for other in list(self._sessions.values()):
-            if other is not session and self.partition_count > MOST_PARTITIONS:
+            if other is not session and self.partition_count > self._most_partitions:
                 self.remove(other.session_id)
                 self.evictions += 1
-        if len(session.partitions) > MOST_PARTITIONS:
+        if len(session.partitions) > self._most_partitions:
             self.remove(session.session_id)
 
     def _make_room(self, size: int, *, is_follower: bool, now_ms: int) -> bool:
         if len(self._sessions) < self._slots:
-            return self.partition_count + size <= MOST_PARTITIONS
+            return self.partition_count + size <= self._most_partitions
         if not self._sessions:
             return False
         victim = next(iter(self._sessions.values()))
@@ -281,7 +290,7 @@ class FetchSessionCache:
                 self._refused, self._refused_until_ms = asked, now_ms + REFUSED_AGAIN_MS
                 return False
             victim = smallest
-        if self.partition_count - len(victim.partitions) + size > MOST_PARTITIONS:
+        if self.partition_count - len(victim.partitions) + size > self._most_partitions:
             return False
         self.remove(victim.session_id)
         self.evictions += 1

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from ...actors.loop.heap import collect_rarely
+from ...actors.loop.heap import heap
 from ...actors.node import Node, NodeConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...controller.controller_calls import ControllerCall
@@ -59,7 +59,6 @@ class _HostedNode:
         """Join the cluster. Raises what Node.join raises."""
         assert self.node is not None
         await self.node.join()
-        collect_rarely()
         return self.node.node_id, self.node.incarnation
 
     async def knows(self, others: Sequence[Incarnation]) -> bool:
@@ -101,6 +100,7 @@ async def _serve(connection: socket.socket) -> None:
 def main(descriptor: int) -> None:
     """Run a node. descriptor: the inherited socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which closes
+    heap.own_process()
     uvloop.run(_serve(socket.socket(fileno=descriptor)))
     sys.stdout.flush()
     os._exit(0)  # threads of the storage may still wait for a disk

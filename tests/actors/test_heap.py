@@ -19,6 +19,7 @@ def run(script: str) -> None:
 
         SLOW, FAST = 2 * heaps.SLOW_S, heaps.SLOW_S / 2
         heap = heaps.Heap(Clock())
+        heap.own_process()
 
         def full_collection(seconds):
             Clock.step = seconds
@@ -86,4 +87,24 @@ def test_the_last_node_of_a_process_gives_the_collector_back() -> None:
         assert gc.get_freeze_count() > 0 and gc.callbacks
         heap.close()
         assert gc.get_freeze_count() == 0 and not gc.callbacks
+    """)
+
+
+def test_in_somebodys_process_full_collections_are_rarer_and_find_everything() -> None:
+    run("""
+        gc.set_threshold(700, 10, 10)
+        heap = heaps.Heap(Clock())
+        heap.open()
+        heap.open()
+        assert gc.get_threshold() == (700, 10, heaps.OLD)
+        full_collection(SLOW)
+        assert gc.get_freeze_count() == 0 and not gc.callbacks
+        heap.close()
+        assert gc.get_threshold() == (700, 10, heaps.OLD)
+        heap.close()
+        assert gc.get_threshold() == (700, 10, 10)
+        heap.open()
+        gc.set_threshold(0)
+        heap.close()
+        assert gc.get_threshold()[0] == 0
     """)

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from bradbury.handlers.ports import fetch_session
 from bradbury.handlers.ports.fetch_session import REFUSED_AGAIN_MS, FetchSession, FetchSessionCache
 from bradbury.protocol.errors import (
     FetchSessionIdNotFound,
@@ -26,8 +25,8 @@ def counter() -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-def cache(slots: int = 3) -> FetchSessionCache:
-    return FetchSessionCache(slots, EVICTION_MS, random_id=counter())
+def cache(slots: int = 3, **limits: int) -> FetchSessionCache:
+    return FetchSessionCache(slots, EVICTION_MS, random_id=counter(), **limits)
 
 
 def begin(
@@ -153,9 +152,8 @@ def test_without_slots_there_are_no_sessions() -> None:
     assert begin(cache(slots=0)) is None
 
 
-def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_session, "MOST_PARTITIONS", 10)
-    sessions = cache()
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = cache(most_partitions=10)
     first = begin(sessions, 6)
     assert begin(sessions, 5) is None
     second = begin(sessions, 4)
