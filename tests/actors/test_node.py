@@ -45,6 +45,23 @@ def test_a_node_reports_its_status_before_it_has_directories_and_after_it_releas
     assert "address" not in after
 
 
+def node(data_dir: Path, controller: Any) -> Node:
+    config = NodeConfig(
+        name="p1", roles=("partition",), data_dir=str(data_dir), directory="partitions-1"
+    )
+    return Node(config, controller, on_fenced=lambda reason: None)
+
+
+async def start_controller(data_dir: Path) -> tuple[VoterHost, Controller]:
+    voter = VoterHost("v", str(data_dir / "v"), OsFileSystem(), now_ms=lambda: NOW)
+    voter.open()
+    controller = Controller(
+        lambda: [voter], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
+    )
+    await controller.start()
+    return voter, controller
+
+
 def directories(data_dir: Path) -> list[str]:
     return sorted(each.name for each in (data_dir / "partitions-1").iterdir() if each.is_dir())
 
@@ -67,20 +84,9 @@ def test_a_node_that_joins_again_keeps_its_records(tmp_path: Path) -> None:
     """And so does one whose logs no partition was found to be of: they are still assigned to it."""
     topic = TopicToCreate(name="t", topic_id=uuid4(), partitions=2, replication_factor=1)
 
-    def node(controller: Any) -> Node:
-        config = NodeConfig(
-            name="p1", roles=("partition",), data_dir=str(tmp_path), directory="partitions-1"
-        )
-        return Node(config, controller, on_fenced=lambda reason: None)
-
     async def scenario() -> None:
-        voter = VoterHost("v", str(tmp_path / "v"), OsFileSystem(), now_ms=lambda: NOW)
-        voter.open()
-        controller = Controller(
-            lambda: [voter], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
-        )
-        await controller.start()
-        first = node(controller)
+        voter, controller = await start_controller(tmp_path)
+        first = node(tmp_path, controller)
         await first.open()
         await first.join()
         await controller.ask(Change(CreateTopics(topics=(topic,)), timeout_ms=60_000))
@@ -88,7 +94,7 @@ def test_a_node_that_joins_again_keeps_its_records(tmp_path: Path) -> None:
         there = directories(tmp_path)
         assert len(there) == 2
 
-        again = node(Unwilling(controller))
+        again = node(tmp_path, Unwilling(controller))
         await again.open()
         with pytest.raises(RequestTimedOut):
             await again.join()
@@ -115,20 +121,9 @@ def test_a_node_that_joins_again_keeps_its_records(tmp_path: Path) -> None:
 def test_a_node_whose_directory_was_still_locked_serves_once_it_is_not(tmp_path: Path) -> None:
     """As Ray's restart of a process that takes long to die: open, close, and open again."""
 
-    def node(controller: Any) -> Node:
-        config = NodeConfig(
-            name="p1", roles=("partition",), data_dir=str(tmp_path), directory="partitions-1"
-        )
-        return Node(config, controller, on_fenced=lambda reason: None)
-
     async def scenario() -> None:
-        voter = VoterHost("v", str(tmp_path / "v"), OsFileSystem(), now_ms=lambda: NOW)
-        voter.open()
-        controller = Controller(
-            lambda: [voter], ServerConfig(), now_ms=lambda: NOW, on_superseded=lambda: None
-        )
-        await controller.start()
-        former, later = node(controller), node(controller)
+        voter, controller = await start_controller(tmp_path)
+        former, later = node(tmp_path, controller), node(tmp_path, controller)
         await former.open()
         with pytest.raises(DataDirectoryError):
             await later.open()
