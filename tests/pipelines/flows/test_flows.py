@@ -334,14 +334,15 @@ def test_a_part_that_fails_is_named_in_a_line(servers: str, folder: Path) -> Non
 RAY = """
 import sys, ray
 from bradbury.cli.main import run
-ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error")
 sys.exit(run(sys.argv[1:]))
 """
 
 
 @pytest.fixture
 def ray_program(tmp_path: Path) -> Path:
-    """The command in a process that has a Ray of its own."""
+    """The command in a process that has a Ray of its own, and never that of another test or of a killed process
+    (which lives on for a moment)."""
     program = tmp_path / "with_ray.py"
     program.write_text(RAY)
     return program
