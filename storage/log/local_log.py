@@ -26,7 +26,6 @@ from ..producers.healed_producers import HealedSegment
 from ..producers.producer_recovery import (
     LoadedProducers,
     load_producer_state,
-    remove_snapshots,
     snapshot_offsets,
     snapshot_path,
 )
@@ -67,7 +66,7 @@ class LocalLog:
         self.closed = closed
         self.producers = producers.state
         """State of the idempotent producers."""
-        self._producers_read = range(producers.since, segments.active.next_offset)
+        self.producers_read = range(producers.since, segments.active.next_offset)
         """Offsets whose headers alone were read for that state; later batches were appended by this
         process.
         """
@@ -78,7 +77,7 @@ class LocalLog:
         self.is_directory_dirty = True
         self.truncations = 0
         """Number of truncations of the end of this log since it was opened."""
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
 
     # Leader epochs
 
@@ -217,7 +216,7 @@ class LocalLog:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were idle too long; returns their number."""
-        return self.producers.expire(now_ms, self._producer_id_expiration_ms)
+        return self.producers.expire(now_ms, self.producer_id_expiration_ms)
 
     def end_transaction(
         self,
@@ -238,25 +237,16 @@ class LocalLog:
     def reload_producers(self, healed: HealedSegment | None = None) -> None:
         """Rebuild the producer state from the remaining records. Raises OSError.
 
-        With `healed`: what was damaged in that segment is there again. Where what is remembered
-        does not agree with it (headers were read, damaged as they were), or a snapshot was lost
-        together with the records before it, all from the segment on is read again; and later
-        snapshots lack it. So do later indexes of aborted transactions: where a marker was lost, an
-        abort that came since seemed to be of an earlier transaction.
+        With `healed`: what was damaged in that segment is there again, and what was derived from
+        the log without it is gone (forget_derived); all from the segment on is read again.
         """
-        if healed is not None and not self.lacks_producers and self._knows(healed):
-            return
         offsets = snapshot_offsets(self.file_system, self.directory)
         unindexed: tuple[LogSegment, ...] = ()
-        if healed is not None:
-            if healed.producers.has_transactions:
-                unindexed = self.segments.from_offset(healed.segment.next_offset)
-                unindexed = tuple(each for each in unindexed if each is not healed.segment)
-                for segment in unindexed:
-                    segment.transaction_index.forget()
-            later = [offset for offset in offsets if offset > healed.segment.base_offset]
-            remove_snapshots(self.file_system, self.directory, later)
-            offsets = offsets[: len(offsets) - len(later)]
+        if healed is not None and healed.producers.has_transactions:
+            unindexed = self.segments.from_offset(healed.segment.next_offset)
+            unindexed = tuple(each for each in unindexed if each is not healed.segment)
+            for segment in unindexed:
+                segment.transaction_index.forget()
         loaded = load_producer_state(
             self.file_system, self.directory, self.segments, offsets, without_index=unindexed
         )
@@ -267,17 +257,8 @@ class LocalLog:
         if healed is not None:
             loaded.state.take_questions(self.producers)
         self.producers = loaded.state
-        self._producers_read = range(loaded.since, self.segments.active.next_offset)
+        self.producers_read = range(loaded.since, self.segments.active.next_offset)
         self.lacks_producers = loaded.lacks_some
-
-    def _knows(self, healed: HealedSegment) -> bool:
-        oldest_ms = healed.now_ms - self._producer_id_expiration_ms
-        if healed.segment.base_offset >= self._producers_read.stop:
-            return True  # it was seen as it came
-        was_read = healed.segment.next_offset > self._producers_read.start
-        if was_read and healed.producers.has_transactions:
-            return False  # without them
-        return healed.producers.agree(self.producers, oldest_ms)
 
     def _write_snapshot(self, offset: int) -> None:
         if not self.lacks_producers:

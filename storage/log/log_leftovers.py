@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import SET_ASIDE_SUFFIX
+from ..producers.producer_recovery import forget_derived
 from ..segments.batch_scan import walk_headers
 from ..segments.lost_segments import (
     INDEX_SUFFIXES,
@@ -24,7 +25,12 @@ from ..segments.lost_segments import (
     missing_segments,
     offset_of,
 )
-from ..segments.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIXES
+from ..segments.segment_files import (
+    DELETED_SUFFIX,
+    HEALED_SWAP_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIXES,
+)
 
 MOST_RECORDS = 2**24
 """Most records of a batch. Where the log begins within a batch, the batch is repaired as a whole:
@@ -170,9 +176,19 @@ class LogLeftovers:
         """Finish a swap: delete the segments whose records are in the swap file `name`."""
         file = self._file_system.open(self._path(name))
         base_offset = next_offset = offset_of(name)
+        has_producers = has_transactions = False
         for _, header in walk_headers(file, 0, file.size()):
             next_offset = header.next_offset
+            has_producers = has_producers or header.producer_id >= 0
+            has_transactions = has_transactions or header.is_transactional
         file.close()
+        if name.endswith(HEALED_SWAP_SUFFIX) and has_producers:
+            forget_derived(
+                self._file_system,
+                self._directory,
+                base_offset,
+                with_transactions=has_transactions,
+            )
         # Logs last: what is left of a segment after another crash is not taken for a lost one.
         for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
             stem, _, suffix = other.partition(".")

@@ -22,7 +22,7 @@ from ...protocol.records.record_batch import RecordBatchHeader, compute_crc, wal
 from ..disk.file_system import sync_directory
 from ..disk.storage_failure import SHORTAGES, refused_or_failed
 from ..producers.healed_producers import HealedProducers, HealedSegment
-from ..producers.producer_recovery import aborted_in, merged
+from ..producers.producer_recovery import aborted_in, forget_derived, merged
 from ..segments.log_segment import LogSegment
 from ..segments.segment_files import HEALED_SUFFIX
 from ..segments.segment_runs import SegmentReader, SegmentRun
@@ -245,15 +245,37 @@ class SegmentPatch:
             log.epochs.insert(self._epochs)  # what was sent is committed, whatever becomes of this
             # The first batch may begin below the log's start, or that has moved meanwhile.
             log.epochs.truncate_from_start(log.log_start_offset)
-            local.segments.swap_in(
-                (damaged,), self.segment, now_ms + local.config.file_delete_delay_ms
-            )
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
-            local.reload_producers(HealedSegment(self.segment, self._producers, now_ms))
+            healed = HealedSegment(self.segment, self._producers, now_ms)
+            is_known = not local.lacks_producers and healed.is_known(
+                local.producers, local.producers_read, local.producer_id_expiration_ms
+            )
+            # What was derived from the damaged segment goes once a start would finish the exchange,
+            # and before that is done: then a start does the same (log_leftovers).
+            local.segments.swap_in(
+                (damaged,),
+                self.segment,
+                now_ms + local.config.file_delete_delay_ms,
+                on_begun=(lambda: None) if is_known else self._forget_derived,
+            )
+            if not is_known:
+                local.reload_producers(healed)
         except OSError as error:
             raise local.health.fail(f"healing {local.directory}", error) from error
         local.is_directory_dirty = True
         log.damage.on_healed(path)
+
+    def _forget_derived(self) -> None:
+        """Where a marker was lost, an abort that came since seemed to be of an earlier transaction;
+        and snapshots lack producers, or have some that there never were.
+        """
+        local = self._log.local
+        forget_derived(
+            local.file_system,
+            local.directory,
+            self.segment.base_offset,
+            with_transactions=self._producers.has_transactions,
+        )
 
     def abandon(self) -> None:
         """Remove the unfinished files. Raises OSError."""

@@ -23,6 +23,21 @@ class HealedSegment(NamedTuple):
     producers: HealedProducers
     now_ms: int
 
+    def is_known(self, state: ProducerState, read: range, expiration_ms: int) -> bool:
+        """Whether `state` agrees with what was damaged. It does not where headers were read,
+        damaged as they were.
+
+        Args:
+            read: the offsets whose headers were read for `state`, not seen as they came.
+            expiration_ms: producer.id.expiration.ms.
+        """
+        if self.segment.base_offset >= read.stop:
+            return True  # it was seen as it came
+        was_read = self.segment.next_offset > read.start
+        if was_read and self.producers.has_transactions:
+            return False  # without them
+        return self.producers.agree(state, self.now_ms - expiration_ms)
+
 
 class HealedProducers:
     """Producers of the batches that a segment had lost. Memory: a header for each producer."""

@@ -17,10 +17,14 @@ from ...protocol.records.end_transaction_marker import read_marker
 from ...protocol.records.record_batch import compute_crc
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..segments.log_segment import LogSegment
-from ..segments.segment_files import SNAPSHOT_SUFFIX
+from ..segments.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from ..segments.segment_list import SegmentList
 from ..segments.segment_runs import walk_sound
-from ..segments.transaction_index import AbortedTransaction
+from ..segments.transaction_index import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    invalidate_transaction_index,
+)
 from .producer_snapshot import read_snapshot
 from .producer_state import ProducerState
 
@@ -42,6 +46,27 @@ def remove_snapshots(file_system: FileSystem, directory: str, offsets: Iterable[
     """Remove snapshot files. Raises OSError."""
     for offset in offsets:
         file_system.unlink(snapshot_path(directory, offset))
+
+
+def forget_derived(
+    file_system: FileSystem, directory: str, base_offset: int, *, with_transactions: bool
+) -> None:
+    """Remove what was derived from a log that lacked records of the segment at `base_offset`:
+    later snapshots of producers, and later indexes of aborted transactions. A start rebuilds them.
+
+    For a repair, once its file is sure to take the segment's place: until then they may be of when
+    all was there. Durable; may be repeated. Raises OSError.
+    """
+    sync_directory(file_system, directory)
+    if with_transactions:
+        for name in sorted(file_system.list_directory(directory)):
+            stem = name.removesuffix(LOG_SUFFIX)
+            if stem != name and stem.isdigit() and int(stem) > base_offset:
+                path = f"{directory}/{stem}{TRANSACTION_INDEX_SUFFIX}"
+                invalidate_transaction_index(file_system, path)
+    offsets = snapshot_offsets(file_system, directory)
+    remove_snapshots(file_system, directory, [each for each in offsets if each > base_offset])
+    sync_directory(file_system, directory)
 
 
 class LoadedProducers(NamedTuple):

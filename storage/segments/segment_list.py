@@ -10,7 +10,7 @@ and are unlinked `file.delete.delay.ms` later. Open slices of them stay readable
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, overload
 
 from ..disk.file_system import FileSystem
@@ -109,14 +109,21 @@ class SegmentList:
         first = closed.index(segments[0])
         return closed[first : first + len(segments)] == segments
 
-    def swap_in(self, replaced: tuple[LogSegment, ...], segment: LogSegment, due_ms: int) -> None:
+    def swap_in(
+        self,
+        replaced: tuple[LogSegment, ...],
+        segment: LogSegment,
+        due_ms: int,
+        on_begun: Callable[[], None] = lambda: None,
+    ) -> None:
         """Replace adjacent closed segments by one whose files are durable.
 
         Nothing waits, and readers of the old segments go on. Until the new log is called .log.swap
         (.log.healedswap) it is thrown away by a start, from then on a start finishes what follows.
-        Raises OSError.
+        `on_begun` is called in between: what it does is undone by no death. Raises OSError.
         """
         segment.files.begin_swap()
+        on_begun()
         self.mark_deleted(replaced, due_ms, keep_snapshot=segment.base_offset)
         segment.files.rename("")
         segment.files.release()

@@ -17,6 +17,7 @@ Not here: what an abort is (producers/producer_state), recovery (producers/produ
 
 from __future__ import annotations
 
+from contextlib import closing
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -132,6 +133,18 @@ class TransactionIndex(IndexFile):
         """Forget the transactions whose markers are at `offset` or later."""
         if len(self):
             self.truncate(self.floor(offset, column=_LAST_OFFSET, below=True) + 1)
+
+
+def invalidate_transaction_index(file_system: FileSystem, path: str) -> None:
+    """Make a start rebuild the file, whatever becomes of this process: it ends within an entry
+    until replace_file. Also if there is none, which says that nothing was aborted. It is on the
+    disk; its name is when the directory is. Raises OSError.
+    """
+    with closing(file_system.open(path, create=True)) as file:
+        size = file.size()
+        if not size % ENTRY.size:
+            file.write_at(b"\0", size)
+        file.sync()
 
 
 def read_transaction_index(file_system: FileSystem, path: str) -> list[AbortedTransaction]:

@@ -6,7 +6,9 @@ Each batch is damaged in turn, alone and together with the file that would have 
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from bradbury.storage.producers.producer_recovery import merged
 from bradbury.storage.segments.transaction_index import AbortedTransaction
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log, read_all
+from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.storage.transactions import (
     commit_all,
     end,
@@ -26,6 +29,7 @@ from bradbury.tests.support.storage.transactions import (
     transaction_state,
 )
 
+MEMORY = "/data/t-0"
 BATCHES = 9
 ABORTED, COMMITTED, OPEN = 1, 2, 3
 
@@ -63,14 +67,17 @@ def made(path: Path, *, is_closed: bool) -> tuple[bytes, object, list[int]]:
     return content, state, committed
 
 
-def opened(path: Path, end_offset: int) -> PartitionLog:
+def opened(path: Path, end_offset: int, **options: Any) -> PartitionLog:
     log = open_log(
         path,
-        clean=True,
-        recovery_point=end_offset,
-        high_watermark=end_offset,
-        log_start_offset=0,
-        keeps_places=True,
+        **{
+            "clean": True,
+            "recovery_point": end_offset,
+            "high_watermark": end_offset,
+            "log_start_offset": 0,
+            "keeps_places": True,
+            **options,
+        },
     )
     for segment in log.segments:
         examination = log.damage.begin_examination(segment)
@@ -81,6 +88,10 @@ def opened(path: Path, end_offset: int) -> PartitionLog:
 
 
 def heal(log: PartitionLog, content: bytes) -> None:
+    finished_patch(log, content).apply(2000)
+
+
+def finished_patch(log: PartitionLog, content: bytes) -> SegmentPatch:
     [path] = {each.path for each in log.damage.ranges}
     segment = next(each for each in log.segments if each.files.path == path)
     if segment is log.segments.active:
@@ -94,7 +105,7 @@ def heal(log: PartitionLog, content: bytes) -> None:
         starts = [at for at, header in walk_batches(content) if header.base_offset >= wanted[0]]
         patch.add(content[starts[0] :])
     patch.finish()
-    patch.apply(2000)
+    return patch
 
 
 def damage(log_file: Path, number: int, byte: int) -> None:
@@ -195,6 +206,91 @@ def test_what_ends_a_transaction_while_it_is_damaged_is_of_the_right_one_when_it
         assert transaction_state(healed) == transaction_state(whole)
         healed.close(clean=True)
         healed = opened(tmp_path / "healed" / "t-0", whole.log_end_offset)
+
+
+class Died(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+def killed(disk: MemoryFileSystem) -> MemoryFileSystem:
+    """The process died; the kernel went on."""
+    after = MemoryFileSystem()
+    after.names = dict(disk.names)
+    after.synced_names = dict(disk.names)
+    return after
+
+
+def without_power(disk: MemoryFileSystem) -> MemoryFileSystem:
+    return disk.crash()
+
+
+@pytest.mark.parametrize("ends", [killed, without_power], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("lost", [0, 1, 2], ids=["first record", "last record", "marker"])
+@pytest.mark.parametrize("commits", [(True, False), (False, True), (True, True), (False, False)])
+def test_a_death_while_it_is_healed_leaves_no_index_or_snapshot_of_a_log_with_a_hole(
+    commits: tuple[bool, bool], lost: int, ends: Callable[[MemoryFileSystem], MemoryFileSystem]
+) -> None:
+    """What was made while the segment was damaged is in later segments, and is wrong once that is
+    healed: at each call to the disk of the exchange the process dies, and a start follows.
+    """
+    at = 0
+    while True:
+        disks = [MemoryFileSystem() for _ in range(2)]
+        for disk in disks:
+            log = open_log(MEMORY, file_system=disk)
+            first_transaction(log, is_commit=commits[0])
+            log.local.roll(now_ms=1000)
+            commit_all(log)
+            log.close(clean=True)
+        damage_in_memory(disks[1], lost, 62)
+        whole, healed = (opened(Path(MEMORY), 3, file_system=disk) for disk in disks)
+        for log in (whole, healed):
+            next_transaction(log, is_commit=commits[1])
+            log.local.roll(now_ms=1000)
+            end(log, is_commit=True, producer_id=OPEN)
+            commit_all(log)
+            log.flushing.flush()
+        patch = finished_patch(healed, read_all(whole))
+        calls = die_at(disks[1], at)
+        with suppress(Died):
+            patch.apply(2000)
+        after = opened(Path(MEMORY), whole.log_end_offset, file_system=ends(disks[1]), clean=False)
+        if after.damage.ranges:
+            heal(after, read_all(whole))
+        assert read_all(after) == read_all(whole)
+        assert (at, read_committed(after)) == (at, read_committed(whole))
+        assert transaction_state(after) == transaction_state(whole)
+        if len(calls) < at:
+            break
+        at += 1
+    assert at > 8
+
+
+def die_at(disk: MemoryFileSystem, at: int) -> list[str]:
+    """Kill at call number `at`, and refuse every call after it. Returns the list of those made."""
+    calls: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if len(calls) >= at:
+            raise Died
+        calls.append(f"{operation} {path}")
+
+    disk.before = before
+    return calls
+
+
+def damage_in_memory(disk: MemoryFileSystem, number: int, byte: int) -> None:
+    """Of the first segment; the snapshots are gone as well."""
+    names = disk.list_directory(MEMORY)
+    for name in names:
+        if name.endswith(".snapshot"):
+            disk.unlink(f"{MEMORY}/{name}")
+    file = disk.open(f"{MEMORY}/{min(name for name in names if name.endswith('.log'))}")
+    content = bytearray(file.read_at(file.size(), 0))
+    positions = [position for position, _ in walk_batches(content)]
+    content[positions[number] + byte] ^= 0x10
+    file.write_at(bytes(content), 0)
+    file.sync()
 
 
 def test_aborted_records_are_not_shown_while_it_is_damaged(tmp_path: Path) -> None:

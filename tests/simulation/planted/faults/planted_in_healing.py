@@ -11,9 +11,9 @@ from bradbury.replication.logs.segment_healer import SegmentHealer
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.procedure import ProcedureSteps
 from bradbury.storage.log import segment_patch
-from bradbury.storage.log.local_log import LocalLog
 from bradbury.storage.log.log_damage import LogDamage
 from bradbury.storage.log.segment_patch import SegmentPatch
+from bradbury.storage.producers.healed_producers import HealedSegment
 from bradbury.storage.segments.segment_files import CLEANED_SUFFIX
 
 from ..fault_registry import Patch, fault
@@ -114,7 +114,7 @@ def a_healing_that_fails_is_the_last(patch: Patch) -> None:
 @fault(**rotting("cut", "kill"), outage_ms=500)
 def producers_are_forgotten_with_the_damage(patch: Patch) -> None:
     """What damaged headers have said of producers is believed when they are whole again."""
-    patch(LocalLog, "_knows", lambda local, healed: True)
+    patch(HealedSegment, "is_known", lambda healed, state, read, expiration_ms: True)
 
 
 @fault(
