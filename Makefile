@@ -6,8 +6,8 @@
 # make mutants   lines of the core made wrong one at a time: what notices it (an hour and a half on two cores)
 # make groups-soak   ten minutes of consumer groups under faults (SECONDS=60: one)
 # make crash     brokers under kill -9 and worse, and what it cost (docs/reliability.md)
-# make wheel     the wheel that is taken to other machines, in wheels/
-# make compiled-wheel   the same with its hottest modules as machine code; make test-compiled tries it
+# make wheel     the wheels that are taken to other machines, in wheels/: plain, and with its hottest modules
+#                as machine code for this Python and processor; make test-compiled tries that one
 # make wheel-test   that wheel alone, in a new environment of Python 3.11, 3.12 and 3.13
 # make deploy-test  ray up on three machines that are one (docs/deploy/README.md)
 # make test-fast linters' friends only: floors 0 and 1, no Ray, no Spark, under a minute
@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long test-fast test-compiled compiled-wheel test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
+.PHONY: demo test test-long test-fast test-compiled test-deep check dev generate compatibility groups-soak simulate mutants crash wheel wheel-test deploy-test java clean
 
 demo: $(VENV)/.demo java
 	$(BIN)/bradbury demo $(ARGS)
@@ -78,22 +78,28 @@ NEMESES ?= B0,B1,B2,B2-broker,B4,B5,B6,B6-stop,B7,B7-memory,B8,B9,B10,B12,T0,T1,
 crash: $(VENV)/.test
 	$(BIN)/python -m bradbury.tests.crash.run --seconds $(SECONDS) --nemeses $(NEMESES) $(ARGS)
 
-# What is taken to other machines (docs/deploy/README.md). From an empty build folder: setuptools would
-# put into it what it finds there.
-wheel: $(VENV)/bin/python
+# What is taken to other machines (docs/deploy/README.md), from empty build folders: setuptools would put into
+# a wheel what it finds there. The second one has the tag of what it needs (auditwheel), so that pip takes it
+# where it runs, and the plain one elsewhere.
+wheel: $(VENV)/.build
 	rm -rf build wheels
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheels .
-
-# The same with its hottest modules as machine code, for this Python and platform alone (docs/install.md).
-# mypyc reads the types of what they import, so it is built in the environment of the tests.
-compiled-wheel: $(VENV)/.test
-	rm -rf build wheels
-	BRADBURY_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir wheels .
+	rm -rf build
+	@if command -v cc > /dev/null; then \
+		echo "The wheel with its hottest modules as machine code: some two minutes"; \
+		BRADBURY_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+			--wheel-dir build/wheel . && \
+		PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir wheels build/wheel/*.whl \
+			> build/auditwheel.log 2>&1 || { cat build/auditwheel.log; exit 1; }; \
+	else \
+		echo "No C compiler (cc) is here: only the plain wheel is made, whose brokers take twice the CPU for a" \
+			"small request. On Debian and Ubuntu: apt install build-essential python3-dev"; \
+	fi
 
 # The fast tests, and those of running nodes, against the compiled modules.
-test-compiled: compiled-wheel
+test-compiled: $(VENV)/.test wheel
 	rm -rf build/compiled
-	$(BIN)/python -m zipfile --extract wheels/bradbury-*.whl build/compiled
+	$(BIN)/python -m zipfile --extract wheels/bradbury-*linux*.whl build/compiled
 	ln -s $(CURDIR)/tests $(CURDIR)/docs build/compiled/bradbury/
 	PYTHONPATH=build/compiled $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -o pythonpath=build/compiled \
 		-m "not slow and not ray and not spark and not long and not deep" \
@@ -143,8 +149,13 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml | .path/bradbury
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml | .path/bradbury
 	@echo "Installing Bradbury, Ray, Spark and what the tests need into $(VENV)"
-	$(BIN)/python -m pip install -e ".[spark,demo,test]"
-	@touch $@ $(VENV)/.demo
+	$(BIN)/python -m pip install -e ".[spark,demo,test]" --group build
+	@touch $@ $(VENV)/.demo $(VENV)/.build
+
+$(VENV)/.build: $(VENV)/bin/python pyproject.toml | .path/bradbury
+	@echo "Installing what builds the wheel into $(VENV)"
+	$(BIN)/python -m pip install -e . --group build
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .path .cache build *.egg-info

@@ -5,7 +5,7 @@ first where Python is started in the same folder. This checkout has none: its ro
 
 With BRADBURY_COMPILED=1 a wheel is built whose hottest modules (compiled-modules.txt) are machine
 code, made by mypyc from the same source; see docs/install.md. It needs a C compiler, and mypy and
-what the project imports in the environment that builds: `make compiled-wheel`.
+what the project imports in the environment that builds: `make wheel`.
 """
 
 import os

@@ -61,10 +61,12 @@ def test_the_wheel_is_taken_to_the_machines_and_nothing_is_asked_of_an_index_by_
     """Nobody has `bradbury` on PyPI, or somebody else has."""
     config = read(path)
     assert "~/wheels" in config["file_mounts"]
+    (choice,) = [line for line in config["setup_commands"] if "pip download" in line]
+    assert "--no-index --find-links ~/wheels --dest ~/wheel bradbury" in choice
     installs = [line for line in config["setup_commands"] if line.startswith("pip install")]
     assert installs
     for line in installs:
-        assert "~/wheels/bradbury-*.whl" in line
+        assert "~/wheel/bradbury-*.whl" in line
         assert not re.search(r"(?<![/\w])bradbury(?!-\*)", line)
     assert f"ray[default,data]=={ray.__version__}" in installs[0]
 

@@ -168,6 +168,17 @@ class Journey:
         """log-node of every living Ray node, as the head's GCS has it."""
         return set(living_labels(f"127.0.0.1:{self.ports['gcs']}"))
 
+    def installed(self) -> str:
+        """The wheel that each machine has chosen of the folder. Raises Failed: not the best."""
+        of_all = {
+            wheel.name
+            for machine in self.machines.values()
+            for wheel in (machine.home / "wheel").glob("*.whl")
+        }
+        if len(of_all) != 1 or (shutil.which("cc") and not any("linux" in name for name in of_all)):
+            raise Failed(f"the machines have installed {', '.join(sorted(of_all)) or 'no wheel'}")
+        return of_all.pop()
+
     def wait_for_labels(self, wanted: set[str], seconds: float = UP_SECONDS) -> None:
         try:
             wait_for(lambda: self.labels() == wanted, seconds)
@@ -243,25 +254,26 @@ def build_wheel(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    wheels = folder / "wheels"
-    pip_wheel = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps")
+    environment = Path(sys.prefix)
+    # With the environment of the checkout, which has all that builds it: the copy is not installed there.
     done = subprocess.run(
-        [*pip_wheel, "--wheel-dir", str(wheels), str(source)],
+        ["make", f"VENV={environment}", "-o", f"{environment}/.build", ".path/bradbury", "wheel"],
+        cwd=source,
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     if done.returncode:
         raise Failed(f"the wheel cannot be built: {done.stderr.strip()}")
-    return wheels
+    return source / "wheels"
 
 
 def travel(journey: Journey, folder: Path) -> None:
     """All steps. Raises Failed."""
     with journey.step("wheel") as saw:
         wheels = build_wheel(folder)
-        saw(next(wheels.glob("*.whl")).name)
+        saw(", ".join(sorted(wheel.name for wheel in wheels.glob("*.whl"))))
     with journey.step("machines") as saw:
         for name, address in ADDRESSES.items():
             journey.machines[name] = journey.lab.machine(name, address)
@@ -270,7 +282,7 @@ def travel(journey: Journey, folder: Path) -> None:
         saw(f"sshd on {', '.join(ADDRESSES.values())}, port {journey.ports['ssh']}")
     with journey.step("ray up") as saw:
         journey.ray_up()
-        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}")
+        saw(f"Ray nodes {', '.join(sorted(journey.labels()))}; {journey.installed()}")
     with journey.step("bradbury up") as saw:
         servers = journey.bradbury_up()
         status = journey.status()
