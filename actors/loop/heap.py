@@ -26,9 +26,11 @@ SLOW_S: Final = 0.005
 """Seconds of a full collection from which on its survivors are frozen: some 30,000 objects."""
 THAW_S: Final = 600.0
 """Seconds between two such collections after which all are thawed, and the next one sees all."""
-YOUNG: Final = 10_000
+YOUNG: Final = 100_000
 """New objects of an own process between two collections; 700 is Python's number. Each looks at the
-requests that wait, of which there are some for each client: a seventh of the CPU of 64 consumers.
+requests that wait, some 25 objects for each client: with 10,000 that was a third of the CPU of 500
+consumers, with 700 a seventh of that of 64. What it costs is memory, if there are dead cycles: some
+20 MB at most.
 """
 OLD: Final = 1_000
 """Middle collections between two full ones in somebody's process; 10 is Python's number."""
