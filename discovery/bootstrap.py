@@ -82,10 +82,11 @@ def _from_controller(namespace: str) -> str | None:
     except ValueError:
         return None
     try:
-        servers: str = ray.get(controller.bootstrap_servers.remote(), timeout=ASK_SECONDS)
+        # Not ray.get, of which Ray warns in an async actor.
+        servers: str = controller.bootstrap_servers.remote().future().result(ASK_SECONDS)
     except ray.exceptions.RayTaskError as error:
         raise ConnectionFailed(f"{error.cause}; see `bradbury status`") from None
-    except ray.exceptions.RayError as error:
+    except (ray.exceptions.RayError, TimeoutError) as error:
         raise ConnectionFailed(
             f"the cluster's controller does not answer ({type(error).__name__}); "
             "see `bradbury status`"

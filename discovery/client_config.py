@@ -34,7 +34,8 @@ def _of_the_ray_cluster(servers: str, namespace: str) -> str | None:
     ray: Any = sys.modules["ray"]
     try:
         controller = ray.get_actor(CONTROLLER, namespace=namespace)
-        path, brokers = ray.get(controller.client_config.remote(), timeout=ASK_SECONDS)
+        # Not ray.get, of which Ray warns in an async actor.
+        path, brokers = controller.client_config.remote().future().result(ASK_SECONDS)
     except Exception:  # noqa: BLE001 -- no cluster, or one that does not answer: the connection says
         return None
     is_meant = path and Path(path).exists() and _meet(servers, brokers)

@@ -214,7 +214,12 @@ def wait_until_serving(
             except GetTimeoutError:
                 problem = "is starting"
             except RayActorError as error:
-                why = str(error).strip().splitlines()[-1].strip().partition(". ")[0]
+                why = (
+                    (str(error).strip() or "its process has ended")
+                    .splitlines()[-1]
+                    .strip()
+                    .partition(". ")[0]
+                )
                 problem = f"is being started again ({why.replace(';', ',')})"
             if problem is not None:
                 problems[name] = problem

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
@@ -35,6 +36,7 @@ import ray
 from ...discovery.bootstrap import find_servers
 from ...discovery.ray_connection import join_for_clients
 from ...discovery.state_file import default_namespace
+from ...protocol.errors import ConnectionFailed
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import SecurityOptions, given_security
@@ -43,7 +45,7 @@ from .frames.item_codec import decode_items, encode_items
 from .frames.queue_frames import PUT_BODY, FrameKind
 from .queue_actor import queue_actor
 from .queue_brokers import QueueBrokers
-from .queue_connection import QueueConnection
+from .queue_connection import QueueAddress, QueueConnection
 from .queue_log import (
     MAX_RECORD_BYTES,
     create_queue_topics,
@@ -402,9 +404,17 @@ def _connection_to(actor: Any) -> QueueConnection:
         identity = actor._actor_id.binary()
         connection = _connections.get(identity)
         if connection is None:
-            connection = QueueConnection(lambda: ray.get(actor.address.remote()))
+            connection = QueueConnection(partial(_address_of, actor))
             _connections[identity] = connection
         return connection
+
+
+def _address_of(actor: Any) -> QueueAddress:
+    """Waits for an actor that is being restarted. Raises ConnectionFailed, and what Ray raises."""
+    if not ray.is_initialized():  # a call would join, or start, another Ray
+        raise ConnectionFailed("this process is not connected to the queue's Ray any more")
+    address: QueueAddress = ray.get(actor.address.remote())
+    return address
 
 
 def _producer(brokers: QueueBrokers) -> Producer:

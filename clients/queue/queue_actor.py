@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import warnings
 from typing import Any
 
 import ray
@@ -60,12 +61,9 @@ class QueueProcess:
         return f"{type(self).__name__}({self._name})"
 
     async def _serve(self) -> None:
-        context = ray.get_runtime_context()
         self._host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         try:
-            await self._server.start(
-                self._host, follows_another=context.was_current_actor_reconstructed
-            )
+            await self._server.start(self._host, follows_another=_was_restarted())
             self._ready.set()
             await self._server.failed
         except asyncio.CancelledError:
@@ -102,6 +100,12 @@ class QueueProcess:
         """End the queue when Ray shuts the actor down, as there are no handles any more."""
         if self._is_temporary:
             delete_queue_topics(self._brokers, self._name)
+
+
+def _was_restarted() -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Ray itself calls there is deprecated
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 _OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}

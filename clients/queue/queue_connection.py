@@ -9,7 +9,7 @@ What always holds:
     worked on; requests that have no answer are sent again.
 
 Not here: items that came ahead (prefetched_items), reports (consumed_reports), requests without an
-answer (queue_requests).
+answer (queue_requests), frames that the socket has no room for (frame_sender).
 
 The reader is one daemon thread. It answers the actor also while the application does something
 else.
@@ -47,6 +47,7 @@ from .frames.queue_frames import (
     unpack_items,
 )
 from .process.consumed_reports import ConsumedReports
+from .process.frame_sender import FrameSender
 from .process.prefetched_items import PrefetchedItems
 from .process.queue_requests import QueueRequests
 from .received_item import Empty, Full, ReceivedItem
@@ -88,6 +89,7 @@ class QueueConnection:
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
         self._socket: socket.socket | None = None
+        self._sender: FrameSender | None = None
         self._address: QueueAddress | None = None
         self._closed = False
         self._requests = QueueRequests()
@@ -182,13 +184,10 @@ class QueueConnection:
                 return
             self._closed = True
             self._return(0)
-            connection, self._socket = self._socket, None
+            sender, self._socket, self._sender = self._sender, None, None
             waiting = self._requests.close_all()
-        if connection is not None:
-            try:
-                connection.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
+        if sender is not None:
+            sender.end()
         for request in waiting:
             request.answer.set_exception(ConnectionFailed("the queue is closed"))
         if wait_s and self._reader is not None and self._reader is not threading.current_thread():
@@ -231,11 +230,8 @@ class QueueConnection:
 
     def _send(self, data: bytes) -> None:
         """Send a frame; without a connection it is sent after the next one is made."""
-        if self._socket is not None:
-            try:
-                self._socket.sendall(data)
-            except OSError:
-                pass  # the reader sees it, too
+        if self._sender is not None:
+            self._sender.send(data)
 
     # --- connecting --------------------------------------------------------------------------
 
@@ -277,14 +273,14 @@ class QueueConnection:
             if number is not None:  # it is confirmed when the actor has committed
                 data.append(frame(FrameKind.SETTLE, number, b""))
             data += self._requests.frames()
-            connection.sendall(b"".join(data))
-            self._socket = connection
+            self._socket, self._sender = connection, FrameSender(connection)
+            self._sender.send(b"".join(data))
             self._address = address
 
     def reconnect(self) -> bool:
         """Whether the reader is to go on."""
         with self._lock:
-            self._socket = None
+            self._socket = self._sender = None
         if self._closed:
             return False
         try:

@@ -1,0 +1,82 @@
+"""Sender of a process's frames to the actor of a queue: nobody waits for room in the socket.
+
+What always holds:
+    Frames leave in the order in which they were given.
+    Who sends does not wait, as it may have the lock that the reader needs: an actor that waits for
+    this process to read does not read itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from typing import Final
+
+CHECK_MS: Final = 1_000
+"""Milliseconds after which a thread that waits for room looks whether the socket was closed."""
+
+
+class FrameSender:
+    """That of one socket, from any thread. What the socket does not take at once waits in memory,
+    and a thread sends it, which ends with it. Errors are not raised: the reader sees them, too.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._lock = threading.Lock()
+        self._waiting: deque[memoryview] = deque()
+        self._is_ending = False
+
+    def send(self, data: bytes) -> None:
+        """Send one frame, or several."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.append(memoryview(data))
+                return
+            rest = self._send_now(memoryview(data))
+            if rest:
+                self._waiting.append(rest)
+                threading.Thread(target=self._run, name="bradbury-queue-send", daemon=True).start()
+
+    def end(self) -> None:
+        """Say to the actor that nothing more comes, after what is on its way."""
+        with self._lock:
+            self._is_ending = True
+            if not self._waiting:
+                self._shut_down()
+
+    def _send_now(self, data: memoryview) -> memoryview:
+        """What does not fit. Nothing, if the connection is lost."""
+        try:
+            while data:
+                data = data[self._socket.send(data, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            return data
+        except OSError:
+            return data[:0]
+        return data
+
+    def _run(self) -> None:
+        poll = select.poll()
+        with contextlib.suppress(OSError, ValueError):  # it is closed already
+            poll.register(self._socket, select.POLLOUT)
+        while True:
+            poll.poll(CHECK_MS)
+            with self._lock:
+                while self._waiting:
+                    rest = self._send_now(self._waiting[0])
+                    if rest:
+                        self._waiting[0] = rest
+                        break
+                    self._waiting.popleft()
+                else:
+                    if self._is_ending:
+                        self._shut_down()
+                    return
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)

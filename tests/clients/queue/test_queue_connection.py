@@ -1,0 +1,90 @@
+"""A process's connection to the actor of a queue, with a peer on a socket in the actor's place."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+
+from bradbury.clients.queue.frames.item_codec import encode_items
+from bradbury.clients.queue.frames.queue_frames import (
+    HEADER,
+    VALUE,
+    FrameKind,
+    ItemPiece,
+    frame,
+    pack_items,
+)
+from bradbury.clients.queue.queue_connection import QueueAddress, QueueConnection
+
+LARGE = b"x" * 20_000_000
+"""More than the sockets of a connection have room for."""
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server
+
+
+def connection_to(listener: socket.socket) -> QueueConnection:
+    host, port = listener.getsockname()[:2]
+    return QueueConnection(lambda: QueueAddress(host, port, bytes(32), maxsize=9, lease_s=30.0))
+
+
+def read_frame(peer: socket.socket) -> tuple[int, int, bytes]:
+    length, kind, number = HEADER.unpack(read(peer, HEADER.size))
+    return kind, number, read(peer, length - (HEADER.size - 4))
+
+
+def read(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
+
+
+def test_a_large_put_leaves_while_the_actor_only_writes(listener: socket.socket) -> None:
+    """Both sides have more to say than fits: the actor reads when its items have been read."""
+    connection = connection_to(listener)
+    put_comes = threading.Event()
+
+    def act() -> None:
+        peer, _ = listener.accept()
+        with closing(peer):
+            assert read_frame(peer)[0] == FrameKind.HELLO
+            takes = [read_frame(peer)[1] for _ in range(3)]
+            put_comes.wait(30)
+            _, value = encode_items([LARGE])
+            for number in takes:
+                piece = ItemPiece(number, 0, 1, 1, True, value)
+                peer.sendall(frame(FrameKind.ITEMS, number, *pack_items([piece])))
+            while True:
+                kind, number, body = read_frame(peer)
+                if kind == FrameKind.PUT:
+                    assert len(body) == len(LARGE)
+                    peer.sendall(frame(FrameKind.DONE, number, VALUE.pack(7)))
+                    with suppress(EOFError):
+                        while True:
+                            read_frame(peer)
+                    return
+
+    actor = threading.Thread(target=act, daemon=True)
+    actor.start()
+    received = [connection.receive(1, 1, 30.0) for _ in range(3)]
+    put = threading.Thread(
+        target=lambda: done.append(connection.ask(FrameKind.PUT, LARGE).result(30)), daemon=True
+    )
+    done: list[int] = []
+    put.start()
+    put_comes.set()
+    assert [answer.result(30)[0].item for answer in received] == [LARGE] * 3
+    put.join(30)
+    assert done == [7]
+    connection.close(30)
+    actor.join(30)
+    assert not actor.is_alive()

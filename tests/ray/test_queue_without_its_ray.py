@@ -1,0 +1,46 @@
+"""A queue in a program of its own, which starts a Ray, and ends it while it still has the queue."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys, threading
+import ray, bradbury
+from bradbury.protocol.errors import ConnectionFailed
+
+ray.init("local", num_cpus=2, include_dashboard=False)
+cluster = bradbury.up(sys.argv[1], port=0)
+queue = bradbury.Queue()
+queue.put("an item")
+assert queue.get() == "an item"
+cluster.down()
+ray.shutdown()
+for thread in threading.enumerate():
+    if thread.name == "bradbury-queue":
+        thread.join(60)
+assert not ray.is_initialized(), "it has joined another Ray, or started one"
+try:
+    queue.qsize()
+except ConnectionFailed as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_it_joins_no_other_ray_and_ray_has_nothing_to_warn_of(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "refused: this process is not connected to the queue's Ray any more" in done.stdout
+    warnings = [line for line in done.stdout.splitlines() if "QueueProcess" in line]
+    assert warnings == []
