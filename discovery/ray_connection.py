@@ -27,6 +27,7 @@ from .state_file import (
     DEFAULT_NAMESPACE,
     NAMESPACE_VARIABLE,
     SEPARATOR,
+    ClusterState,
     default_namespace,
     read_state,
     running_namespaces,
@@ -156,7 +157,17 @@ def join_running(namespace: str) -> None:
     """
     if is_connected():
         return
-    connect_ray(running_address(namespace), namespace)
+    address = running_address(namespace)
+    try:
+        connect_ray(address, namespace)
+    except RayUnreachable:
+        state = read_state(namespace)
+        if named_address(None) is not None or state is None:
+            raise
+        raise RayUnreachable(
+            f"no cluster is up: the Ray cluster at {address}, where it was, does not answer; start "
+            f"that again, or {_start_again(state)}"
+        ) from None
 
 
 def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
@@ -191,13 +202,17 @@ def running_address(namespace: str, address: str | None = None) -> str:
             "bradbury.up(), or give the address of its Ray (--address, RAY_ADDRESS)"
         )
     if state.is_stale:
-        data_dirs = state.data_dir.replace(SEPARATOR, " --data-dir ")
-        named = "" if namespace == DEFAULT_NAMESPACE else f" --namespace {namespace}"
         raise UpError(
             f"no cluster is up: process {state.pid} has ended without `bradbury down`; "
-            f"`bradbury up --data-dir {data_dirs}{named}` starts it again with its data"
+            f"{_start_again(state)}"
         )
     return state.ray_address
+
+
+def _start_again(state: ClusterState) -> str:
+    data_dirs = state.data_dir.replace(SEPARATOR, " --data-dir ")
+    named = "" if state.namespace == DEFAULT_NAMESPACE else f" --namespace {state.namespace}"
+    return f"`bradbury up --data-dir {data_dirs}{named}` starts it again with its data"
 
 
 def resolve_address(address: str) -> str:

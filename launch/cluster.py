@@ -298,7 +298,7 @@ def up(
     refuse_ray_client()
     namespace = namespace or default_namespace()
     state = read_state(namespace)
-    if state is not None and state.is_stale:
+    if state is not None and (state.is_stale or not _may_be_up(state)):
         state = None
     if state is not None and not is_connected() and named_address(address) is None:
         address = _address_to_go_on_with(state)
@@ -339,13 +339,20 @@ def up(
 
 
 def _address_to_go_on_with(state: ClusterState) -> str:
-    """Address of the Ray in which the cluster is up already; LOCAL if that Ray is gone."""
+    """Address of the Ray in which the cluster is up already."""
     if state.pid is not None:
         raise UpError(
             f"a cluster is up already at {state.bootstrap} (process {state.pid}, data in "
             f"{state.data_dir}); bradbury.connect() uses it, up(namespace=...) starts another"
         )
-    return state.ray_address if is_reachable(state.ray_address) else LOCAL
+    return state.ray_address
+
+
+def _may_be_up(state: ClusterState) -> bool:
+    """Whether its process is there, or the Ray that it is in. A program that started a Ray of its
+    own, and was killed, has left the state of a cluster that nobody can reach any more.
+    """
+    return state.pid is not None or is_reachable(state.ray_address)
 
 
 def start(

@@ -1,5 +1,8 @@
-"""A queue in a program of its own, which starts a Ray, and ends it while it still has the queue."""
+"""A program that starts a Ray of its own, as one that was killed did, and ends it while it still has
+a queue.
+"""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +12,21 @@ import pytest
 PROGRAM = """
 import sys, threading
 import ray, bradbury
+from bradbury.discovery.state_file import ClusterState, live_state, write_state
 from bradbury.protocol.errors import ConnectionFailed
+
+write_state(
+    ClusterState(
+        namespace="bradbury",
+        ray_address="127.0.0.1:1",
+        bootstrap="127.0.0.1:2",
+        data_dir="/nowhere",
+    )
+)
 
 ray.init("local", num_cpus=2, include_dashboard=False)
 cluster = bradbury.up(sys.argv[1], port=0)
+assert live_state().bootstrap == cluster.bootstrap_servers, "the killed program's is still there"
 queue = bradbury.Queue()
 queue.put("an item")
 assert queue.get() == "an item"
@@ -38,6 +52,7 @@ def test_it_joins_no_other_ray_and_ray_has_nothing_to_warn_of(tmp_path: Path) ->
         stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -151,6 +151,26 @@ def test_nothing_to_stop_is_said_with_the_command_that_stops_another_cluster(
         running_address(DEFAULT_NAMESPACE)  # what `status` and `bradbury.connect` ask
 
 
+def test_a_ray_that_is_gone_is_said_with_the_command_that_starts_the_cluster_again(
+    environment: dict[str, str],
+) -> None:
+    """As a program leaves it that had started a Ray of its own, and was killed."""
+    write_state(state(ray_address="127.0.0.1:1"))
+    done = subprocess.run(
+        [sys.executable, "-m", "bradbury.cli", "status"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: no cluster is up: the Ray cluster at 127.0.0.1:1, where it was, does not answer; "
+        "start that again, or `bradbury up --data-dir /data` starts it again with its data\n"
+    )
+
+
 def test_python_finds_what_the_commands_find(mine: ClusterState) -> None:
     write_state(mine)
     assert [str(one) for one in find_bootstrap(None)] == ["127.0.0.1:7777"]
