@@ -2,6 +2,8 @@
 
     {"topicA": {"0": 23, "1": 345}, "topicB": {"0": 7}}                 next offset to read
     {"topicA": {"0": 30}, "@initial": {"topicA": {"0": 20}}}            end of the first batch
+    {"topicA": {"0": 30}, "@topics": {"topicA": "0b2e..."}}             ids of the topics read from
+    {"topicA": {"0": 4}, "@recreated": {"topicA": {"0": 0}}}            starts in a topic made again
 
 What always holds:
     Equal offsets have equal JSON text: Spark compares offsets as text, and another order of keys
@@ -10,6 +12,9 @@ What always holds:
     a replayed batch reads the same ranges.
     A rate-limited end is never past the available end, and each partition with records gets at
     least one.
+
+`@topics` is what tells a topic that was deleted and recreated from the one before, whatever its
+offsets are. With failOnDataLoss false the batch that meets it begins at `@recreated` there.
 
 `@initial` ('@' cannot be in a topic's name) exists because Spark does not store the initial offset
 of a Python source: after a failed first batch it would be looked up again, and "latest" would then
@@ -30,15 +35,24 @@ from ...ranges.partition_range import PartitionRange
 Offsets = dict[TopicPartition, int]
 
 INITIAL: Final = "@initial"
+TOPICS: Final = "@topics"
+RECREATED: Final = "@recreated"
 
 
 def to_json(
-    offsets: Mapping[TopicPartition, int], initial: Offsets | None = None
+    offsets: Mapping[TopicPartition, int],
+    initial: Offsets | None = None,
+    topic_ids: Mapping[str, str] | None = None,
+    recreated: Offsets | None = None,
 ) -> dict[str, Any]:
     """Offsets as a sorted dict, so that json.dumps gives equal text for equal offsets."""
     nested: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
+    if topic_ids:
+        nested[TOPICS] = dict(sorted(topic_ids.items()))
+    if recreated:
+        nested[RECREATED] = to_json(recreated)
     if initial is not None:
         nested[INITIAL] = to_json(initial)
     return nested
@@ -64,6 +78,22 @@ def from_json(nested: Mapping[str, Any]) -> Offsets:
 def initial_of(nested: Mapping[str, Any]) -> Offsets | None:
     """Start offsets of the first batch, if these are its end offsets; otherwise None."""
     return from_json(nested[INITIAL]) if INITIAL in nested else None
+
+
+def recreated_of(nested: Mapping[str, Any]) -> Offsets:
+    """Start offsets in topics that were found to be recreated when this end was planned."""
+    return from_json(nested.get(RECREATED, {}))
+
+
+def topic_ids_of(nested: Mapping[str, Any]) -> dict[str, str]:
+    """Ids of the topics that were read from; those of older checkpoints are not known."""
+    return dict(nested.get(TOPICS, {}))
+
+
+def begin_again(start: Offsets, recreated: Offsets) -> Offsets:
+    """`start`, with these starts in place of all partitions of their topics."""
+    topics = {key.topic for key in recreated}
+    return {key: offset for key, offset in start.items() if key.topic not in topics} | recreated
 
 
 def rate_limit(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Offsets:

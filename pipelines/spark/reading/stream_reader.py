@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ....clients.wire.record_metadata import TopicPartition
 from ....protocol.errors import UnknownTopicOrPartition
 from ...ranges.partition_range import DataLoss
 from ...ranges.reading_client import reading_client
@@ -40,12 +41,15 @@ from .offset_reader import OffsetReader
 from .offsets import (
     Offsets,
     backlog,
+    begin_again,
     from_json,
     initial_of,
     must_wait,
     ranges_between,
     rate_limit,
+    recreated_of,
     to_json,
+    topic_ids_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -61,6 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._frozen_end: Offsets | None = None
         self._latest: Offsets = {}
+        self._recreated: Offsets = {}
+        """Where topics begin that were found to be recreated, for the batch that is planned."""
         self._was_idle = False
         self._triggered_at: float | None = None
         self._commits: GroupCommits | None = None
@@ -93,7 +99,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_first = start == self._initial
         if not is_first:
             self._commit(begun)  # the last batch is done; Spark calls `commit` later or never
-        end = self._available(begun, may_wait=not is_first)
+        former_ids = topic_ids_of(start)
+        self._recreated = {}
+        end = self._available(begun, former_ids, may_wait=not is_first)
+        begun = begin_again(begun, self._recreated)
         self._latest = end
         count = backlog(begun, end)
         limited = not isinstance(limit, ReadAllAvailable)
@@ -101,14 +110,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = begun
         elif limited and isinstance(limit, ReadMaxRows):
             end = rate_limit(begun, end, limit.max_rows)
+        topics = {key.topic for key in end}
+        ids = {**former_ids, **self._reader().topic_ids}
+        ids = {topic: one for topic, one in ids.items() if topic in topics}
         if is_first:
-            return to_json(end, initial=begun)
-        if end == begun:
+            return to_json(end, initial=begun, topic_ids=ids)
+        if end == begun and not self._recreated:
             self._was_idle = True
             return start
         self._was_idle = False
         self._triggered_at = time.monotonic()
-        return to_json(end)
+        return to_json(end, topic_ids=ids, recreated=self._recreated)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's
         return to_json(self._latest) if self._latest else None
@@ -117,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun = initial_of(end)
         if begun is None:
-            begun = from_json(start)
+            begun = begin_again(from_json(start), recreated_of(end))
         return list(plan(ranges_between(begun, from_json(end)), self._options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -158,30 +170,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_delay_ms=self._options.max_trigger_delay_ms,
         )
 
-    def _available(self, begun: Offsets, *, may_wait: bool) -> Offsets:
+    def _available(
+        self, begun: Offsets, former_ids: Mapping[str, str], *, may_wait: bool
+    ) -> Offsets:
         """End offset of each partition now, or at the start of Trigger.AvailableNow."""
         reader = self._reader()
         if self._frozen_end is not None:
+            self._look_at_topics(reader, former_ids, self._frozen_end)
             return self._checked(begun, dict(self._frozen_end))
         waits = may_wait and bool(begun)
         if waits and self._was_idle:  # beyond the last known ends: a batch may be delayed
             reader.wait_beyond({**begun, **self._latest})
-        end = self._end_now(reader, begun)
+        end = self._end_now(reader, begun, former_ids)
         if waits and not self._was_idle and end == begun:
             reader.wait_beyond(begun)
-            end = self._end_now(reader, begun)
+            end = self._end_now(reader, begun, former_ids)
         return end
 
-    def _end_now(self, reader: OffsetReader, begun: Offsets) -> Offsets:
+    def _end_now(
+        self, reader: OffsetReader, begun: Offsets, former_ids: Mapping[str, str]
+    ) -> Offsets:
         try:
             partitions = reader.partitions(max_age_ms=self._options.fetch.metadata_max_age_ms)
-            end = reader.latest(partitions, known=begun)
+            self._look_at_topics(reader, former_ids, partitions)
+            end = reader.latest(partitions, known=begin_again(begun, self._recreated))
         except UnknownTopicOrPartition as error:
             self._lose(f"{error}, but the query has read from it")
             return begun
         return self._checked(begun, end)
 
+    def _look_at_topics(
+        self,
+        reader: OffsetReader,
+        former_ids: Mapping[str, str],
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """Find topics that were recreated since the batch before: they begin where they begin."""
+        anew = {
+            topic
+            for topic, former_id in former_ids.items()
+            if reader.topic_ids.get(topic, former_id) != former_id
+        }
+        anew -= {key.topic for key in self._recreated}
+        if anew:
+            self._lose(f"{', '.join(sorted(anew))} was deleted and recreated since it was read")
+            starts = reader.earliest([key for key in partitions if key.topic in anew])
+            self._recreated = {**self._recreated, **starts}
+
     def _checked(self, begun: Offsets, end: Offsets) -> Offsets:
+        begun = begin_again(begun, self._recreated)
         gone = sorted(begun.keys() - end.keys())
         if gone:
             self._lose(f"{', '.join(map(str, gone))} no longer exist")
