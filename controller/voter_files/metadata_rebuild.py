@@ -455,7 +455,7 @@ class MetadataRebuild:
         files = VoterDirectory(beside, self._file_system)
         [directory_id] = new.voters
         files.open(directory_id=directory_id, now_ms=self._now_ms)
-        node_id = self._own_node_id(directory_id)
+        node_id = self._own_node_id(directory_id, plan, new)
         files.store(Candidate(epoch=new.epoch, owner="recovery"), new.voters)
         files.directory.assign_identity(cluster_id=new.cluster_id, node_id=node_id)
         log = files.create_log(new.voters, now_ms=self._now_ms)
@@ -464,11 +464,20 @@ class MetadataRebuild:
         log.flush()
         files.close()
 
-    def _own_node_id(self, directory_id: str) -> int | None:
-        """Node id in the metadata directory that is replaced; None if it has none."""
+    def _own_node_id(self, directory_id: str, plan: RecoveryPlan, new: NewLog) -> int | None:
+        """Node id in the metadata directory that is replaced; None if it has none of this cluster.
+
+        Where the directory was lost, a start has made one of a new cluster before it was refused:
+        its ids begin anew, and are those of other nodes here.
+        """
         with contextlib.suppress(DataDirectoryError):
             own = read_identity(self._file_system, f"{self._data_dirs[0]}/{METADATA}").identity
-            if own is not None and own.directory_id == directory_id:
+            if (
+                own is not None
+                and own.directory_id == directory_id
+                and own.cluster_id in (None, "", new.cluster_id)
+                and own.node_id not in plan.directories.nodes
+            ):
                 return own.node_id
         return None
 

@@ -19,7 +19,11 @@ from bradbury.controller.voter_files.quorum_state_file import (
     write_quorum_state,
 )
 from bradbury.handlers.ports.server_config import ServerConfig
-from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
+from bradbury.storage.directories.directory_identity import (
+    DirectoryIdentity,
+    read_identity,
+    write_identity,
+)
 from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.log_config import LogConfig
@@ -90,6 +94,37 @@ def fill_metadata(path: Path) -> None:
         await voter.close()
 
     asyncio.run(fill())
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "kept"), [("cluster", 3, 3), ("cluster", 1, None), ("new", 3, None)]
+)
+def test_the_new_metadata_has_the_node_of_the_old_one_unless_a_refused_start_has_made_that(
+    tmp_path: Path, cluster_id: str, node_id: int, kept: int | None
+) -> None:
+    """Node ids of a new cluster begin at 1, and another node here has it: they would fence each
+    other for good.
+    """
+    disk = OsFileSystem()
+    filled(tmp_path / "partitions-0", "d-0", "mine", 2)
+    identity = DirectoryIdentity(directory_id="d-0", cluster_id="cluster", node_id=1)
+    write_identity(disk, str(tmp_path / "partitions-0"), identity)
+    metadata = str(tmp_path / "metadata")
+    fill_metadata(tmp_path)
+    voter = read_quorum_state(disk, metadata).state
+    assert voter is not None
+    identity = DirectoryIdentity(
+        directory_id=voter.directory_id, cluster_id=cluster_id, node_id=node_id
+    )
+    write_identity(disk, metadata, identity)
+    rebuild = MetadataRebuild(
+        [str(tmp_path)], disk, new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )
+    with rebuild.locked(makes_files=True):
+        rebuild.carry_out(rebuild.plan(others_are_lost=True))
+    found = read_identity(disk, metadata).identity
+    assert found is not None
+    assert (found.cluster_id, found.node_id) == ("cluster", kept)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
