@@ -111,9 +111,18 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
 
 
 def _damage(path: Path, damage: Damage) -> CommandFailed:
+    from ...storage.disk.file_system import OsFileSystem
+    from ...storage.segments.lost_segments import is_lost
+
+    if is_lost(OsFileSystem(), str(path)):
+        return CommandFailed(
+            f"{path} is a mark: the records of this segment were lost, and a start has put it in "
+            "their place (docs/recovery.md)"
+        )
     return CommandFailed(
-        f"{path}: damage at byte {damage.position}: {damage}; "
-        "a broker truncates its log here when it recovers after a crash"
+        f"{path}: damage at byte {damage.position}: {damage}; what is behind it is not shown. A "
+        "broker keeps that in a closed segment, and in the last one up to what was flushed "
+        "(docs/recovery.md)"
     )
 
 

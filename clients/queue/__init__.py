@@ -14,6 +14,7 @@ queue_log          what the actor reads and writes in topics
 queue_state        which item is where: ready, with whom, consumed (pure)
 consumed_items     what is consumed beyond the first item that is not (pure)
 queue_position     that, as the metadata of a committed offset
+temporary_queues   queues without a name that a process has made, at its end
 queue_connection   a process's connection to the actor, and the items that it holds
 process/           parts of that: items ahead, reports of consumed ones, open requests
 frames/            what they say to one another

@@ -23,6 +23,7 @@ import asyncio
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ from .queue_log import (
     delete_queue_topics,
 )
 from .received_item import Empty, Full, ReceivedItem
+from .temporary_queues import temporary_queues
 
 __all__ = ["Empty", "Full", "Queue", "ReceivedItem"]
 
@@ -62,6 +64,8 @@ LEASE_S: Final = 30.0
 MAX_DELIVERIES: Final = 5
 RETENTION_S: Final = 7 * 24 * 3600.0
 LINGER_MS: Final = 0
+EXIT_GRACE_S: Final = 2.0
+"""Seconds that the actor of a queue without a name has when the interpreter ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,9 @@ class Queue:
         self._is_temporary = name is None
         self._name = name or f"queue-{uuid.uuid4().hex}"
         create_queue_topics(self._brokers, self._name)
+        if self._is_temporary:
+            end = partial(_end_at_exit, weakref.ref(self))
+            temporary_queues.add(self._brokers, self._name, end)
         options: dict[str, Any] = dict(actor_options or {})
         if name is not None:
             options = {
@@ -349,9 +356,16 @@ class Queue:
             force: kill it: what was consumed in the last moments may be delivered again.
             grace_period_s: how long it may take otherwise, before it is killed.
         """
-        actor, self.actor = self.actor, None
-        if actor is None:
+        if self.actor is None:
             return
+        self._end_actor(force=force, grace_period_s=grace_period_s)
+        if self._is_temporary:
+            temporary_queues.discard(self._brokers, self._name)
+            delete_queue_topics(self._brokers, self._name)
+
+    def _end_actor(self, *, force: bool, grace_period_s: float) -> None:
+        """End the actor alone; see shutdown."""
+        actor, self.actor = self.actor, None
         self._connection.close(0.0 if force else grace_period_s)
         _connections.pop(actor._actor_id.binary(), None)
         if not force:
@@ -363,8 +377,6 @@ class Queue:
             force = not ready
         if force:
             ray.kill(actor, no_restart=True)
-        if self._is_temporary:
-            delete_queue_topics(self._brokers, self._name)
 
     def delete(self) -> None:
         """End the actor, and delete the topics with all items."""
@@ -415,6 +427,12 @@ def _address_of(actor: Any) -> QueueAddress:
         raise ConnectionFailed("this process is not connected to the queue's Ray any more")
     address: QueueAddress = ray.get(actor.address.remote())
     return address
+
+
+def _end_at_exit(reference: weakref.ref[Queue]) -> None:
+    queue = reference()
+    if queue is not None and queue.actor is not None and ray.is_initialized():
+        queue._end_actor(force=False, grace_period_s=EXIT_GRACE_S)
 
 
 def _producer(brokers: QueueBrokers) -> Producer:

@@ -57,11 +57,15 @@ def dead_letters_of(name: str) -> str:
     return f"{name}-dead-letters"
 
 
+def topics_of(name: str) -> tuple[str, str]:
+    return name, dead_letters_of(name)
+
+
 def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
     """Topics of a queue, unless they are there. Items stay until they are consumed."""
     configs = {"retention.ms": "-1", "max.message.bytes": str(MAX_RECORD_BYTES)}
     with Admin(**brokers.client_options) as admin:
-        for topic in (name, dead_letters_of(name)):
+        for topic in topics_of(name):
             try:
                 admin.create_topics([NewTopic(topic, 1, configs=configs)])
             except TopicAlreadyExists:
@@ -70,17 +74,22 @@ def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
 
 def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
     """Delete the topics and committed offsets of a queue. Errors are logged."""
+    with Admin(**brokers.client_options) as admin:
+        delete_topics_by(admin, name)
+
+
+def delete_topics_by(admin: Admin, name: str) -> None:
+    """As delete_queue_topics, by an admin that is there."""
     try:
-        with Admin(**brokers.client_options) as admin:
-            for topic in (name, dead_letters_of(name)):
-                try:
-                    admin.delete_topic(topic)
-                except UnknownTopicOrPartition:
-                    pass
+        for topic in topics_of(name):
             try:
-                admin.delete_groups([group_of(name)])
-            except GroupIdNotFound:
+                admin.delete_topic(topic)
+            except UnknownTopicOrPartition:
                 pass
+        try:
+            admin.delete_groups([group_of(name)])
+        except GroupIdNotFound:
+            pass
     except (KafkaError, ConnectionFailed) as error:
         logger.warning("the topics of queue %s were not deleted: %s", name, error)
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 from ...clients.security.security_options import SecurityOptions, given_security
@@ -153,6 +154,9 @@ def load(
         raise ValueError(
             f"{to!r} is not a local directory, which parquet needs; use the format delta"
         )
+
+    if format != "iceberg" and "://" not in to:
+        to = str(Path(to).absolute())  # tasks on Ray have another working directory
 
     started = Executors(executors, executor_cores, executor_memory)
     check_engine(engine, tasks, started)

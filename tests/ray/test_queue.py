@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 import bradbury
 from bradbury.clients.queue.queue import Empty, Full
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
+from bradbury.tests.support.ray.ray_nodes import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -306,6 +309,43 @@ def test_items_outlive_the_actor(make_queue: MakeQueue) -> None:
     ray.kill(queue.actor, no_restart=False)
     assert [queue.get(timeout=WAIT_S) for _ in range(7)] == list(range(3, 10)), "none is got twice"
     assert queue.empty()
+
+
+PROGRAM = """
+import sys, ray, bradbury
+
+ray.init(sys.argv[1], namespace="bradbury", logging_level="ERROR", log_to_driver=False)
+queue = bradbury.Queue()
+queue.put_nowait_batch([1, 2])
+assert queue.get() == 1
+dropped = bradbury.Queue()
+dropped.put(3)
+print(queue.name, dropped.name)
+del dropped
+"""
+
+
+def test_without_a_name_it_ends_with_its_program_and_leaves_nothing(
+    cluster: bradbury.Cluster, ray_cluster: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, ray_cluster],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    names = done.stdout.split()
+    assert len(names) == 2
+    with cluster.admin() as admin:
+
+        def is_gone() -> bool:  # the actor of the one that was dropped may be at it, too
+            groups = [each.group_id for each in admin.list_groups()]
+            return not any(
+                name in left for name in names for left in [*admin.list_topics(), *groups]
+            )
+
+        wait_for(is_gone, WAIT_S)
 
 
 @pytest.mark.long  # a further queue, and so a further process

@@ -50,11 +50,12 @@ class BatchFailed(Exception):
         self.spans = spans
         self.table = table
         self.trace = trace
+        # Not of __cause__ when it is wanted: what Ray makes of this error has none, but attributes.
+        self.reason = f"{type(cause).__name__}: {cause}"
         self.__cause__ = cause
 
     def __str__(self) -> str:
-        cause = self.__cause__
-        text = f"{spans_text(self.spans)}: {type(cause).__name__}: {cause}"
+        text = f"{spans_text(self.spans)}: {self.reason}"
         return f"{text}\n{self.trace}" if self.trace else text
 
 

@@ -63,9 +63,15 @@ def test_its_tasks_load_each_record_once_and_the_next_load_goes_on(
 
 
 def test_what_its_tasks_have_loaded_is_replayed_in_order(
-    bootstrap: str, new_topic: NewTopic, engine: str, tmp_path: Path
+    bootstrap: str,
+    new_topic: NewTopic,
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic, again, to = new_topic(2), new_topic(2), str(tmp_path / "table")
+    """A path is of the directory in which `load` is called, wherever its tasks run."""
+    monkeypatch.chdir(tmp_path)
+    topic, again, to = new_topic(2), new_topic(2), "table"
     send(bootstrap, topic, 0, 1_000, 2)
     bradbury.load(topic, to, bootstrap_servers=bootstrap, engine=engine, tasks=5)
     bradbury.replay(to, again, keep_partitions=True, bootstrap_servers=bootstrap)

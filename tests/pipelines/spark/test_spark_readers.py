@@ -552,40 +552,6 @@ def test_a_topic_that_is_shorter_than_what_was_read_is_data_loss(
     assert tolerant.partitions(start, end) == []
 
 
-@pytest.mark.parametrize("count", [0, 3, 50], ids="{} records".format)
-def test_a_topic_made_again_is_data_loss_however_long_it_is(
-    bootstrap: str,
-    admin: bradbury.Admin,
-    producer: bradbury.Producer,
-    new_topic: NewTopic,
-    count: int,
-) -> None:
-    topic = new_topic()
-    send(producer, topic, numbered(0, 5))
-    running = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
-    start = running.latestOffset(running.initialOffset(), ReadAllAvailable())
-    admin.delete_topic(topic)
-    admin.create_topic(topic, 1)
-    if count:
-        send(producer, topic, numbered(0, count))
-    options = {"subscribe": topic, "kafka.metadata.max.age.ms": "1"}
-    started_again = stream(bootstrap, **options)
-    with pytest.raises(DataLoss, match=f"{topic} was deleted and recreated since it was read"):
-        started_again.latestOffset(start, ReadAllAvailable())
-    available = stream(bootstrap, **options)
-    available.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLoss, match="deleted and recreated"):
-        available.latestOffset(start, ReadAllAvailable())
-
-    tolerant = stream(bootstrap, **options, failOnDataLoss="false")
-    end = tolerant.latestOffset(start, ReadAllAvailable())
-    assert end[topic] == {"0": count}
-    assert end["@topics"] != start["@topics"]
-    ranges = [one for task in tolerant.partitions(start, end) for one in task.ranges]
-    assert [(one.start, one.end) for one in ranges] == ([(0, count)] if count else [])
-    assert tolerant.latestOffset(end, ReadAllAvailable()) is end
-
-
 def test_partitions_that_are_gone_are_data_loss(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     start = {"deleted": {"0": 3}, topic: {"0": 0}}
