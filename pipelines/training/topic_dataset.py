@@ -29,7 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...clients.security.security_options import SecurityOptions, given_security
-from ..ranges.partition_range import PartitionRange
+from ...clients.threads.io_thread import Steps, wait
+from ...clients.wire.cluster_client import ClusterClient
+from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.range_reader import RangeReader
 from ..ranges.read_arguments import read_limits, servers_of, topic_names
 from ..ranges.reading_client import load_kernels, reading_client
@@ -52,6 +54,7 @@ VERSION: Final = 1
 ROWS_AT_ONCE: Final = 1_024
 """Rows taken from the table at once if rows are handed out one by one."""
 FOLLOW_S: Final = 0.1
+TIMEOUT_MS: Final = 65_000
 _FORMATS: Final = ("numpy", "pyarrow")
 
 
@@ -149,6 +152,7 @@ class TopicDataset(_Base):
         self._ranges = resolve_ranges(
             client, names, start_offset, end_offset, self._limits, keep_empty=follow
         )
+        self._topic_ids = client.run(_topic_ids(client, names), TIMEOUT_MS)
         self._epoch = 0
         self._next_window = ShardPosition(block=-1)
         self._loaded: Mapping[str, Any] | None = None
@@ -171,8 +175,10 @@ class TopicDataset(_Base):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state; the next iteration resumes there.
 
-        Raises ValueError for a state of other topics or settings. A state of another rank or
-        number of workers is detected by the iteration.
+        Raises:
+            ValueError: a state of other topics or settings. One of another rank or number of
+                workers is detected by the iteration.
+            DataLoss: a topic was deleted and recreated since.
         """
         if state.get("version") != VERSION or list(state.get("topics", ())) != self._topics:
             raise ValueError(f"this is not a state of a TopicDataset of {', '.join(self._topics)}")
@@ -181,6 +187,12 @@ class TopicDataset(_Base):
                 raise ValueError(
                     f"the state is of a dataset with {name}={state[name]!r}, and not {here!r}: use "
                     "the same setting, as other rows would follow"
+                )
+        for name, former_id in state.get("topic_ids", {}).items():
+            if self._topic_ids.get(name, former_id) != former_id:
+                raise DataLoss(
+                    f"topic {name!r} was deleted and recreated since the state was made, whose "
+                    "offsets say nothing of it: begin without the state"
                 )
         self._ranges = [PartitionRange(*one) for one in state["ranges"]]
         self._epoch = state["epoch"]
@@ -199,6 +211,7 @@ class TopicDataset(_Base):
         return {
             "version": VERSION,
             "topics": list(self._topics),
+            "topic_ids": dict(self._topic_ids),
             "ranges": [list(one) for one in self._ranges],
             "shard": list(shard),
             "epoch": self._epoch,
@@ -389,6 +402,18 @@ def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:
         parts.append(table)
         count -= len(table)
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def _topic_ids(client: ClusterClient, names: Sequence[str]) -> Steps[dict[str, str]]:
+    """Ids of the topics as they are now, whatever the client has known of them."""
+    client.want(names)
+    yield from wait(client.refresh())
+    topics = client.view.topics
+    return {
+        name: str(topics[name].topic_id)
+        for name in names
+        if name in topics and topics[name].topic_id.int
+    }
 
 
 def _check(batch_size: int | None, batch_format: str, shuffle_window: int, follow: bool) -> None:
