@@ -78,6 +78,10 @@ class ClusterView:
         view = self.topics.get(topic)
         return 0 if view is None else len(view.partitions)
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Ids as text of those of these topics that are known; zero where brokers have none."""
+        return {name: str(self.topics[name].topic_id) for name in topics if name in self.topics}
+
     def updated(self, response: MetadataResponse, *, asked: Iterable[str] | None) -> ClusterView:
         """The view after `response`, which answers for the topics `asked` (None: all)."""
         topics = dict(self.topics) if asked is not None else {}

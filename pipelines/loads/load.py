@@ -346,8 +346,7 @@ class _Load:
         return anew
 
     def _topic_ids(self) -> dict[str, str]:
-        topics = self._client.view.topics
-        return {name: str(topics[name].topic_id) for name in self._topics if name in topics}
+        return self._client.view.topic_ids(self._topics)
 
 
 def _size(ranges: Sequence[PartitionRange]) -> int:

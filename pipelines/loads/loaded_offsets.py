@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...clients.wire.record_metadata import TopicPartition
-from ..ranges.partition_range import PartitionRange
+from ..ranges.partition_range import PartitionRange, recreated_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,7 @@ class LoadedOffsets:
 
     def made_again(self, topic_ids: Mapping[str, str]) -> list[str]:
         """Names of topics that were recreated since they were loaded, ascending."""
-        return sorted(
-            name
-            for name, known in self.topic_ids.items()
-            if name in topic_ids and topic_ids[name] != known
-        )
+        return recreated_topics(self.topic_ids, topic_ids)
 
     def without(self, topics: Iterable[str]) -> LoadedOffsets:
         gone = set(topics)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from ...clients.wire.record_metadata import TopicPartition
 from .fetch_options import FetchOptions
+
+NO_TOPIC_ID: Final = str(UUID(int=0))
+"""Id of every topic where brokers have none (Kafka before 2.8)."""
 
 
 class PartitionRange(NamedTuple):
@@ -24,6 +29,17 @@ class PartitionRange(NamedTuple):
     @property
     def size(self) -> int:
         return self.end - self.start
+
+
+def recreated_topics(former_ids: Mapping[str, str], ids: Mapping[str, str]) -> list[str]:
+    """Names of topics that were deleted and recreated since they had the former ids, ascending:
+    offsets of the former ones say nothing of them. Where brokers have no ids nobody can tell.
+    """
+    return sorted(
+        name
+        for name, former_id in former_ids.items()
+        if name in ids and ids[name] != former_id and NO_TOPIC_ID not in (ids[name], former_id)
+    )
 
 
 class DataLoss(Exception):

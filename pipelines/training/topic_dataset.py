@@ -31,7 +31,7 @@ import pyarrow as pa
 from ...clients.security.security_options import SecurityOptions, given_security
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
-from ..ranges.partition_range import DataLoss, PartitionRange
+from ..ranges.partition_range import DataLoss, PartitionRange, recreated_topics
 from ..ranges.range_reader import RangeReader
 from ..ranges.read_arguments import read_limits, servers_of, topic_names
 from ..ranges.reading_client import load_kernels, reading_client
@@ -188,12 +188,11 @@ class TopicDataset(_Base):
                     f"the state is of a dataset with {name}={state[name]!r}, and not {here!r}: use "
                     "the same setting, as other rows would follow"
                 )
-        for name, former_id in state.get("topic_ids", {}).items():
-            if self._topic_ids.get(name, former_id) != former_id:
-                raise DataLoss(
-                    f"topic {name!r} was deleted and recreated since the state was made, whose "
-                    "offsets say nothing of it: begin without the state"
-                )
+        if anew := recreated_topics(state.get("topic_ids", {}), self._topic_ids):
+            raise DataLoss(
+                f"topic {anew[0]!r} was deleted and recreated since the state was made, whose "
+                "offsets say nothing of it: begin without the state"
+            )
         self._ranges = [PartitionRange(*one) for one in state["ranges"]]
         self._epoch = state["epoch"]
         self._loaded = dict(state)
@@ -408,12 +407,7 @@ def _topic_ids(client: ClusterClient, names: Sequence[str]) -> Steps[dict[str, s
     """Ids of the topics as they are now, whatever the client has known of them."""
     client.want(names)
     yield from wait(client.refresh())
-    topics = client.view.topics
-    return {
-        name: str(topics[name].topic_id)
-        for name in names
-        if name in topics and topics[name].topic_id.int
-    }
+    return client.view.topic_ids(names)
 
 
 def _check(batch_size: int | None, batch_format: str, shuffle_window: int, follow: bool) -> None:

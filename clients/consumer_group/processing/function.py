@@ -50,7 +50,7 @@ class BatchFailed(Exception):
         self.spans = spans
         self.table = table
         self.trace = trace
-        # Not of __cause__ when it is wanted: what Ray makes of this error has none, but attributes.
+        # As text: what Ray makes of this error on its way has its attributes, and no __cause__.
         self.reason = f"{type(cause).__name__}: {cause}"
         self.__cause__ = cause
 

@@ -39,7 +39,11 @@ class FrameSender:
             rest = self._send_now(memoryview(data))
             if rest:
                 self._waiting.append(rest)
-                threading.Thread(target=self._run, name="bradbury-queue-send", daemon=True).start()
+                with contextlib.suppress(RuntimeError):  # none can be started when the process ends
+                    self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="bradbury-queue-send", daemon=True).start()
 
     def end(self) -> None:
         """Say to the actor that nothing more comes, after what is on its way."""

@@ -56,7 +56,7 @@ class OffsetReader:
         self._asked_at = float("-inf")
         self._partitions: list[TopicPartition] = []
         self.topic_ids: dict[str, str] = {}
-        """Ids of the topics whose partitions were looked up last; not of brokers that have none."""
+        """Ids of the topics whose partitions were looked up last."""
 
     def partitions(self, *, max_age_ms: int = 0) -> list[TopicPartition]:
         """Partitions of the subscription, from metadata not older than `max_age_ms`.
@@ -176,16 +176,13 @@ class OffsetReader:
         if self._client.want(topics) or self._partitions:
             yield from wait(self._client.refresh())
         found = []
-        topic_ids = {}
         for topic in topics:
             try:
                 view = yield from self._client.topic(topic)
             except UnknownTopicOrPartition:
                 raise unknown_topic(topic) from None
             found += [TopicPartition(topic, number) for number in range(len(view.partitions))]
-            if view.topic_id.int:
-                topic_ids[topic] = str(view.topic_id)
-        self.topic_ids = topic_ids
+        self.topic_ids = self._client.view.topic_ids(topics)
         if isinstance(subscription, Assign):
             missing = sorted(set(subscription.partitions) - set(found))
             if missing:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from ....clients.wire.record_metadata import TopicPartition
 from ....protocol.errors import UnknownTopicOrPartition
-from ...ranges.partition_range import DataLoss
+from ...ranges.partition_range import DataLoss, recreated_topics
 from ...ranges.reading_client import reading_client
 from ..options.spark_options import ReadOptions
 from ..tasks.spark_failure import errors_in_one_line
@@ -206,12 +206,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions: Iterable[TopicPartition],
     ) -> None:
         """Find topics that were recreated since the batch before: they begin where they begin."""
-        anew = {
-            topic
-            for topic, former_id in former_ids.items()
-            if reader.topic_ids.get(topic, former_id) != former_id
-        }
-        anew -= {key.topic for key in self._recreated}
+        anew = set(recreated_topics(former_ids, reader.topic_ids))
+        anew -= {key.topic for key in self._recreated}  # of these it was said
         if anew:
             self._lose(f"{', '.join(sorted(anew))} was deleted and recreated since it was read")
             starts = reader.earliest([key for key in partitions if key.topic in anew])

@@ -21,6 +21,7 @@ from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log.segment_patch import SegmentChanged, SegmentPatch
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.log_segment import LogSegment
+from tests.support.storage.disk_deaths import Death, Died, killed
 from tests.support.storage.keyed_logs import (
     SEED,
     Found,
@@ -38,24 +39,6 @@ PATH = "/data/t-0"
 CONFIG = LogConfig(
     segment_bytes=1000, index_interval_bytes=100, cleanup_policy="compact", delete_retention_ms=0
 )
-
-
-class Died(BaseException):
-    """The process is gone: nothing of it runs any more."""
-
-
-class Death:
-    """Kills at call number `at`, and refuses every call after it."""
-
-    def __init__(self, disk: MemoryFileSystem, at: int) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self._at = at
-        disk.before = self._before
-
-    def _before(self, operation: str, path: str) -> None:
-        if len(self.calls) >= self._at:
-            raise Died
-        self.calls.append((operation, path))
 
 
 def build() -> tuple[MemoryFileSystem, PartitionLog]:
@@ -90,14 +73,6 @@ def begin(log: PartitionLog) -> Cleaning:
         now_ms=2000,
         seed=SEED,
     )
-
-
-def killed(disk: MemoryFileSystem) -> MemoryFileSystem:
-    """The process died; the kernel went on."""
-    after = MemoryFileSystem()
-    after.names = dict(disk.names)
-    after.synced_names = dict(disk.names)
-    return after
 
 
 def power_lost_names_kept(disk: MemoryFileSystem) -> MemoryFileSystem:

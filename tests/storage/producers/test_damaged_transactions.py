@@ -19,6 +19,7 @@ from bradbury.storage.log_config import LogConfig
 from bradbury.storage.producers.producer_recovery import merged
 from bradbury.storage.segments.transaction_index import AbortedTransaction
 from bradbury.tests.support.storage.batches import make_batch
+from bradbury.tests.support.storage.disk_deaths import Death, Died, killed
 from bradbury.tests.support.storage.logs import open_log, read_all
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.storage.transactions import (
@@ -208,18 +209,6 @@ def test_what_ends_a_transaction_while_it_is_damaged_is_of_the_right_one_when_it
         healed = opened(tmp_path / "healed" / "t-0", whole.log_end_offset)
 
 
-class Died(BaseException):
-    """The process is gone: nothing of it runs any more."""
-
-
-def killed(disk: MemoryFileSystem) -> MemoryFileSystem:
-    """The process died; the kernel went on."""
-    after = MemoryFileSystem()
-    after.names = dict(disk.names)
-    after.synced_names = dict(disk.names)
-    return after
-
-
 def without_power(disk: MemoryFileSystem) -> MemoryFileSystem:
     return disk.crash()
 
@@ -251,7 +240,7 @@ def test_a_death_while_it_is_healed_leaves_no_index_or_snapshot_of_a_log_with_a_
             commit_all(log)
             log.flushing.flush()
         patch = finished_patch(healed, read_all(whole))
-        calls = die_at(disks[1], at)
+        death = Death(disks[1], at)
         with suppress(Died):
             patch.apply(2000)
         after = opened(Path(MEMORY), whole.log_end_offset, file_system=ends(disks[1]), clean=False)
@@ -260,23 +249,10 @@ def test_a_death_while_it_is_healed_leaves_no_index_or_snapshot_of_a_log_with_a_
         assert read_all(after) == read_all(whole)
         assert (at, read_committed(after)) == (at, read_committed(whole))
         assert transaction_state(after) == transaction_state(whole)
-        if len(calls) < at:
+        if len(death.calls) < at:
             break
         at += 1
     assert at > 8
-
-
-def die_at(disk: MemoryFileSystem, at: int) -> list[str]:
-    """Kill at call number `at`, and refuse every call after it. Returns the list of those made."""
-    calls: list[str] = []
-
-    def before(operation: str, path: str) -> None:
-        if len(calls) >= at:
-            raise Died
-        calls.append(f"{operation} {path}")
-
-    disk.before = before
-    return calls
 
 
 def damage_in_memory(disk: MemoryFileSystem, number: int, byte: int) -> None:

@@ -16,7 +16,8 @@ from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS, read_closed_segments
 from bradbury.storage.segments.lost_segments import LOST
-from tests.storage.cleaner.test_cleaner_crash import CRASHES, Death, Died
+from tests.storage.cleaner.test_cleaner_crash import CRASHES
+from tests.support.storage.disk_deaths import Death, Died
 from tests.support.storage.keyed_logs import append, clean, keyed_batch
 from tests.support.storage.logs import open_log
 from tests.support.storage.memory_file_system import MemoryFileSystem
