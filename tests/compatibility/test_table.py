@@ -33,6 +33,14 @@ def test_the_document_claims_nothing_that_was_not_run(
         pytest.skip("none of the tools has been run here yet")
 
 
+def test_a_tool_that_has_run_nothing_is_none_that_is_here() -> None:
+    recorder = Recorder({"before": {"version": "1", "calls": {}}})
+    recorder.tool("without its compiler", "2")
+    with recorder.tool("here", "3").call("one"):
+        pass
+    assert sorted(recorder.records()) == ["before", "here"]
+
+
 def test_what_is_rendered_is_what_is_claimed() -> None:
     records = {
         "a tool": {

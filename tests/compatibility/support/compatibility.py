@@ -111,9 +111,13 @@ class Recorder:
         return tool
 
     def records(self) -> dict[str, dict]:
-        """Calls made now count for more; those of another version of a tool are forgotten."""
+        """Calls made now count for more; those of another version of a tool are forgotten. A tool
+        that was asked for and made none is not here (Go without its compiler).
+        """
         merged = dict(self._before)
         for name, tool in self._tools.items():
+            if not tool.calls:
+                continue
             before = merged.get(name, {})
             calls = before["calls"] if before.get("version") == tool.version else {}
             merged[name] = {"version": tool.version, "calls": {**calls, **tool.calls}}
