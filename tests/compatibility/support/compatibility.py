@@ -114,7 +114,7 @@ class Recorder:
         """Calls made now count for more; those of another version of a tool are forgotten. A tool
         that was asked for and made none is not here (Go without its compiler).
         """
-        merged = dict(self._before)
+        merged = {name: tool for name, tool in self._before.items() if tool["calls"]}
         for name, tool in self._tools.items():
             if not tool.calls:
                 continue
