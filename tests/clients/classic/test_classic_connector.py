@@ -23,6 +23,7 @@ from bradbury.clients.classic import (
     Whitelist,
 )
 from bradbury.protocol.errors import ConnectionFailed, OffsetOutOfRange, UnknownTopicOrPartition
+from bradbury.tests.support.client_threads import client_threads
 
 NewTopic = Callable[..., str]
 SECONDS = 60.0
@@ -503,12 +504,12 @@ def test_shutdown_ends_iterators_that_wait(
 
 
 def test_no_thread_is_left_behind(new_topic: NewTopic, connect: Connect) -> None:
-    before = set(threading.enumerate())
+    before = client_threads()
     connector = connect()
     connector.create_message_streams_by_filter(Whitelist(new_topic()), 2)
-    assert len(set(threading.enumerate()) - before) >= 3
+    assert len(client_threads() - before) >= 3
     connector.shutdown()
-    until(lambda: not set(threading.enumerate()) - before)
+    until(lambda: not client_threads() - before)
 
 
 def test_a_connector_that_is_dropped_with_its_streams_ends_without_a_commit(
@@ -516,15 +517,15 @@ def test_a_connector_that_is_dropped_with_its_streams_ends_without_a_commit(
 ) -> None:
     topic = new_topic()
     fill(bootstrap, topic, range(10))
-    before = set(threading.enumerate())
+    before = client_threads()
     connector = ConsumerConnector.create({"groupid": group, "bootstrap.servers": bootstrap})
     streams = connector.create_message_streams({topic: 1})[topic]
     del connector  # its streams keep it
     gc.collect()
     take(streams[0], 3)
-    assert len(set(threading.enumerate()) - before) >= 2
+    assert len(client_threads() - before) >= 2
     del streams
-    until(lambda: not gc.collect() and not set(threading.enumerate()) - before)
+    until(lambda: not gc.collect() and not client_threads() - before)
     assert committed(bootstrap, group, topic) == [-1001]
 
 
@@ -577,10 +578,10 @@ def test_a_topic_that_does_not_exist_is_named_and_nothing_stays(
     new_topic: NewTopic, connect: Connect
 ) -> None:
     topic = new_topic()
-    before = set(threading.enumerate())
+    before = client_threads()
     with pytest.raises(UnknownTopicOrPartition, match="no-such-topic"):
         connect().create_message_streams({topic: 1, "no-such-topic": 1})
-    until(lambda: not set(threading.enumerate()) - before)
+    until(lambda: not client_threads() - before)
 
 
 def test_no_broker_is_an_error_when_streams_are_made(group: str) -> None:

@@ -31,6 +31,7 @@ from bradbury.protocol.errors import (
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
+from bradbury.tests.support.client_threads import client_threads
 
 NewTopic = Callable[..., str]
 SECONDS = 60.0
@@ -513,15 +514,15 @@ def test_a_handler_that_sends_and_closes_does_not_wait_for_itself(
     topic = new_topic()
     handler = SendsAgain(topic)
     config = asynchronous(bootstrap, queue_size=3, batch_size=1, enqueue_timeout_ms=-1)
-    before = set(threading.enumerate())
+    before = client_threads()
     handler.producer = Producer[str, bytes](config, event_handler=handler)
     handler.producer.send(ProducerData(topic, None, b"first"))
     assert payloads(bootstrap, topic, 4) == [b"first", b"again", b"again", b"again"]
     assert len(handler.failures) == 1
     deadline = time.monotonic() + SECONDS
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+    while client_threads() - before and time.monotonic() < deadline:
         threading.Event().wait(0.01)
-    assert not set(threading.enumerate()) - before
+    assert not client_threads() - before
 
 
 @pytest.mark.slow

@@ -1,0 +1,23 @@
+"""The threads of clients in a process that also runs a cluster of bradbury.local().
+
+The pools of the brokers start another thread whenever they have more work than threads, also while
+a test looks whether its client has left one behind.
+"""
+
+import threading
+
+BROKER_POOLS = (
+    "aside_",
+    "bradbury-local",
+    "cleaner_",
+    "conversion_",
+    "scrub_",
+    "storage_",
+    "uvloop_",
+)
+"""How the names of their threads begin."""
+
+
+def client_threads() -> set[threading.Thread]:
+    """The threads that run now, without those of the brokers."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith(BROKER_POOLS)}
