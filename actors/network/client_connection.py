@@ -217,7 +217,7 @@ class ClientConnection:
             if after > end:
                 start = received[position:end]
                 self._incoming.size = size
-                if len(start) >= 4 and (sasl is None or not sasl.takes_raw_tokens):
+                if len(start) >= 4:
                     self._check_long(start)
                 self._incoming.begin(start, end, self._loop.time())
                 return
@@ -254,7 +254,13 @@ class ClientConnection:
             self._regulate()
 
     def _check_long(self, start: memoryview) -> None:
-        """Check the header of a long frame when it begins, before memory is used for it."""
+        """Check the header of a long frame when it begins, before memory is used for it.
+
+        A token of SaslHandshake 0 has none.
+        """
+        sasl = self.session.sasl
+        if sasl is not None and sasl.takes_raw_tokens:
+            return
         limit = self._node.server_config.broker.bradbury_first_request_max_bytes
         check_header(start, self._incoming.size, limit if self._is_first else None)
 

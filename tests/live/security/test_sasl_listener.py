@@ -261,6 +261,30 @@ def test_tokens_without_headers_are_taken_after_the_first_handshake(plain: Any) 
         assert receive(sock) == b""
 
 
+def test_a_token_without_a_header_may_come_in_pieces(plain: Any) -> None:
+    def received() -> set[int]:
+        """Bytes of the incomplete requests of this client, by connection."""
+        return {
+            connection._incoming.filled
+            for node in plain.nodes
+            for connection in node.socket_server._connections
+            if connection.peer.endswith(f":{port}") and connection._incoming.size
+        }
+
+    with connect(plain.bootstrap_servers) as sock:
+        port = sock.getsockname()[1]
+        send(sock, 17, 0, HANDSHAKE)
+        assert receive(sock)[4:6] == b"\0\0"
+        whole = token("alice", "a-secret")
+        for first, last in ((0, 4), (4, 6), (6, 9)):
+            sock.sendall(whole[first:last])
+            wait_until(lambda: received() == {last - 4})  # noqa: B023 -- called at once
+        sock.sendall(whole[9:])
+        assert sock.recv(4) == b"\0\0\0\0"
+        send(sock, 3, 1, struct.pack(">i", -1))
+        assert receive(sock)
+
+
 def test_a_token_of_a_megabyte_is_not_read(plain: Any) -> None:
     with connect(plain.bootstrap_servers) as sock:
         send(sock, 17, 1, HANDSHAKE)
