@@ -175,7 +175,7 @@ class RecordCopier:
             start, end = self.positions.offsets[key], former.positions.offsets[key]
             if start < end and self.positions.topic_ids[key.topic] == ids[key.topic]:
                 self.positions = self.positions.after([PartitionRange(*key, start, end)], ids)
-                self.syncs[key] = former.syncs[key]
+                self.syncs[key] = former.syncs.get(key, OffsetSyncs())
                 self._unsaid.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:

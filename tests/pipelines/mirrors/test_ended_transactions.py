@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -173,3 +173,27 @@ def test_a_mirror_without_workers_says_that_another_one_has_begun(
             commit_records=100,
             exactly_once=exactly_once,
         )
+
+
+def test_a_worker_goes_on_by_a_new_plan_when_all_of_a_recreated_topic_was_aborted(
+    source: bradbury.LocalCluster, bootstrap: str, topic: str, leader: Leader
+) -> None:
+    """Nothing of it is in the target yet, so there is nothing by which to translate offsets."""
+    worker, limits = leader.worker, replace(leader.settings.limits, fail_on_data_loss=False)
+    worker._settings = replace(leader.settings, limits=limits)
+    send(source.bootstrap_servers, topic, range(30))
+    assert worker.turn(leader.plan, math.inf).progress.records == 30
+    with source.admin() as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, 3)
+    assert worker.turn(leader.plan, math.inf).progress.records == 0
+    with bradbury.Producer(source.bootstrap_servers, transactional_id=f"of-{topic}") as producer:
+        producer.begin()
+        for partition in range(3):
+            producer.send(topic, b"aborted", partition=partition).result(60)
+        producer.abort()
+    assert worker.turn(leader.plan, math.inf).progress.records == 0
+    send(source.bootstrap_servers, topic, range(30, 60))
+    again = replace(leader.plan, revision=leader.plan.revision + 1)
+    assert worker.turn(again, math.inf).progress.records == 30
+    assert values(bootstrap, f"{leader.settings.alias}.{topic}") == list(range(60))
