@@ -50,9 +50,11 @@ class Departure:
         problem: str | None = self._step.phase.value
         return problem
 
-    def on_notice(self, left_ms: int | None, *, is_serving: bool) -> None:
+    def on_notice(self, left_ms: int | None, leaving: frozenset[str], *, is_serving: bool) -> None:
         """See NodeDeparture."""
-        self._step.on_notice(left_ms, is_serving=is_serving, now=self._driver.now())
+        self._step.on_notice(
+            left_ms, is_serving=is_serving, now=self._driver.now(), leaving=leaving
+        )
         self._driver.carry_out()
 
     def on_withdrawn(self) -> None:

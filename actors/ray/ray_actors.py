@@ -150,7 +150,9 @@ class NodeActor(_Shell):
         """Ray creates the actor again when its machine is back."""
         departure = self._departure
         await RayDrain().follow(
-            lambda left_ms: departure.on_notice(left_ms, is_serving=self._problem is None),
+            lambda left_ms, leaving: departure.on_notice(
+                left_ms, leaving, is_serving=self._problem is None
+            ),
             departure.on_withdrawn,
         )
 

@@ -17,16 +17,28 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import ray
 
-from .ray_nodes import DrainingNodes
+from .ray_nodes import DrainingNodes, living_nodes
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 30.0
 """Seconds between two questions while Ray does not answer."""
+
+
+class Notice(NamedTuple):
+    """A drain of this node.
+
+    deadline_ms: since 1970; 0: there is none.
+    leaving: names of the other nodes that are being drained; only of those is more to be asked.
+    """
+
+    deadline_ms: int
+    leaving: frozenset[str]
 
 
 class RayDrain:
@@ -43,31 +55,32 @@ class RayDrain:
             await asyncio.sleep(POLL_SECONDS)
 
     async def follow(
-        self, on_notice: Callable[[int | None], None], on_withdrawn: Callable[[], None]
+        self,
+        on_notice: Callable[[int | None, frozenset[str]], None],
+        on_withdrawn: Callable[[], None],
     ) -> None:
-        """Tell of every notice, of a deadline that has changed, and of a withdrawal; forever.
+        """Tell of every notice, of one that has changed, and of a withdrawal; forever.
 
-        on_notice: gets the ms that are left; None: the drain has no deadline.
+        on_notice: gets the ms that are left (None: the drain has no deadline), and the names of the
+            other nodes that are being drained.
         """
-        before: int | None = None
+        before: Notice | None = None
         while True:
-            deadline_ms = await self._ask()
-            if deadline_ms is not None and deadline_ms != before:
-                left_ms = max(0, deadline_ms - time.time_ns() // 1_000_000)
-                on_notice(left_ms if deadline_ms else None)
-            elif deadline_ms is None and before is not None:
+            notice = await self._ask()
+            if notice is not None and notice != before:
+                left_ms = max(0, notice.deadline_ms - time.time_ns() // 1_000_000)
+                on_notice(left_ms if notice.deadline_ms else None, notice.leaving)
+            elif notice is None and before is not None:
                 on_withdrawn()
-            before = deadline_ms
+            before = notice
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _ask(self) -> int | None:
-        """See _deadline_ms; asked again until Ray answers."""
+    async def _ask(self) -> Notice | None:
+        """See _notice; asked again until Ray answers."""
         is_answered = True
         while True:
             try:
-                return await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._deadline_ms
-                )
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._notice)
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises: it is asked again
                 if is_answered:
                     logger.warning(
@@ -76,6 +89,14 @@ class RayDrain:
                 is_answered = False
                 await asyncio.sleep(PATIENCE_SECONDS)
 
-    def _deadline_ms(self) -> int | None:
-        """Deadline of the drain in ms since 1970; 0: no deadline; None: the node is not drained."""
-        return self._draining.deadlines_ms().get(self._node_id)
+    def _notice(self) -> Notice | None:
+        """Notice of this node's drain; None: it is not being drained."""
+        deadlines_ms = self._draining.deadlines_ms()
+        deadline_ms = deadlines_ms.pop(self._node_id, None)
+        if deadline_ms is None:
+            return None
+        others = living_nodes() if deadlines_ms else {}
+        return Notice(
+            deadline_ms,
+            frozenset(node.name for node_id, node in others.items() if node_id in deadlines_ms),
+        )

@@ -41,6 +41,8 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
     drain: a machine that gets nothing more and is to be left. Given back by `restore`.
     leave: a machine that is about to go: what can be moved off it is, and nothing else. It is no
         drained one, and takes part again should it be back.
+    leaving: other machines that are about to go, and get nothing of it. Without them
+        machines that leave at once would give replicas to each other, which are copied twice.
     most: partitions that are moved at once, at most; ask again when they are done.
 
     Raises:
@@ -50,6 +52,7 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
 
     drain: str | None = None
     leave: str | None = None
+    leaving: frozenset[str] = frozenset()
     restore: str | None = None
     most: int = 1_000
 
@@ -68,9 +71,9 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
             if (machine in image.draining) != is_draining:
                 records.append(DrainRecord(machine=machine, is_draining=is_draining))
         image = image.apply(records, offset=image.offset + len(records))
-        moves = (plan(image) if self.leave is None else plan_leaving(image, self.leave))[
-            : self.most
-        ]
+        moves = (
+            plan(image) if self.leave is None else plan_leaving(image, self.leave, self.leaving)
+        )[: self.most]
         if self.restore is not None:
             moves = []  # it takes part again; what it gets is another question
         asked = tuple(
@@ -97,12 +100,17 @@ def plan(image: MetadataImage) -> list[PartitionMove]:
     return moves
 
 
-def plan_leaving(image: MetadataImage, machine: str) -> list[PartitionMove]:
-    """Moves that take the replicas off a machine, where another machine can take them."""
+def plan_leaving(
+    image: MetadataImage, machine: str, leaving: frozenset[str] = frozenset()
+) -> list[PartitionMove]:
+    """Moves that take the replicas off a machine, where another machine can take them that is not
+    `leaving`, too.
+    """
     image = replace(image, draining=image.draining | {machine})
     moves: list[PartitionMove] = []
     for role in ("partition", "group"):
-        share = _Share(image, role, image.nodes_for(role))
+        staying = [node for node in image.nodes_for(role) if node.machine_name not in leaving]
+        share = _Share(image, role, staying)
         share.leave_drained(where_possible=True)
         moves += share.moves()
     return moves

@@ -105,11 +105,14 @@ class VoterChange:
         return rest
 
 
-def successor(image: MetadataImage, machine: str) -> tuple[int, int] | None:
+def successor(
+    image: MetadataImage, machine: str, leaving: frozenset[str] = frozenset()
+) -> tuple[int, int] | None:
     """Replacement for the voter on a machine that is removed for good: (new node, voter) by node
     id.
 
-    None: its broker does not vote, or no broker in service could take its place.
+    leaving: machines that are removed, too. None: its broker does not vote, or no broker in service
+    could take its place.
     """
     brokers = image.live_nodes("broker")
     voters = {each.machine_name: each.node_id for each in brokers if _votes(image, each)}
@@ -118,7 +121,7 @@ def successor(image: MetadataImage, machine: str) -> tuple[int, int] | None:
         for each in brokers
         if each.metadata_directory_id
         and not _votes(image, each)
-        and each.machine_name not in {machine, *image.draining}
+        and each.machine_name not in {machine, *leaving, *image.draining}
     ]
     if machine not in voters or not newcomers:
         return None

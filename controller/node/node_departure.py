@@ -107,6 +107,7 @@ class NodeDeparture:
         self._until_ms = 0
         """Time at which the phase is given up."""
         self._retry_at_ms: int | None = None
+        self._leaving: frozenset[str] = frozenset()
         self._is_withdrawn = False
         self._votes: tuple[int, int] | None = None
         """(new voter, former voter) by node id, once the change was asked for."""
@@ -119,12 +120,21 @@ class NodeDeparture:
 
     # --- inputs ----------------------------------------------------------------------------------
 
-    def on_notice(self, left_ms: int | None, *, is_serving: bool, now: Instant) -> None:
-        """Called when the machine is being drained, and again when its deadline has changed.
+    def on_notice(
+        self,
+        left_ms: int | None,
+        *,
+        is_serving: bool,
+        now: Instant,
+        leaving: frozenset[str] = frozenset(),
+    ) -> None:
+        """Called when the machine is being drained, and again when the notice has changed.
 
         left_ms: until the machine ends; None: it waits until nothing runs on it.
         is_serving: whether the node serves; one that does not has nothing to hand over.
+        leaving: other machines that are being drained, which get nothing of it.
         """
+        self._leaving = leaving - {self._machine}
         self._ends_at_ms = None if left_ms is None else now.now_ms + left_ms
         self._is_withdrawn = False
         if self.phase in WITHDRAWABLE:
@@ -256,7 +266,7 @@ class NodeDeparture:
         if self._votes is not None and not self._is_added and _is_lost(image, self._votes[0]):
             self._votes = None  # another one has to take it
         if self._votes is None and self._is_broker and not self._is_withdrawn:
-            self._votes = successor(image, self._machine)
+            self._votes = successor(image, self._machine, self._leaving)
         if self._votes is None:
             self._on_vote_passed(now)
             return
@@ -292,7 +302,7 @@ class NodeDeparture:
         """Until the machine has no replicas, or only some that no other machine can take."""
         self._look_at_vote()
         if replicas_on(self._image(), self._machine):
-            leave = Change(Rebalance(leave=self._machine), timeout_ms=0)
+            leave = Change(Rebalance(leave=self._machine, leaving=self._leaving), timeout_ms=0)
             self._ask(leave, self._on_moves)
         elif self._is_voter() and self._votes is not None and self._is_vote_passed:
             self._retry(now)  # the image does not show it yet, or see _look_at_vote
@@ -312,13 +322,22 @@ class NodeDeparture:
     def _on_ongoing(self, ongoing: tuple[Any, ...], now: Instant) -> None:
         image = self._image()
         mine = nodes_on(image, self._machine)
-        if any(mine & {*each.partition.replicas} for each in ongoing):
+        left = replicas_on(image, self._machine)
+        is_moving = any(mine & {*each.partition.replicas} for each in ongoing)
+        if is_moving or (left and self._may_be_replaced):
             self._retry(now)
-        elif left := replicas_on(image, self._machine):
+        elif left:
             logger.warning("%d replicas not moved: no eligible node on another machine", left)
             self._begin_hand_over(now)
         else:
             self._move(now)
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """Whether to wait for machines that may join in the place of those that go. Without a
+        deadline Ray waits for this node, so that it may not wait for others.
+        """
+        return bool(self._leaving) and self._ends_at_ms is not None
 
     def _look_at_vote(self) -> None:
         """Another machine that is drained may have passed its vote on to this one: begin again.

@@ -97,8 +97,10 @@ class Machine:
     def now(self) -> Instant:
         return Instant(self.now_ms, self.now_ms)
 
-    def drain(self, left_ms: int | None = None, *, is_serving: bool = True) -> None:
-        self.step.on_notice(left_ms, is_serving=is_serving, now=self.now)
+    def drain(self, left_ms: int | None = None, *leaving: str, is_serving: bool = True) -> None:
+        self.step.on_notice(
+            left_ms, is_serving=is_serving, now=self.now, leaving=frozenset(leaving)
+        )
 
     def pass_time(self, ms: int) -> None:
         """Tick by tick."""
@@ -168,6 +170,23 @@ def test_replicas_that_no_other_machine_can_take_are_not_waited_for() -> None:
     machine.answer(())
     assert isinstance(machine.take(), HandOver)
     assert not machine.step.has_left_nothing
+
+
+def test_machines_that_are_drained_at_once_give_each_other_neither_a_vote_nor_replicas() -> None:
+    machine = Machine()
+    machine.drain(1_000, "m1", "m4")
+    leave = machine.take().request
+    assert leave == Rebalance(leave="m1", leaving=frozenset({"m4"})), "m4 alone could have voted"
+    machine.answer(())
+    assert isinstance(machine.take().request, ListPartitionReassignments)
+    machine.answer(())
+    assert machine.effects == [], "others may join in the place of those that go"
+    machine.drain(1_000, "m4", "m3")
+    machine.pass_time(TIMES.retry)
+    assert machine.take().request.leaving == {"m3", "m4"}
+    machine.effects.clear()  # the controller does not answer
+    machine.pass_time(1_000 - TIMES.hand_over - machine.now_ms)
+    assert isinstance(machine.take(), HandOver)
 
 
 @pytest.mark.parametrize("answer", [NotController("none"), OSError("lost")])

@@ -138,3 +138,21 @@ def test_a_machine_that_is_about_to_go_is_left_as_far_as_others_can_take_what_it
     assert after.draining == frozenset(), "it takes part again when it is back"
     assert decide(after, Rebalance(leave="c1")) == ([], ()), "asked again, nothing begins twice"
     assert (nodes_on(image, "c1"), replicas_on(image, "x")) == ({3}, 0)
+
+
+def test_machines_that_go_at_once_give_nothing_to_each_other() -> None:
+    """Each has fewer replicas than those that stay, and would be chosen first."""
+    image = with_topic(cluster("a1", "b1", "c1"), [(1,)] * 9 + [(2,)] * 2 + [(3,)])
+    begun: set[str] = set()
+    for machine, others in (("b1", {"c1"}), ("c1", {"b1"})):
+        records, moves = decide(image, Rebalance(leave=machine, leaving=frozenset(others)))
+        assert {node for each in moves for node in each.after} == {1}
+        image = applied(image, records)
+        begun |= {f"{each.topic}-{each.partition}" for each in moves}
+    assert begun == {"t-9", "t-10", "t-11"}
+
+
+def test_what_only_machines_that_go_too_could_take_stays() -> None:
+    image = with_topic(cluster("a1", "b1", "c1"), [(1, 2), (2, 3)])
+    _, moves = decide(image, Rebalance(leave="b1", leaving=frozenset({"c1"})))
+    assert [(each.partition, each.after) for each in moves] == [(1, (1, 3))]

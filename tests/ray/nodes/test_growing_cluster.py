@@ -158,6 +158,31 @@ def test_one_node_becomes_two_and_the_first_one_goes(join: Join, tmp_path: Path)
         assert is_lossless(growing, bradbury.connect(namespace=ROLE).bootstrap_servers)
 
 
+@pytest.mark.long
+def test_two_nodes_that_go_at_once_leave_all_to_the_one_that_stays(
+    join: Join, tmp_path: Path
+) -> None:
+    """As where the autoscaler ends several. With one replica, none of which may go astray."""
+    stays, *going = [join(number) for number in range(1, 4)]
+    with bradbury.up(
+        str(tmp_path / "d"), port=0, namespace=ROLE, node_label={"log-role": ROLE}, config=CONFIG
+    ) as cluster:
+        servers = cluster.bootstrap_servers
+        create(servers, 6, 1)
+
+        def drained() -> None:
+            for node in going:
+                node.drain()
+            gone = {node.label for node in going}
+            wait_for(lambda: not gone & alive_labels(), what="Ray does not end them")
+
+        with Writer(servers, TOPIC) as writer:
+            growing = Growing(cluster, writer)
+            growing.event("two are drained", drained)
+            assert growing.machines() == {stays.label}
+        assert is_lossless(growing, bradbury.connect(namespace=ROLE).bootstrap_servers)
+
+
 @pytest.mark.deep
 def test_three_nodes_become_six_and_three_again(join: Join, tmp_path: Path) -> None:
     """Of those that go one is drained, one votes on the metadata, and one is killed."""

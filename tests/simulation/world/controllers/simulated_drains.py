@@ -52,6 +52,7 @@ class SimulatedDeparture:
         self.node = node
         self.life = node.process.life
         self.may_end = True
+        self._ends_at_ms: int | None = None
         self._drains = drains
         self._effects: list[Any] = []
         self._is_checked = False
@@ -74,10 +75,25 @@ class SimulatedDeparture:
 
     def on_notice(self, left_ms: int | None) -> None:
         self.may_end = True
-        node = self.node
+        self._ends_at_ms = None if left_ms is None else self._now().now_ms + left_ms
+        self._tell()
+
+    def on_other(self) -> None:
+        """Other machines are being drained, or no longer."""
+        if self.is_alive and self.step.phase in WITHDRAWABLE and self.may_end:
+            self._tell()
+
+    def _tell(self) -> None:
+        node, ends_at_ms = self.node, self._ends_at_ms
+        left_ms = None if ends_at_ms is None else max(0, ends_at_ms - self._now().now_ms)
         # As one that has joined: it has the first image of its life.
         is_serving = node.is_registered and node.image.offset > 0
-        self.step.on_notice(left_ms, is_serving=is_serving, now=self._now())
+        self.step.on_notice(
+            left_ms,
+            is_serving=is_serving,
+            now=self._now(),
+            leaving=self._drains.leaving() - {f"m{node.node_id}"},
+        )
         self._after_input()
 
     def on_withdrawn(self) -> None:
@@ -172,6 +188,7 @@ class Drains:
         self.count += 1
         cluster.oracle.note(None, f"node {node.node_id} is drained, {left_ms} ms are left")
         node.process.after(0, lambda: departure.on_notice(left_ms))
+        self._tell_others()
         fate = random.random()
         if fate < 0.3:
             cluster.clock.after(random.randrange(1_500), lambda: self._withdraw(departure))
@@ -179,6 +196,16 @@ class Drains:
             cluster.clock.after(random.randrange(1_500), lambda: self._end_early(departure))
         elif left_ms is not None:
             self._look_later(departure, left_ms)
+
+    def _tell_others(self) -> None:
+        """They ask Ray now and then."""
+        for other in self._departures.values():
+            other.node.process.after(TIMES.retry, other.on_other)
+
+    def leaving(self) -> frozenset[str]:
+        """Machines that are being drained."""
+        nodes = self._cluster.nodes.values()
+        return frozenset(f"m{node.node_id}" for node in nodes if self.is_under_way(node))
 
     def is_under_way(self, node: SimulatedNode) -> bool:
         known = self._departures.get(node.node_id)
@@ -190,6 +217,7 @@ class Drains:
             self._cluster.oracle.note(None, f"the drain of node {node.node_id} is withdrawn")
             self.withdrawn += 1
             node.process.after(0, departure.on_withdrawn)
+            self._tell_others()
 
     def _end_early(self, departure: SimulatedDeparture) -> None:
         """Before anything is handed over, or in the midst of it."""
