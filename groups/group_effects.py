@@ -75,16 +75,24 @@ class TransactionEnded:
     request_id: int | None
 
 
+class DeletedGroup(NamedTuple):
+    """A group before its deletion. is_written: whether the log has a record of it that counts."""
+
+    record: GroupRecord
+    is_written: bool
+
+
 @dataclass(frozen=True, slots=True)
 class GroupsDeleted:
-    """Completion: the deletion of groups is committed; `before` is restored if it fails.
+    """Completion: the deletion of groups is committed. Of `before` those are restored of which a
+    record could not be appended.
 
     `request_id` is None when nobody asked (the groups expired), or nobody waits any more.
     """
 
     request_id: int | None
     response: DeleteGroupsResponse
-    before: tuple[GroupRecord, ...]
+    before: tuple[DeletedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
 from ..group_effects import (
     AssignmentStored,
+    DeletedGroup,
     Effect,
     GroupsDeleted,
     OffsetsDeleted,
@@ -173,7 +174,7 @@ class GroupCoordinator:
         committed.
         """
         response = DeleteGroupsResponse()
-        before: list[GroupRecord] = []
+        before: list[DeletedGroup] = []
         records: list[CoordinatorRecord] = []
         effects: list[Effect] = []
         for group_id in group_ids:
@@ -184,7 +185,7 @@ class GroupCoordinator:
             elif group.metadata.state is not GroupState.EMPTY:
                 error = ErrorCode.NON_EMPTY_GROUP
             else:
-                before.append(group_record(group.metadata, {}))
+                before.append(_deleted(group))
                 records += self._delete(group, effects, now_ms)
             response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         if not records:
@@ -221,7 +222,7 @@ class GroupCoordinator:
     def _on_retention_timer(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         batch: list[CoordinatorRecord] = []
-        before: list[GroupRecord] = []
+        before: list[DeletedGroup] = []
         for group_id in self._retention.next_groups(
             self.groups, self._state.offsets.count_of, wall_ms=now_ms
         ):
@@ -231,7 +232,7 @@ class GroupCoordinator:
             expired, is_all = self._expired(group)
             self._counters.offsets_expired += len(expired)
             if is_all and group.metadata.state is GroupState.EMPTY:
-                before.append(group_record(group.metadata, {}))
+                before.append(_deleted(group))
                 batch += self._delete(group, effects, now_ms)
             else:
                 batch += expired
@@ -315,7 +316,10 @@ class GroupCoordinator:
             for record in append.records:
                 self._state.forget_if_nothing(record.key.group)
         if isinstance(append.completion, GroupsDeleted):
-            self._state.restore_deleted(append.completion.before)
+            failed = {record.key.group for record in append.records}
+            self._state.restore_deleted(
+                each for each in append.completion.before if each.record.key.group in failed
+            )
         return self._refuse(append, error, now_ms=now_ms)
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
@@ -389,6 +393,10 @@ def describe_group(groups: Mapping[str, ClassicGroup], group_id: str) -> Describ
 def list_groups(groups: Mapping[str, ClassicGroup]) -> list[ListedGroup]:
     """ListGroups answer."""
     return [listed(group.metadata) for group in groups.values()]
+
+
+def _deleted(group: ClassicGroup) -> DeletedGroup:
+    return DeletedGroup(group_record(group.metadata, {}), group.is_written)
 
 
 def _missing(group_id: str) -> ErrorCode:

@@ -20,6 +20,7 @@ from ...coordinators.rules_effects import Append
 from ..classic.classic_group import ClassicGroup
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory
+from ..group_effects import DeletedGroup
 from ..group_records import (
     GroupMetadataValue,
     GroupRecord,
@@ -81,16 +82,16 @@ class CoordinatorState:
                         self.make_group(group_id).is_written = True
                     self.forget_if_nothing(group_id)
 
-    def restore_deleted(self, before: Iterable[GroupRecord]) -> None:
+    def restore_deleted(self, before: Iterable[DeletedGroup]) -> None:
         """Restore groups whose deletion failed."""
-        for key, value in before:
+        for (key, value), is_written in before:
             assert value is not None
             group = self.groups.get(key.group)
             if group is None:
                 self.make_group(key.group).restore(value)
             else:
                 group.continue_from(value.generation)
-            self.groups[key.group].is_written = True
+            self.groups[key.group].is_written |= is_written
             self.forget_if_nothing(key.group)
 
     def forget_if_nothing(self, group_id: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ...coordinators.rules_effects import Append
 from ...protocol.messages.delete_groups import DeleteGroupsResponse
-from ..group_effects import Effect, GroupsDeleted, OffsetsDeleted
-from ..group_records import CoordinatorRecord, GroupRecord, OffsetRecord
+from ..group_effects import DeletedGroup, Effect, GroupsDeleted, OffsetsDeleted
+from ..group_records import CoordinatorRecord, OffsetRecord
 
 MOST_TOMBSTONE_BYTES = 256 * 1024
 """Most bytes of a batch of tombstones, far below max.message.bytes."""
@@ -36,5 +36,5 @@ def in_batches(
     return appends
 
 
-def nobody_waits(before: Iterable[GroupRecord] = ()) -> GroupsDeleted:
+def nobody_waits(before: Iterable[DeletedGroup] = ()) -> GroupsDeleted:
     return GroupsDeleted(None, DeleteGroupsResponse(), tuple(before))

@@ -165,3 +165,37 @@ def test_very_many_tombstones_go_in_batches_that_a_log_takes(way: str, group: st
     for some in (driver, driver.failed_over()):
         assert some.all_offsets(group) == {}
         assert (group in some.coordinator.groups) == (way in ("topic", "offsets"))
+
+
+def test_of_a_deletion_in_batches_only_groups_of_those_that_failed_are_there_again() -> None:
+    """Here they expire together."""
+    driver = GroupDriver(offsets_retention_minutes=1)
+    names = [letter * 30_000 for letter in "abcdefghijkl"]
+    for name in names:
+        driver.commit({P0: 1}, group=name)
+    driver.hold_commits = True
+    driver.advance(600_000)
+    while len(driver.uncommitted) > 1:
+        driver.commit_next()
+    (last,) = driver.uncommitted
+    failed = {record.key.group for record in last.records}
+    driver.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert failed
+    assert failed != set(names)
+    for some in (driver, driver.failed_over()):
+        assert set(some.coordinator.groups) == failed
+
+
+def test_a_group_of_pending_offsets_whose_deletion_failed_goes_with_them() -> None:
+    """None of its records outlives the transaction, or the topic."""
+    driver = GroupDriver()
+    driver.hold_commits = True
+    driver.commit_in_transaction({P0: 1}, group="orders", producer_id=7)
+    driver.commit_next()
+    driver.delete("orders")
+    driver.fail_next(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    driver.hold_commits = False
+    assert driver.state == "Empty"
+    driver.delete_topics("t")
+    for some in (driver, driver.failed_over()):
+        assert some.state == "none"
