@@ -108,6 +108,7 @@ def _why_not(namespace: str) -> str:
             'bootstrap="host:port" or --bootstrap host:port'
         )
     return (
-        "no cluster found: start one with `bradbury up --detach`, or name its brokers, "
+        "no cluster found: start one with `bradbury up --detach`; on a machine of a Ray cluster "
+        "that one runs in, set RAY_ADDRESS=auto; or name its brokers, "
         'bootstrap="host:port" or --bootstrap host:port'
     )

@@ -13,7 +13,9 @@ class CatalogFailed(Exception):
 
 
 def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
-    """Open a pyiceberg Catalog; without name and properties, PyIceberg's default.
+    """Open a pyiceberg Catalog; without a name PyIceberg's default one.
+
+    The name counts: a SQL catalog stores it with each table.
 
     Raises CatalogFailed: the extra [iceberg] is not installed, or the catalog does not exist.
     """
@@ -22,8 +24,6 @@ def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
-    if name is None and properties:
-        name = "bradbury"
     try:
         return load_catalog(name, **properties)
     except (ValueError, NotInstalledError, OSError) as error:

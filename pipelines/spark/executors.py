@@ -79,8 +79,8 @@ def check_room(
         has = ", ".join(f"{node.get('CPU', 0.0):g}" for node in nodes)
         raise SparkUnavailable(
             f"{num_executors} executors of {cpus:g} CPUs do not fit in this Ray cluster, whose "
-            f"nodes have {has}: ask for fewer, add nodes, or let executors count for less with "
-            f"configs={{{EXECUTOR_CPU!r}: '0.1'}}"
+            f"nodes have {has}: ask for fewer, add nodes, or let executors count for less, "
+            f"from Python with configs={{{EXECUTOR_CPU!r}: '0.1'}}"
         )
     if sum(map(min, by_cpus, by_memory)) < num_executors:
         has = ", ".join(f"{node.get('memory', 0.0) // MEBIBYTE:.0f}" for node in nodes)

@@ -37,7 +37,7 @@ def iceberg(path: Path) -> Made:
 
     def read() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (
-            load_catalog("bradbury", **catalog).load_table("db.rows").scan().to_arrow().to_pylist()
+            load_catalog("default", **catalog).load_table("db.rows").scan().to_arrow().to_pylist()
         )
         return found
 

@@ -57,7 +57,7 @@ class Table:
         return len([one for one in Path(self.to).rglob("*.parquet") if "_bradbury" not in str(one)])
 
     def iceberg(self) -> Any:
-        catalog = load_catalog("bradbury", **self.options["catalog_properties"])
+        catalog = load_catalog("default", **self.options["catalog_properties"])
         return catalog.load_table(NAMED)
 
     def values(self) -> list[int]:

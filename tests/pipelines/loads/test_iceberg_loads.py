@@ -26,7 +26,7 @@ def options(bootstrap: str, catalog: dict[str, str]) -> dict[str, Any]:
 
 
 def opened(catalog: dict[str, str]) -> Catalog:
-    return load_catalog("bradbury", **catalog)
+    return load_catalog("default", **catalog)
 
 
 def rows(catalog: dict[str, str]) -> pa.Table:

@@ -27,7 +27,7 @@ def options(bootstrap: str, catalog: dict[str, str]) -> dict[str, Any]:
 
 
 def opened(catalog: dict[str, str]) -> Catalog:
-    return load_catalog("bradbury", **catalog)
+    return load_catalog("default", **catalog)
 
 
 def ids(bootstrap: str, topic: str) -> list[int]:
@@ -104,7 +104,7 @@ def test_what_cannot_be_is_said_in_a_line(
     topic = new_topic()
     with pytest.raises(ReplayFailed, match=r"the catalog has no table plant\.turbines"):
         bradbury.replay(TABLE, topic, **options)
-    with pytest.raises(ReplayFailed, match="catalog 'bradbury' cannot be opened"):
+    with pytest.raises(ReplayFailed, match="catalog 'default' cannot be opened"):
         bradbury.replay(TABLE, topic, **(options | {"catalog_properties": {"type": "none"}}))
     with pytest.raises(ValueError, match="a catalog needs the format iceberg"):
         bradbury.replay(TABLE, topic, **(options | {"format": "parquet"}))
