@@ -90,6 +90,9 @@ def test_a_client_without_rights_is_told_the_same_by_kafka(kafka: tuple[str, str
             if api.name not in NEEDED:
                 continue
             request = request_of(api.key, api.highest, sample)
+            if api.name == "DescribeUserScramCredentials":
+                # All users, null, is what Kafka 4.1.1 fails to refuse: it gives no answer at all.
+                request.users = []
             module = import_module(type(request).__module__)
             response = getattr(module, type(request).__name__.replace("Request", "Response"))
             client = alice._client

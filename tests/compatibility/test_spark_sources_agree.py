@@ -281,11 +281,9 @@ def test_what_is_wrong_is_refused_by_both(topics: Topics, tmp_path: Path) -> Non
             "startingOffsets": {mixed: {"0": 9}},
             "endingOffsets": {mixed: {"0": 3}},
         },
-        {"assign": {mixed: [9]}},
     ]
     streams: list[dict[str, Any]] = [
         {"subscribe": mixed, "endingOffsets": "latest"},
-        {"subscribe": mixed, "endingTimestamp": BEGIN},
         {"subscribe": mixed, "endingOffsetsByTimestamp": whole(mixed, (BEGIN,) * 4)},
         {"subscribe": mixed, "maxOffsetsPerTrigger": "many"},
         {"subscribe": mixed, "minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 3},
@@ -293,9 +291,16 @@ def test_what_is_wrong_is_refused_by_both(topics: Topics, tmp_path: Path) -> Non
     ]
     cases = [(kind, one) for kind in ("batch", "stream") for one in everywhere]
     cases += [("batch", one) for one in batches] + [("stream", one) for one in streams]
+    # The first reads nothing with Kafka's source, and of the second that takes no notice.
+    only_ours: list[Case] = [
+        ("batch", {"assign": {mixed: [9]}}),
+        ("stream", {"subscribe": mixed, "endingTimestamp": BEGIN}),
+    ]
     differing = [
         (case, found)
-        for case, found in zip(cases, asked(tmp_path, topics, cases), strict=True)
-        if ("error" in found["kafka"]) != ("error" in found["bradbury"])
+        for case, found in zip(
+            [*cases, *only_ours], asked(tmp_path, topics, [*cases, *only_ours]), strict=True
+        )
+        if ("error" in found["kafka"] or case in only_ours) != ("error" in found["bradbury"])
     ]
     assert not differing, json.dumps(differing, indent=1)[:20_000]

@@ -167,7 +167,7 @@ class OffsetReader:
             topics = [
                 topic.name
                 for topic in response.topics
-                if topic.name and not topic.is_internal and pattern.fullmatch(topic.name)
+                if topic.name and not topic.is_internal and pattern.search(topic.name)
             ]
         elif isinstance(subscription, Subscribe):
             topics = list(subscription.topics)
