@@ -30,8 +30,8 @@ class DescribedGroup:
     now_ms: int
 
     @property
-    def lag(self) -> int:
-        """Sum of the lags of all partitions with a committed offset."""
+    def lag(self) -> int | None:
+        """Sum of the lags of all partitions with a committed offset; None if there is none."""
         return self.partitions.records
 
     @property
@@ -72,7 +72,7 @@ class DescribedGroup:
         behind = f", {age_text(self.age_ms)} behind" if self.age_ms else ""
         return (
             f"{group.group_id}  ({group.state}, {count} member{'' if count == 1 else 's'}, "
-            f"lag {self.lag}{behind})"
+            f"lag {'-' if self.lag is None else self.lag}{behind})"
         )
 
     def rows(self) -> list[Sequence[object]]:
@@ -125,7 +125,7 @@ def print_lags(found: Sequence[DescribedGroup]) -> None:
                 one.description.state,
                 len(one.description.members),
                 len(one.partitions),
-                one.lag,
+                "-" if one.lag is None else one.lag,
                 age_text(one.age_ms),
             )
             for one in found

@@ -74,9 +74,12 @@ class GroupLag:
     partitions: tuple[PartitionLag, ...]
 
     @property
-    def records(self) -> int:
-        """Lag in records: the sum over all partitions with a committed offset."""
-        return sum(one.lag or 0 for one in self.partitions)
+    def records(self) -> int | None:
+        """Lag in records: the sum over all partitions with a committed offset; None if there is
+        none.
+        """
+        known = [one.lag for one in self.partitions if one.lag is not None]
+        return sum(known) if known else None
 
     @property
     def seconds(self) -> float | None:

@@ -28,17 +28,27 @@ RENEW_DAYS: Final = 120
 
 
 def request_if_needed(
-    data_dir: str, hosts: Sequence[str], authority: str, now: dt.datetime
+    data_dir: str,
+    hosts: Sequence[str],
+    authority: str,
+    now: dt.datetime,
+    more_data_dirs: Sequence[str] = (),
 ) -> bytes | None:
     """Make a request for a new certificate of this node, in PEM.
 
+    The data directories become private: what they have, records and SCRAM keys, is behind a
+    password for everybody else.
+
     Args:
         data_dir: data directory of the cluster, on this node.
+        more_data_dirs: others of nodes on this machine.
         hosts: names and addresses at which others reach the node.
         authority: the certificate of the cluster's authority, in PEM.
 
     Returns None if it has one of this authority, for these hosts, that is valid for long enough.
     """
+    for each in (data_dir, *more_data_dirs):
+        make_private_folder(Path(each))
     folder = Path(data_dir) / FOLDER
     make_private_folder(folder)
     if _is_good(folder, hosts, authority, now):

@@ -113,7 +113,16 @@ class SecureCluster:
         machines = {plan.config.ray_address: plan for plan in plans}
         requested = {
             address: _on_node(plan, request_if_needed).remote(
-                data_dir, _hosts(plan), authority, self._now
+                data_dir,
+                _hosts(plan),
+                authority,
+                self._now,
+                sorted(
+                    path
+                    for each in plans
+                    if each.config.ray_address == address
+                    for path in each.config.more_data_dirs
+                ),
             )
             for address, plan in machines.items()
         }

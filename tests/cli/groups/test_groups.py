@@ -107,6 +107,20 @@ def test_lag_is_a_line_for_each_group_in_records_and_in_seconds(
     assert "absent" in command("groups", "lag", "absent").error
 
 
+def test_a_group_that_has_committed_nothing_has_no_lag_that_could_be_known(
+    command: Command, bootstrap: str, topic: str
+) -> None:
+    name = f"{topic}-uncommitted"
+    with member(bootstrap, name, topic):
+        shown = command("groups", "lag", name).out
+        assert any(
+            line.split() == [name, "Stable", "1", "2", "-", "-"] for line in shown.split("\n")
+        )
+        (found,) = json.loads(command("groups", "lag", name, "--json").out)
+        assert (found["partitions"], found["lag"], found["lag_s"]) == (2, None, None)
+        assert f"{name}  (Stable, 1 member, lag -)" in command("groups", "describe", name).out
+
+
 def test_without_a_name_all_groups_are_described(command: Command, group: str) -> None:
     found = json.loads(command("groups", "describe", "--json").out)
     assert group in {one["group"] for one in found}

@@ -291,7 +291,9 @@ def test_a_member_shows_beside_what_it_reads(
 ) -> None:
     topic = new_topic()
     with member(bootstrap, group, topic, **{"client.id": "reader"}):
-        (found,) = admin.lag(group)
+        lag = admin.lag(group)
+    assert (len(lag), lag.records, lag.seconds) == (1, None, None), "nothing is committed"
+    (found,) = lag
     assert found.member is not None
     assert found.member.client_id == "reader"
     assert (found.committed, found.lag, found.age_ms(0)) == (None, None, None)
