@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bradbury.cluster.metadata.metadata_image import PartitionImage, TopicImage
-from bradbury.protocol.errors import KafkaError
+from bradbury.protocol.errors import CorruptMessage, KafkaError
 from bradbury.replication.effects import RunWork, WakeAt, YieldToRequests
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.log_manager import AssignedPartition, LogManager, OpenedLogs
@@ -260,6 +260,21 @@ def test_a_disk_that_fails_under_the_copy_ends_the_move_and_nothing_else() -> No
     assert not node.directories.all[1].health.is_online
     node.append()
     assert node.replica.log.log_end_offset == node.old.log_end_offset
+
+
+def test_a_move_that_has_failed_leaves_no_copy_and_can_be_begun_again() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    node.work(until="CopyPiece")
+    effect = node.effects.pop(0)
+    effect.step.on_work_done(effect.work, CorruptMessage("a batch is damaged"), 0)
+    node.work()
+    assert node.held() == [[KEY], []]
+    assert not any("t-0" in each for each in node.disk.list_directory("/b"))
+    node.begin()
+    node.work()
+    assert node.held() == [[], [KEY]]
 
 
 def test_a_move_goes_on_after_a_stop() -> None:

@@ -237,3 +237,17 @@ def test_segments_of_different_partitions_are_not_closed_at_the_same_time(tmp_pa
     jittered = {ages[600, number] for number in range(8)}
     assert len(jittered) > 4
     assert all(401 < age <= 1001 for age in jittered)
+
+
+@pytest.mark.parametrize(
+    ("policy", "age"), [("compact", 301), ("compact,delete", 301), ("delete", 1001)]
+)
+def test_a_segment_is_closed_in_time_to_be_compacted(tmp_path: Path, policy: str, age: int) -> None:
+    """The active one is not compacted, so max.compaction.lag.ms ends it, too (KIP-354)."""
+    settings = LogConfig(segment_ms=1000, max_compaction_lag_ms=300, cleanup_policy=policy)
+    log = open_log(tmp_path, config=settings)
+    append(log, keyed_batch([(b"k", b"v")], timestamp=0))
+    append(log, keyed_batch([(b"k", b"v")], timestamp=age - 1))
+    assert len(log.segments) == 1
+    append(log, keyed_batch([(b"k", b"v")], timestamp=age))
+    assert len(log.segments) == 2
