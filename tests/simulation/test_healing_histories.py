@@ -72,6 +72,23 @@ def test_where_nobody_answers_it_is_healed_when_somebody_does() -> None:
     assert bench.records(3) == bench.records(1)
 
 
+def test_readers_are_told_that_records_are_lost_when_those_that_may_have_them_are_gone() -> None:
+    """Attempts have failed; new damage gives hope again, as the others are there, and they end."""
+    bench = three_replicas()
+    bench.separate({1, 2}, {3})
+    bench.rot(3)
+    bench.run(30_000)
+    damage = bench.log(3).damage
+    assert not damage.may_heal
+    bench.rot(3, 1)
+    bench.run(2 * LONG_MS)
+    assert len(damage.ranges) == 2
+    assert damage.may_heal
+    bench.fence(1, 2, to=(3,))
+    bench.run(2 * segment_healer.LAST_RETRY_MS)
+    assert not damage.may_heal
+
+
 def test_what_is_truncated_while_it_is_fetched_is_not_put_in_its_place() -> None:
     bench = three_replicas()
     bench.rot(3, 1)

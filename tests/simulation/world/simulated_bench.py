@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.metadata.metadata_records import (
+    FenceNodeRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterNodeRecord,
@@ -72,6 +73,15 @@ class Bench:
             epoch=self.image.offset + 1,
         )
         self._change([record], to)
+
+    def fence(self, *node_ids: int, to: Sequence[int] = (1, 2, 3)) -> None:
+        """Their sessions have ended, and who hears it at once."""
+        epochs = {each: self.image.nodes[each].epoch for each in node_ids}
+        records = [
+            FenceNodeRecord(node_id=each, epoch=epoch, fenced=True)
+            for each, epoch in epochs.items()
+        ]
+        self._change(records, to)
 
     def decide(
         self, leader: int, epoch: int, isr: Sequence[int], *, to: Sequence[int] = (1, 2, 3)
