@@ -9,7 +9,12 @@ from uuid import UUID
 import pytest
 
 from bradbury.cluster.metadata.metadata_image import PartitionImage, TopicImage
-from bradbury.protocol.errors import CorruptMessage, KafkaError
+from bradbury.protocol.errors import (
+    CorruptMessage,
+    InvalidTopicException,
+    KafkaError,
+    ReplicaNotAvailable,
+)
 from bradbury.replication.effects import RunWork, WakeAt, YieldToRequests
 from bradbury.replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from bradbury.replication.logs.log_manager import AssignedPartition, LogManager, OpenedLogs
@@ -260,6 +265,14 @@ def test_a_disk_that_fails_under_the_copy_ends_the_move_and_nothing_else() -> No
     assert not node.directories.all[1].health.is_online
     node.append()
     assert node.replica.log.log_end_offset == node.old.log_end_offset
+
+
+def test_a_name_that_no_copy_could_have_is_refused() -> None:
+    node = MovingNode()
+    with pytest.raises(InvalidTopicException, match="too long for a move"):
+        next(node.moves.move("t" * 249, 0, "/b", now_ms=0, wall_ms=0))
+    with pytest.raises(ReplicaNotAvailable):
+        next(node.moves.move("t" * 200, 0, "/b", now_ms=0, wall_ms=0))
 
 
 def test_a_move_that_has_failed_leaves_no_copy_and_can_be_begun_again() -> None:

@@ -98,6 +98,14 @@ def test_a_follower_whose_log_diverges_is_answered_where_and_nothing_is_recorded
     assert state.high_watermark == 0
 
 
+def test_a_log_may_diverge_from_its_first_epoch_on() -> None:
+    """Which is 0, as that of every new partition."""
+    state = leader(isr=(1, 2), end=4)
+    log = Log(10, epochs=[(0, 4), (5, 10)])
+    too_far = state.on_follower_fetch(FollowerFetch(2, 9, 8, 0), log, now_ms=0)
+    assert too_far == FollowerFetchResult(diverging=(0, 4))
+
+
 def test_a_followers_fetch_outside_of_the_log_does_not_count() -> None:
     state = leader(isr=(1, 2))
     log = Log(10, log_start_offset=5, epochs=[(4, 7), (5, 10)])
