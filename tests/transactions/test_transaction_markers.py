@@ -1,5 +1,6 @@
 """Do the leaders of a transaction's partitions get to know how it has ended, whatever happens?"""
 
+import logging
 from typing import Any
 
 import pytest
@@ -101,6 +102,20 @@ def test_what_passes_is_tried_again_until_it_has_passed(
     assert world.sent == {2: [("id", {SENT})]}
     world.answer(2)
     assert world.written == ["id"]
+
+
+def test_the_log_says_which_marker_is_sent_again_and_why(
+    world: MarkerWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    world.send("id", SENT, THIRD)
+    world.tick()
+    world.answer(2, {SENT: E.CORRUPT_MESSAGE}, silent={THIRD})
+    said = {record.getMessage(): record.levelname for record in caplog.records}
+    assert said == {
+        "id: sent-0 returned CORRUPT_MESSAGE for a marker; sending it again": "ERROR",
+        "id: third-0 returned nothing for a marker; sending it again": "ERROR",
+    }
 
 
 def test_a_marker_whose_answer_was_lost_is_sent_to_whoever_leads_then(world: MarkerWorld) -> None:

@@ -1,0 +1,34 @@
+"""Which settings give a TLS listener its key?"""
+
+from __future__ import annotations
+
+import pytest
+
+from bradbury.cluster.security.security_config import SecurityConfig
+from bradbury.protocol.errors import InvalidConfig
+
+KEY = {"ssl.keystore.key": "a key"}
+CHAIN = {"ssl.keystore.certificate.chain": "a chain"}
+FILE = {"ssl.keystore.location": "/node.pem"}
+PEM = {"listeners": "SSL://:0", "ssl.keystore.type": "PEM"}
+
+
+def listener_of(settings: dict[str, str]) -> object:
+    (listener,) = SecurityConfig.from_kafka(PEM | settings).listener_configs()
+    return listener.tls
+
+
+@pytest.mark.parametrize("settings", [FILE, KEY | CHAIN])
+def test_a_file_or_a_key_with_its_chain(settings: dict[str, str]) -> None:
+    assert listener_of(settings)
+
+
+@pytest.mark.parametrize("settings", [{}, KEY, CHAIN, FILE | CHAIN | {"ssl.keystore.type": "JKS"}])
+def test_neither_alone_nor_nothing_nor_another_format(settings: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match=r"needs ssl\.keystore\.type=PEM"):
+        listener_of(settings)
+
+
+def test_not_two_keys() -> None:
+    with pytest.raises(InvalidConfig, match="are two keys"):
+        listener_of(FILE | KEY)
