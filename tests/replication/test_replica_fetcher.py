@@ -42,6 +42,7 @@ class Node:
         self.changed: dict[Replica, None] = {}
         self.conversion_memory = ConversionMemory()
         self.refuses_gaps = False
+        self.waits_ms: dict[str, float] = {}
         self.throttle = self
         self.logs: dict[UUID, PartitionLog] = {}
         self.fetcher = ReplicaFetcher(self, LEADER)
@@ -52,7 +53,7 @@ class Node:
             self.fetcher.follow(FollowedPartition(topic_id, replica, 1))
 
     def wait_to_receive_ms(self, replica: Replica) -> float:
-        return 0.0
+        return self.waits_ms.get(replica.topic, 0.0)
 
     def on_received(self, replica: Replica, size: int) -> None: ...
 
@@ -125,6 +126,24 @@ def test_a_gap_is_appended_when_the_disk_says_that_there_may_be_some(tmp_path: P
     assert node.question(now_ms + 2) == {GOOD: 0, BAD: 0}
     node.answer(now_ms + 3, gap=3)
     assert node.logs[GOOD].log_end_offset == 4
+
+
+def test_a_leader_waits_no_longer_than_until_a_throttled_partition_is_due(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.waits_ms[f"t{BAD.int}"] = 200.0
+    assert node.question(60_000) == {GOOD: 0}
+    [sent] = [each for each in node.effects if isinstance(each, SendFetch)]
+    assert sent.request.max_wait_ms == 200 < node.config.replica_fetch_wait_max_ms
+
+
+def test_nothing_is_asked_when_nothing_is_followed_any_more(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.question(0)
+    node.answer(1)
+    for topic_id in (GOOD, BAD):
+        assert node.fetcher.next_deadline_ms is not None
+        node.fetcher.leave((topic_id, 0))
+    assert node.fetcher.next_deadline_ms is None
 
 
 def test_a_leader_that_is_gone_is_reported_and_asked_again_from_the_start(tmp_path: Path) -> None:
