@@ -397,8 +397,10 @@ def test_other_replicas_are_not_led_over_a_gap(tmp_path: Path) -> None:
     log.damage.refuse_gap(gap.start - 1)
     log.damage.refuse_gap(gap.end)
     log.damage.may_heal = True
-    with pytest.raises(KafkaStorageError):
+    with pytest.raises(KafkaStorageError, match="being fetched from another replica"):
         log.damage.refuse_gap(gap.start)
+    with pytest.raises(KafkaStorageError, match="being fetched from another replica"):
+        read(log, gap.start)  # nor is a consumer, while the records may come back
 
 
 def test_a_follower_that_does_not_get_on_makes_the_leader_look(tmp_path: Path) -> None:
