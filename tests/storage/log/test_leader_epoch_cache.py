@@ -61,6 +61,19 @@ def test_every_change_is_on_the_disk_at_once(tmp_path: Path) -> None:
     assert path.read_text() == "0\n0\n"
 
 
+def test_what_changes_nothing_is_not_written(tmp_path: Path) -> None:
+    """It would cost an fsync for each batch that a follower appends."""
+    epochs = cache(tmp_path, (2, 10), (4, 20))
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.unlink()
+    epochs.assign(4, 25)
+    epochs.assign_all([(4, 25)])
+    epochs.truncate_from_end(30)
+    assert not path.exists()
+    epochs.assign(5, 30)
+    assert path.exists()
+
+
 def test_deleting_old_records_keeps_the_epoch_that_holds_the_first_one(tmp_path: Path) -> None:
     epochs = cache(tmp_path, (2, 10), (4, 20), (7, 30))
     epochs.truncate_from_start(25)

@@ -1,4 +1,4 @@
-"""Which settings give a TLS listener its key?"""
+"""What makes a listener: a name of its own, and for TLS a key?"""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def test_neither_alone_nor_nothing_nor_another_format(settings: dict[str, str]) 
 def test_not_two_keys() -> None:
     with pytest.raises(InvalidConfig, match="are two keys"):
         listener_of(FILE | KEY)
+
+
+@pytest.mark.parametrize("second", ["PLAINTEXT", "plaintext"])
+def test_not_two_of_one_name(second: str) -> None:
+    settings = {"listeners": f"PLAINTEXT://:0,{second}://:9093"}
+    with pytest.raises(InvalidConfig, match="two of the name PLAINTEXT"):
+        SecurityConfig.from_kafka(settings).listener_configs()
