@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ from cryptography.x509.oid import NameOID
 from ...actors.ray.secure_folder import AUTHORITY_FILE, CLIENT_FILE, FOLDER, NODE_FILE
 from .certificate_authority import NODE_NAME
 from .private_file import make_private_folder, write_private
+
+logger = logging.getLogger(__name__)
 
 _NEW_KEY: Final = "node.key.new"
 RENEW_DAYS: Final = 120
@@ -36,8 +39,8 @@ def request_if_needed(
 ) -> bytes | None:
     """Make a request for a new certificate of this node, in PEM.
 
-    The data directories become private: what they have, records and SCRAM keys, is behind a
-    password for everybody else.
+    The data directories become private, where they are this user's: what they have, records and
+    SCRAM keys, is behind a password for everybody else.
 
     Args:
         data_dir: data directory of the cluster, on this node.
@@ -48,7 +51,7 @@ def request_if_needed(
     Returns None if it has one of this authority, for these hosts, that is valid for long enough.
     """
     for each in (data_dir, *more_data_dirs):
-        make_private_folder(Path(each))
+        _make_private_if_own(Path(each))
     folder = Path(data_dir) / FOLDER
     make_private_folder(folder)
     if _is_good(folder, hosts, authority, now):
@@ -65,6 +68,14 @@ def request_if_needed(
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NODE_NAME)])
     request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
+
+
+def _make_private_if_own(directory: Path) -> None:
+    """A volume may be root's, and written through its group (Kubernetes' fsGroup): it stays so."""
+    try:
+        make_private_folder(directory)
+    except PermissionError:
+        logger.warning("%s is another user's: its mode stays, who may read it can", directory)
 
 
 def install(data_dir: str, certificate: str | None, authority: str, client_settings: str) -> None:
