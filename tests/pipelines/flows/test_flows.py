@@ -121,7 +121,7 @@ targets:
     def delays() -> tuple[list[int], list[int]]:
         of_delta = DeltaTable(folder / "tables" / "delta").to_pyarrow_table()
         catalog = load_catalog(
-            "bradbury",
+            "default",
             type="sql",
             uri=f"sqlite:///{folder}/catalog.db",
             warehouse=f"file://{folder}/lake",

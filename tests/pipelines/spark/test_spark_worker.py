@@ -25,15 +25,16 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_what_is_loaded_is_frozen_once_and_again_when_more_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Frozen objects may be freed, by other threads too: the counts are told apart with room."""
     worker.freeze()
     first = gc.get_freeze_count()
     assert first > 10_000
-    kept: list[list[int]] = [[] for _ in range(1_000)]
+    kept: list[list[int]] = [[] for _ in range(100_000)]
     worker.freeze()
-    assert gc.get_freeze_count() <= first + 10
+    assert gc.get_freeze_count() < first + len(kept) / 4
     monkeypatch.setitem(sys.modules, "bradbury-of-a-test", ModuleType("bradbury-of-a-test"))
     worker.freeze()
-    assert gc.get_freeze_count() >= first + len(kept)
+    assert gc.get_freeze_count() > first + len(kept) / 2
 
 
 def test_a_process_that_plans_is_frozen_from_its_second_query_on(
