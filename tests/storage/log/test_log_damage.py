@@ -267,6 +267,22 @@ def test_a_segment_that_this_process_has_written_is_examined_too(tmp_path: Path)
     assert [(each.start, each.end) for each in log.damage.ranges] == [(first, first + 1)]
 
 
+def test_records_missing_at_the_end_of_the_last_written_segment_are_missed(tmp_path: Path) -> None:
+    """Only an empty segment comes after them, so no batch behind them shows that they are gone."""
+    log = written(tmp_path)
+    log.local.roll(now_ms=1000)
+    log.close(clean=True)
+    last, empty = sorted(tmp_path.glob("*.log"))[-2:]
+    assert not empty.stat().st_size
+    damage(last, "cut")
+    log = opened(tmp_path)
+    with pytest.raises(KafkaStorageError, match="is being examined"):
+        read(log, BATCHES - 1)
+    examine(log)
+    first_lost = int(last.stem) + 5
+    assert [(each.start, each.end) for each in log.damage.ranges] == [(first_lost, BATCHES)]
+
+
 def test_offsets_are_not_given_again_after_the_last_segment_was_lost(tmp_path: Path) -> None:
     stopped(tmp_path)
     max(tmp_path.glob("*.log")).unlink()
