@@ -173,9 +173,13 @@ class Jobs:
         out, said = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
             code = run_command(line)
+            is_ours = (sys.stdout is out, sys.stderr is said)
         if code:
             ended = f"`bradbury {' '.join(line)}` ended with exit code {code}"
             raise Different(f"{ended}: {said.getvalue()}")
+        if not out.getvalue():  # seen once: all of it was on the terminal
+            where = f"still redirected at its end: {is_ours}; on stderr: {said.getvalue()!r}"
+            raise Different(f"`bradbury {' '.join(line)}` printed nothing here ({where})")
         return _json_in(out.getvalue())
 
     def _expect(self, what: str, found: object, wanted: object) -> None:
