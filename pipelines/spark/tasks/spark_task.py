@@ -32,7 +32,8 @@ class SparkTask:
     """A Spark task.
 
     batch_id, query_id: None outside of a streaming query. run_id: of the query since its start; a
-    failed batch is not repeated in the same run. input: stream of the task's rows.
+    failed batch is not repeated in the same run. input: stream of the task's rows. attempt: 0 for
+    the first one of this partition's task in its stage.
     """
 
     partition: int
@@ -40,6 +41,7 @@ class SparkTask:
     query_id: str | None
     run_id: str | None
     input: IO[bytes]
+    attempt: int = 0
 
     def has_all_input(self) -> bool:
         """Whether the end marker follows the rows. Blocks until there is more input or its end.
@@ -66,6 +68,7 @@ def current_task() -> SparkTask:
         context.getLocalProperty(_QUERY_ID),
         context.getLocalProperty(_RUN_ID),
         stream,
+        context.attemptNumber(),
     )
 
 
