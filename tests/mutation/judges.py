@@ -57,6 +57,8 @@ IN_SEEDS: Mapping[str, tuple[str, ...]] = {
     "groups": ("--groups",),
     "coordinators": ("--groups", "--transactions"),
     "transactions": ("--transactions",),
+    "replication": ("--disks",),
+    "storage": ("--disks",),
 }
 """What the seeds of the simulation have in them, so that a folder's modules run in each."""
 HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
@@ -106,8 +108,9 @@ def judges_of(path: str, seeds: int) -> list[Judge]:
     ]
     if any(fnmatch.fnmatch(path, pattern) for pattern in RECOVERED):
         return [Judge("recovery", _pytest(RECOVERY, "slow")), *judges]
-    # The histories have no coordinators.
-    return [each for each in judges if not contents or each.name != "histories"]
+    has_coordinators = {"--groups", "--transactions"}.intersection(contents)
+    # The histories have none.
+    return [each for each in judges if not has_coordinators or each.name != "histories"]
 
 
 def _pytest(paths: tuple[str, ...], marked: str = IS_FAST) -> tuple[str, ...]:

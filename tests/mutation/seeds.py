@@ -1,9 +1,10 @@
 """Some seeds of the simulation, until one finds something: exit code 1, and what it found.
 
-python -m bradbury.tests.mutation.seeds --count 40 [--groups] [--transactions]
+python -m bradbury.tests.mutation.seeds --count 40 [--groups] [--transactions] [--disks]
 
 --groups: a consumer group in each of them. --transactions: transactional producers in each.
-Both: groups in one half of the seeds, transactions in the other.
+Both: groups in one half of the seeds, transactions in the other. --disks: one half of the seeds are
+mostly about disks.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ import argparse
 from dataclasses import replace
 from random import Random
 
+from bradbury.tests.simulation.world import simulated_swarm
 from bradbury.tests.simulation.world.simulated_runs import run_seed
-from bradbury.tests.simulation.world.simulated_swarm import MEMBER_KINDS, TRANSACTION_KINDS, Swarm
+from bradbury.tests.simulation.world.simulated_swarm import (
+    MEMBER_KINDS,
+    TRANSACTION_KINDS,
+    Swarm,
+    disk_seed,
+)
 
 
 def swarm_of(seed: int, *, has_groups: bool, has_transactions: bool) -> Swarm:
@@ -76,9 +83,15 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--groups", action="store_true")
     parser.add_argument("--transactions", action="store_true")
+    parser.add_argument("--disks", action="store_true")
     given = parser.parse_args()
-    for seed in range(given.count):
-        swarm = swarm_of(seed, has_groups=given.groups, has_transactions=given.transactions)
+    for number in range(given.count):
+        seed: object = number
+        if given.disks and number % 2:
+            seed = disk_seed(number)
+            swarm = simulated_swarm.swarm_of(seed)
+        else:
+            swarm = swarm_of(number, has_groups=given.groups, has_transactions=given.transactions)
         outcome = run_seed(seed, swarm, lines=0)
         if outcome.failure is not None:
             print(f"seed {seed}: {outcome.failure}")

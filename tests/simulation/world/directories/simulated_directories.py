@@ -36,6 +36,7 @@ from bradbury.storage.directories.log_directories import LogDirectories
 from bradbury.storage.log.local_log import PRODUCER_ID_EXPIRATION_MS
 from bradbury.storage.log.partition_log import PartitionLog
 
+from ...clients.simulated_log_checks import Violation
 from ..simulated_driver import Ended
 from ..simulated_requests import handle
 from .simulated_scrubber import SimulatedScrubber
@@ -94,7 +95,7 @@ class SimulatedDirectories:
             new_id=self._new_id,
             on_storage_failure=steps.on_storage_failure,
         )
-        driver.on(DirectoryFailed, lambda effect: self.lifecycle.on_directory_failed())
+        driver.on(DirectoryFailed, self._on_directory_failed)
         driver.on(NoDirectoryLeft, lambda effect: node.end(effect.reason))
         driver.on(EndMove, self._end_move)
         driver.on(RunCleanerWork, self._run_cleaner_work)
@@ -116,6 +117,16 @@ class SimulatedDirectories:
         self.scrubber = SimulatedScrubber(node, self)
         driver.on(ResumeMove, self._resume_move)
         node.process.after(ROUND_MS, self._keep_up)
+
+    def _on_directory_failed(self, effect: DirectoryFailed) -> None:
+        self.lifecycle.on_directory_failed()
+        steps = self._node.steps
+        for image in steps.image.topics.values():
+            for index in range(len(image.partitions)):
+                leader = steps.fetchers.leader_of((image.topic_id, index))
+                if leader is not None and (image.name, index) not in steps.by_partition:
+                    reason = f"{effect.path} failed; node {leader} is followed without a replica"
+                    raise Violation("F3", reason, (image.name, index))
 
     def _new_id(self) -> UUID:
         return UUID(int=self._node.cluster.random.getrandbits(128))
