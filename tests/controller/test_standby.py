@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import Coroutine
@@ -44,6 +45,21 @@ def test_it_looks_as_often_as_it_is_told() -> None:
         step = StandbyController(Candidacy(), [], times)
         step.on_tick(None, Instant(1_000, 0))
         assert step.next_deadline_ms == 1_000 + look_ms
+
+
+@pytest.mark.parametrize(
+    ("failure", "level"),
+    [(TimeoutError("no majority"), logging.INFO), (ValueError("a defect"), logging.ERROR)],
+)
+def test_a_standby_that_is_not_needed_any_more_is_no_error(
+    failure: Exception, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = StandbyController(Candidacy(), [], None)
+    with caplog.at_level(logging.INFO):
+        step._on_started(failure, Instant(1_000, 0))
+    (line,) = caplog.records
+    assert (line.levelno, line.exc_info is not None) == (level, level == logging.ERROR)
+    assert step.next_deadline_ms == 1_000 + StandbyTimes().again_ms
 
 
 class Broker:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
@@ -38,4 +39,22 @@ def test_a_directory_among_the_files_of_the_log_is_named_and_costs_nothing(
     assert found.log.read(0) == entries
     assert f"{index.name} are not files; rewriting the log" in caplog.text
     found.log.close()
+    voter.close()
+
+
+def test_a_directory_in_the_place_of_a_file_that_can_be_made_again_is_renamed(
+    tmp_path: Path,
+) -> None:
+    voter = VoterDirectory(str(tmp_path), OsFileSystem())
+    voter.open(directory_id="A" * 22, now_ms=NOW)
+    voter.store(Candidate(epoch=1, owner=""), ("A" * 22,))
+    voter.close()
+    mark = tmp_path / "metadata" / "acknowledged-offset"
+    mark.unlink(missing_ok=True)
+    mark.mkdir()
+    (mark / "a file of somebody").touch()
+    voter = VoterDirectory(str(tmp_path), OsFileSystem())
+    found = voter.open(directory_id="", now_ms=NOW + 1)
+    assert (found.vote.epoch, found.formatted_with) == (1, ("A" * 22,))
+    assert (mark.with_name(f"{mark.name}.{NOW + 1}") / "a file of somebody").exists()
     voter.close()

@@ -296,3 +296,15 @@ class Replicas(RuleBasedStateMachine):
 
 
 TestReplicas = Replicas.TestCase
+
+
+def test_who_reaches_the_end_is_caught_up_now_and_not_since_its_fetch_before() -> None:
+    state = leader()
+    for node in (2, 3):
+        fetch(state, node, 0, end=0, now_ms=0)
+    state.on_local_append(10)
+    for node in (2, 3):
+        fetch(state, node, 10, end=10, now_ms=LAG_MS // 2)
+    state.on_local_append(20)
+    assert propose(state, now_ms=LAG_MS // 2 + LAG_MS) is None
+    assert propose(state, now_ms=LAG_MS // 2 + LAG_MS + 1) == (1,)

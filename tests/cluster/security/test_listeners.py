@@ -39,3 +39,21 @@ def test_not_two_of_one_name(second: str) -> None:
     settings = {"listeners": f"PLAINTEXT://:0,{second}://:9093"}
     with pytest.raises(InvalidConfig, match="two of the name PLAINTEXT"):
         SecurityConfig.from_kafka(settings).listener_configs()
+
+
+def test_a_setting_of_a_listener_is_its_own_and_nobody_elses() -> None:
+    protocols = "ONE:SASL_PLAINTEXT,OTHER:SASL_PLAINTEXT"
+    one, other = SecurityConfig.from_kafka(
+        {
+            "listeners": "ONE://:0,OTHER://:0",
+            "inter.broker.listener.name": "ONE",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "listener.security.protocol.map": protocols,
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "connections.max.reauth.ms": "1000",
+            "listener.name.other.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.other.connections.max.reauth.ms": "2000",
+        }
+    ).listener_configs()
+    assert (one.mechanisms, one.max_reauth_ms) == (("SCRAM-SHA-512",), 1000)
+    assert (other.mechanisms, other.max_reauth_ms) == (("PLAIN",), 2000)

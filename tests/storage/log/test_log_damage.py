@@ -505,3 +505,20 @@ def _remembered(log: PartitionLog) -> dict[int, tuple[int, list[WrittenBatch]]]:
         producer_id: (entry.epoch, list(entry.batches))
         for producer_id, entry in log.local.producers.entries.items()
     }
+
+
+def test_a_log_that_knows_its_producers_again_writes_snapshots_again(tmp_path: Path) -> None:
+    """Also where what was lost had none: the start could not know that."""
+    _, content = stopped(tmp_path)
+    middle(tmp_path).unlink()
+    for snapshot in tmp_path.glob("*.snapshot"):
+        snapshot.unlink()
+    log = opened(tmp_path)
+    with pytest.raises(KafkaStorageError):
+        read(log, int(middle(tmp_path).stem))
+    examine(log)
+    assert log.local.lacks_producers
+    heal(log, content)
+    assert not log.local.lacks_producers
+    log.local.roll(now_ms=1000)
+    assert (tmp_path / f"{BATCHES:020d}.snapshot").exists()

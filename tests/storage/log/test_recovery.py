@@ -321,3 +321,32 @@ def test_a_log_that_begins_anew_further_on_has_no_former_epochs(tmp_path: Path) 
     log.append_as_leader(make_batch(), leader_epoch=2, now_ms=0, opened=True)
     log.close(clean=False)
     assert open_log(tmp_path).epochs.entries == [(2, 100)]
+
+
+def test_a_deleted_file_beside_its_log_takes_no_index_of_it(tmp_path: Path) -> None:
+    """Compaction has put a new file in the place of the deleted one."""
+    config = LogConfig(segment_bytes=2048, index_interval_bytes=64)
+    fill(tmp_path, 60, config)
+    index = tmp_path / f"{0:020d}.index"
+    (tmp_path / f"{0:020d}.log.deleted").touch()
+    (tmp_path / "kept").hardlink_to(index)
+    log = open_log(tmp_path, config=config, clean=True)
+    assert index.samefile(tmp_path / "kept")
+    assert not (tmp_path / f"{0:020d}.log.deleted").exists()
+    log.close(clean=True)
+
+
+def test_missing_indexes_of_closed_segments_are_made_again_after_a_clean_stop(
+    tmp_path: Path,
+) -> None:
+    config = LogConfig(segment_bytes=2048, index_interval_bytes=64)
+    fill(tmp_path, 100, config)
+    found = [path for kind in ("index", "timeindex") for path in tmp_path.glob(f"*.{kind}")]
+    active = max(path.stem for path in found)
+    closed = [path for path in found if path.stem != active]
+    before = {path: path.read_bytes() for path in closed}
+    assert len(before) >= 4
+    for path in closed:
+        path.unlink()
+    open_log(tmp_path, config=config, clean=True).close(clean=True)
+    assert {path: path.read_bytes() for path in closed} == before

@@ -170,3 +170,14 @@ def test_what_is_behind_the_size_does_not_count() -> None:
     file.truncate(starts[2])  # and a file may be shorter than was said
     found = find_runs(SegmentReader(file, starts[3], end_offset=50, has_gaps=False), 0)
     assert offsets(found) == [(0, 20)]
+
+
+def test_a_file_that_ends_within_a_header_has_no_batch_there() -> None:
+    content, starts = log(3)
+    disk = MemoryFileSystem()
+    file = disk.open("/log", create=True)
+    file.write_at(content, 0)
+    reader = SegmentReader(file, len(content), end_offset=30, has_gaps=False)
+    file.truncate(starts[2] + HEADER_SIZE - 1)  # by somebody else, while it is read
+    assert reader.batch_at(starts[1], 10, has_gap=False) is not None
+    assert reader.batch_at(starts[2], 20, has_gap=False) is None
