@@ -32,8 +32,7 @@ class SparkTask:
     """A Spark task.
 
     batch_id, query_id: None outside of a streaming query. run_id: of the query since its start; a
-    failed batch is not repeated in the same run. input: stream of the task's rows. attempt: 0 for
-    the first one of this partition's task in its stage.
+    failed batch is not repeated in the same run. input: stream of the task's rows.
     """
 
     partition: int
@@ -41,7 +40,6 @@ class SparkTask:
     query_id: str | None
     run_id: str | None
     input: IO[bytes]
-    attempt: int = 0
 
     def has_all_input(self) -> bool:
         """Whether the end marker follows the rows. Blocks until there is more input or its end.
@@ -68,7 +66,6 @@ def current_task() -> SparkTask:
         context.getLocalProperty(_QUERY_ID),
         context.getLocalProperty(_RUN_ID),
         stream,
-        context.attemptNumber(),
     )
 
 

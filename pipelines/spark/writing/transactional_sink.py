@@ -10,10 +10,8 @@ What always holds:
     Rows and their marker are committed together or not at all.
     A task commits after Spark's end marker for its rows, and when all are acknowledged.
     A task without rows writes nothing, and no marker.
-    A kept producer is reused only in the run of the query in which it made the last commit. If
-    another attempt may have initialized its transactional id since, its first request, before a
-    row is read, shows whether one has; else its first rows do: the broker refuses them, and the
-    next attempt of the task initializes it again.
+    A kept producer is reused only in the run of the query in which it made the last commit: its
+    first request proves that its transactional id has not been initialized by another since.
 
 Not here: what is refused (sink_batch), how rows are sent (row_sender).
 """
@@ -206,9 +204,6 @@ def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kept
 
     None: there is none, or another one has initialized the transactional id. The last batch is
     then the one that the producer itself committed.
-
-    The first attempt of the batch after that one has no predecessor that could own it. It asks
-    nothing, which saves a request and what the coordinators write for it.
     """
     kept = worker.kept_transactional(options.bootstrap, batch.task_id(task.partition))
     if kept is None:
@@ -224,8 +219,7 @@ def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Kept
         return None
     try:
         kept.producer.begin()
-        if task.attempt or last.batch_id + 1 != batch.batch_id:
-            kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
+        kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
     except (KafkaError, ConnectionFailed) as error:
         logger.debug("%s: initializing transactions again: %s", kept.transactional_id, error)
         worker.forget_transactional(kept)

@@ -82,12 +82,10 @@ class Sink:
         given = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **options}
         return WriteOptions.parse(given, streaming=job is None)
 
-    def run_task(
-        self, batch_id: int | None, task: int, after: bytes, attempt: int = 0
-    ) -> SparkTask:
+    def run_task(self, batch_id: int | None, task: int, after: bytes) -> SparkTask:
         """The next write is this task's; outside of a query where there is no batch id."""
         query = (self.query, self.run) if batch_id is not None else (None, None)
-        state = SparkTask(task, batch_id, *query, io.BufferedReader(io.BytesIO(after)), attempt)
+        state = SparkTask(task, batch_id, *query, io.BufferedReader(io.BytesIO(after)))
         self.monkeypatch.setattr(transactional_sink, "current_task", lambda: state)
         return state
 
@@ -100,11 +98,10 @@ class Sink:
         size: int = 10,
         after: bytes = END_OF_STREAM,
         job: str | None = None,
-        attempt: int = 0,
         **options: str,
     ) -> Written:
         """after: what follows the rows on the connection. job: it is a batch write."""
-        self.run_task(batch_id, task, after, attempt)
+        self.run_task(batch_id, task, after)
         numbers = list(rows)
         batches = [rows_of(numbers[at : at + size]) for at in range(0, len(numbers), size)]
         return write_exactly_once(self.options(job=job, **options), job, iter(batches))
@@ -177,35 +174,6 @@ def test_a_kept_producer_whose_transactional_id_went_elsewhere_is_replaced(sink:
     worker._transactional[key] = kept
     sink.write(2, range(10, 15))
     assert sink.written() == list(range(15))
-    other.producer.close(0)
-
-
-def test_a_first_attempt_that_others_have_overtaken_writes_nothing(sink: Sink) -> None:
-    """It asks nothing first; a stage that is run again has first attempts, too."""
-    sink.write(0, range(5))
-    ((key, kept),) = worker._transactional.items()
-    worker._transactional.clear()
-    sink.write(1, range(5, 10), attempt=1)  # in another process
-    (other,) = worker._transactional.values()
-    worker._transactional[key] = kept
-    with pytest.raises((ApplicationRecoverable, TransactionAbortable)):
-        sink.write(1, range(5, 10))
-    assert sink.write(1, range(5, 10), attempt=1).was_done
-    assert sink.written("read_uncommitted") == list(range(10))
-    other.producer.close(0)
-
-
-def test_a_second_attempt_sees_that_another_has_overtaken_it_before_it_reads_a_row(
-    sink: Sink,
-) -> None:
-    sink.write(0, range(5))
-    ((key, kept),) = worker._transactional.items()
-    worker._transactional.clear()
-    sink.write(1, range(5, 10))  # in another process
-    (other,) = worker._transactional.values()
-    worker._transactional[key] = kept
-    assert sink.write(1, range(5, 10), attempt=1).was_done
-    assert sink.written() == list(range(10))
     other.producer.close(0)
 
 
