@@ -140,6 +140,9 @@ $(VENV)/bin/python:
 	ln -sfn .. .path/bradbury
 	ln -sfn ../pipelines/pyspark_bradbury .path/pyspark_bradbury
 
+# An environment that somebody has made by hand has the pip of its Python, which may not know --group.
+PIP_WITH_GROUPS := "pip>=25.1"
+
 # pip says what it does: a gigabyte of Ray, Spark and Arrow takes minutes the first time.
 # The link is as new as the folder that it points at: after a build it seemed newer than the environment.
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml | .path/bradbury
@@ -149,11 +152,13 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml | .path/bradbury
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml | .path/bradbury
 	@echo "Installing Bradbury, Ray, Spark and what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --upgrade $(PIP_WITH_GROUPS)
 	$(BIN)/python -m pip install -e ".[spark,demo,test]" --group build
 	@touch $@ $(VENV)/.demo $(VENV)/.build
 
 $(VENV)/.build: $(VENV)/bin/python pyproject.toml | .path/bradbury
 	@echo "Installing what builds the wheel into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --upgrade $(PIP_WITH_GROUPS)
 	$(BIN)/python -m pip install -e . --group build
 	@touch $@
 

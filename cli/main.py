@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ from .metadata.metadata_command import metadata
 from .migrate.migrate_command import migrate
 from .terminal.app import App
 from .terminal.failure import USAGE, exit_code, explain, is_unexpected
+from .terminal.options import AsJson
+from .terminal.output import print_json
 from .topics.consume_command import consume
 from .topics.load_command import load
 from .topics.mirror_command import mirror
@@ -103,23 +106,25 @@ def root(
     pass  # --debug may be anywhere on the line: see run
 
 
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Show the versions of Bradbury, Python and libraries, and the extras that are missing."""
     from importlib.metadata import PackageNotFoundError, version as version_of
 
     from .. import __version__
     from ..discovery.extras import MODULES, install_command, missing_modules
 
-    typer.echo(f"bradbury {__version__}")
-    typer.echo(f"python {sys.version.split()[0]}")
+    versions = {"bradbury": __version__, "python": sys.version.split()[0]}
     for name in ("ray", "pyarrow", "numba", "pyspark", "raydp"):
-        try:
-            typer.echo(f"{name} {version_of(name)}")
-        except PackageNotFoundError:
-            continue  # of an extra
-    for extra in MODULES:
-        if missing_modules(extra):
-            typer.echo(f"[{extra}] is not installed: {install_command(extra)}")
+        with suppress(PackageNotFoundError):  # of an extra
+            versions[name] = version_of(name)
+    missing = {extra: install_command(extra) for extra in MODULES if missing_modules(extra)}
+    if as_json:
+        print_json({"versions": versions, "missing_extras": missing})
+        return
+    for name, version in versions.items():
+        typer.echo(f"{name} {version}")
+    for extra, remedy in missing.items():
+        typer.echo(f"[{extra}] is not installed: {remedy}")
 
 
 app.command()(up)

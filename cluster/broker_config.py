@@ -123,7 +123,10 @@ class BrokerConfig(Config):
         10 * MINUTE_MS, 1, "A connection without a request for this long is closed."
     )
     max_connections: int = integer(
-        10_000, 1, "Most connections of one node; further ones are closed at once.", dynamic=True
+        10_000,
+        1,
+        "Most connections of one node; further ones are closed at once. Kafka has no bound.",
+        dynamic=True,
     )
     max_connections_per_ip: int = integer(
         INT_MAX, 0, "Most connections of one node from one address.", dynamic=True

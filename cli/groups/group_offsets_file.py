@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..terminal.failure import CommandFailed
+from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.output import print_json
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
     """Read the offsets of `group` from a file; those of other groups are ignored.
 
     Raises:
+        UsageError: there is no such file.
         CommandFailed: not a file of offsets, none of this group, or a partition is listed twice.
     """
     if str(path) == STDIN:
@@ -41,6 +42,8 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
     else:
         try:
             text = path.read_text()
+        except FileNotFoundError:
+            raise UsageError(f"{path} is not there; `bradbury groups export` writes one") from None
         except UnicodeDecodeError:
             raise CommandFailed(
                 f"{path} is not text; `bradbury groups export` writes one"

@@ -210,11 +210,14 @@ def delete(
 def delete_offsets(
     group: Group,
     topic: Topics,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = None,
 ) -> None:
     """Delete committed offsets of a group, for topics that none of its members reads."""
     from ...clients.admin.admin import Admin
 
+    if not yes:
+        confirm(f"Delete the committed offsets of {group!r} for {', '.join(topic)}?")
     with Admin(bootstrap_servers(bootstrap)) as admin:
         committed = admin.group_offsets(group)
         wanted = parse_partitions(admin, topic, known=committed)

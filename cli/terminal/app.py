@@ -47,12 +47,19 @@ class App(typer.Typer):
         register = super().command(name, cls=cls or _Command, **settings)
 
         def command(function: Function) -> Function:
-            names = inspect.signature(function).parameters
-            finds_brokers = "bootstrap" in names and "namespace" not in names
-            register(_with_namespace(function) if finds_brokers else function)
+            register(_as_registered(function))
             return function
 
         return command
+
+    def callback(self, *arguments: Any, **settings: Any) -> Callable[[Function], Function]:
+        register = super().callback(*arguments, **settings)
+
+        def callback(function: Function) -> Function:
+            register(_as_registered(function))
+            return function
+
+        return callback
 
 
 class _Command(TyperCommand):
@@ -75,6 +82,14 @@ class _Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _simplify(self.get_params(ctx))
         super().format_help(ctx, formatter)
+
+
+def _as_registered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with the option --namespace if it has --bootstrap."""
+    names = inspect.signature(function).parameters
+    return (
+        _with_namespace(function) if "bootstrap" in names and "namespace" not in names else function
+    )
 
 
 def _with_namespace(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,9 @@ from ..wire.cluster_client import ClusterClient
 from ..wire.interceptors import ConsumerInterceptors
 from ..wire.record_metadata import TopicPartition
 
-SCHEMA: Final[pa.Schema] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table.schema
+# Not Schema.empty_table(), which imports pandas, for half a second, when the first poll ends.
+EMPTY: Final[pa.Table] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table
+SCHEMA: Final[pa.Schema] = EMPTY.schema
 """Schema of poll's tables: topic, partition, offset, timestamp, key, value, headers."""
 
 
@@ -124,7 +126,7 @@ class PollSteps:
     def table_of(self, chunks: list[Chunk]) -> pa.Table:
         """Make one table of the chunks, passed through interceptors."""
         if not chunks:
-            return SCHEMA.empty_table()
+            return EMPTY
         return self._shown(pa.concat_tables([chunk.table for chunk in chunks]))
 
     def all_as_shown(self, chunks: list[Chunk]) -> list[Chunk]:

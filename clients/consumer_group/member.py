@@ -34,7 +34,8 @@ import pyarrow as pa
 import ray
 
 from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError
-from ..consumer.consumer import SCHEMA, Consumer
+from ..consumer.consumer import Consumer
+from ..consumer.poll_steps import EMPTY
 from ..wire.cluster_client import is_retriable
 from ..wire.record_metadata import TopicPartition
 from .commit_calls import CommitCalls
@@ -107,7 +108,7 @@ class MemberProcess:
     def poll(self, timeout_ms: int = 1000) -> pa.Table:
         """Return the next batch, empty after `timeout_ms`; a later `commit` commits it."""
         entry = self._work.processed.take_one(timeout_ms / 1000)
-        return SCHEMA.empty_table() if entry is None else entry.result
+        return EMPTY if entry is None else entry.result
 
     @ray.method(concurrency_group="control")
     def commit(self) -> None:

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
-from ..consumer.consumer import SCHEMA, Consumer, Wakeup
+from ..consumer.consumer import Consumer, Wakeup
+from ..consumer.poll_steps import EMPTY
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.cluster_client import is_retriable
 from ..wire.record_metadata import TopicPartition
@@ -97,7 +98,7 @@ class MemberConsumer:
         try:
             return consumer.poll(wait_ms, max_records=self._config.batch_records)
         except Wakeup:
-            return SCHEMA.empty_table()
+            return EMPTY
         finally:
             self._may_wake = False
 

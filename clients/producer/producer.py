@@ -37,7 +37,7 @@ from ..group.membership import ConsumerGroupMetadata
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.observed_condition import ObservedCondition
-from ..wire.cluster_client import ClientConfig, ClusterClient
+from ..wire.cluster_client import ClientConfig, ClusterClient, unknown_topic
 from ..wire.interceptors import (
     Content,
     Headers,
@@ -570,6 +570,8 @@ class Producer:
         try:
             view = self._client.run(steps, timeout_ms)
         except RequestTimedOut:
+            if self._client.is_gone(topic):
+                raise unknown_topic(topic, self._client.config) from None
             raise RequestTimedOut(
                 f"topic {topic!r}: no metadata of its partitions within "
                 f"max_block_ms={timeout_ms}; check that the brokers are up, or raise it"

@@ -78,6 +78,21 @@ class ClientConfig:
     security: ClientSecurity | None = None
 
 
+def unknown_topic(name: str, config: ClientConfig) -> UnknownTopicOrPartition:
+    """The error that there is no such topic, with the remedies of a client of this config."""
+    match config.allow_auto_create_topics:
+        case None:
+            also = ""
+        case True:
+            also = ", or let the brokers do so: auto.create.topics.enable=true"
+        case False:
+            also = ", or let this client do so: allow_auto_create_topics=True"
+    return UnknownTopicOrPartition(
+        f"topic {name!r} does not exist; create it with `bradbury topics create "
+        f"{name}` or bradbury.Admin().create_topic({name!r}){also}"
+    )
+
+
 class ClusterClient:
     """Owned by one Producer, Consumer or Admin, which closes it; the thread keeps it alive."""
 
@@ -314,22 +329,9 @@ class ClusterClient:
                 raise error_for(code, f"topic {name!r}: {error_for(code)}")
             if waited_ms >= grace_ms:
                 self.forget(name)
-                raise UnknownTopicOrPartition(
-                    f"topic {name!r} does not exist; create it with `bradbury topics create "
-                    f"{name}` or bradbury.Admin().create_topic({name!r}){self._or_let_create()}"
-                )
+                raise unknown_topic(name, self.config)
             waited_ms += self.config.retry_backoff_ms
             yield self.config.retry_backoff_ms / 1000
-
-    def _or_let_create(self) -> str:
-        """The request that creates topics as they are named, where that is allowed."""
-        match self.config.allow_auto_create_topics:
-            case None:
-                return ""
-            case True:
-                return ", or let the brokers do so: auto.create.topics.enable=true"
-            case False:
-                return ", or let this client do so: allow_auto_create_topics=True"
 
     def _refresh(self, wanted: frozenset[str] | None) -> Steps[ClusterView]:
         request = MetadataRequest(

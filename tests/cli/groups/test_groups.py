@@ -133,7 +133,7 @@ def test_a_group_that_is_not_there_is_named_with_the_remedy(command: Command, to
         ("delete", "absent", "--yes"),
         ("export", "absent"),
         ("remove-members", "absent", "--all"),
-        ("delete-offsets", "absent", "-t", topic),
+        ("delete-offsets", "absent", "-t", topic, "--yes"),
         ("reset-offsets", "absent", "-t", topic, "--to-latest"),
     ):
         assert "'absent' does not exist; `bradbury groups list`" in command("groups", *words).error
@@ -179,14 +179,19 @@ def test_offsets_of_a_topic_are_forgotten(
     command: Command, bootstrap: str, topic: str, group: str
 ) -> None:
     with member(bootstrap, group, topic):
-        outcome = command("groups", "delete-offsets", group, "--topic", topic)
+        outcome = command("groups", "delete-offsets", group, "--topic", topic, "--yes")
         assert "a live member of the group reads it" in outcome.error
-    outcome = command("groups", "delete-offsets", group, "-t", f"{topic}:1")
+    outcome = command("groups", "delete-offsets", group, "-t", f"{topic}:1", "-y")
     assert outcome.err == f"group {group!r}: deleted 1 offset of {topic}:1\n"
     (found,) = json.loads(command("groups", "describe", group, "--json").out)
     assert [one["partition"] for one in found["partitions"]] == [0]
-    assert "does not exist" in command("groups", "delete-offsets", group, "-t", "absent").error
-    assert "0 to 1, not 7" in command("groups", "delete-offsets", group, "-t", f"{topic}:7").error
+    assert (
+        "does not exist" in command("groups", "delete-offsets", group, "-t", "absent", "-y").error
+    )
+    assert (
+        "0 to 1, not 7"
+        in command("groups", "delete-offsets", group, "-t", f"{topic}:7", "-y").error
+    )
 
 
 def test_a_watch_gives_a_line_forevery_look(command: Command, group: str) -> None:

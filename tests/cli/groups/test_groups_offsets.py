@@ -261,7 +261,7 @@ def test_a_file_that_is_not_understood_says_where(
 def test_a_file_that_is_not_there_or_of_another_cluster_is_refused(
     command: Command, home: Path, topic: str, group: str
 ) -> None:
-    assert "No such file" in command("groups", "import", group, "nowhere.csv").error
+    assert "is not there" in command("groups", "import", group, "nowhere.csv").usage
     path = home / "offsets"
     path.write_text("absent,0,1\n")
     assert "'absent' does not exist" in command("groups", "import", group, str(path)).error

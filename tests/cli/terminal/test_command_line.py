@@ -1,5 +1,6 @@
 """What holds for every command: help, exit codes, one-line errors, --debug, completion."""
 
+import json
 import os
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def test_a_command_that_takes_brokers_finds_them_by_a_namespace_too(
         "topics delete gates",
         "topics delete-records gates --before latest",
         "groups delete readers",
+        "groups delete-offsets readers --topic gates",
         "users remove alice",
         "acls remove --topic gates",
     ],
@@ -91,7 +93,7 @@ def test_every_command_that_finds_a_cluster_takes_a_namespace() -> None:
         for one in group.commands.values():
             if hasattr(one, "commands"):
                 seen += check(one)
-            elif {"bootstrap", "address"} & {param.name for param in one.params}:
+            if {"bootstrap", "address"} & {param.name for param in one.params}:
                 assert "namespace" in {param.name for param in one.params}, one.name
                 seen += 1
         return seen
@@ -121,6 +123,8 @@ def test_version_names_what_matters_in_a_report(command: Command) -> None:
     outcome = command("version")
     assert outcome.code == 0
     assert {line.split()[0] for line in outcome.out.splitlines()} >= {"bradbury", "python", "ray"}
+    found = json.loads(command("version", "--json").out)
+    assert found["versions"].items() >= {"bradbury": bradbury.__version__}.items()
 
 
 @pytest.mark.parametrize(

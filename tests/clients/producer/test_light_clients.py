@@ -26,6 +26,7 @@ with bradbury.Consumer(topic, bootstrap=servers, auto_offset_reset="earliest") a
     count = 0
     while count < 1_004:
         count += consumer.poll(5_000).num_rows
+    assert not consumer.poll(10).num_rows
 print("consumer", loaded())
 batch = encode_records([(0, None, b'{"number": 5}', ())] * 1_000)
 records = decode_batches(batch, topic=topic, partition=0, fetch_offset=0)

@@ -257,6 +257,9 @@ def test_an_unknown_topic_is_named_with_the_remedy(bootstrap: str) -> None:
     with bradbury.Producer(bootstrap) as producer:
         with pytest.raises(UnknownTopicOrPartition, match=r"'nowhere'.*create_topic"):
             producer.send("nowhere", b"")
+    with bradbury.Producer(bootstrap, max_block_ms=300) as impatient:
+        with pytest.raises(UnknownTopicOrPartition, match=r"'nowhere'.*create_topic"):
+            impatient.send("nowhere", b"")
 
 
 def test_a_partition_that_was_added_is_found_when_it_is_asked_for(
