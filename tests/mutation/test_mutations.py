@@ -131,7 +131,9 @@ def test_the_tests_that_judge_are_there() -> None:
             assert judge.name in JUDGES
 
 
-@pytest.mark.parametrize("folder", sorted(IN_SEEDS))
+@pytest.mark.parametrize(
+    "folder", sorted(name for name, asked in IN_SEEDS.items() if asked != ("--disks",))
+)
 def test_the_seeds_of_coordinators_have_what_these_coordinate(folder: str) -> None:
     asked = IN_SEEDS[folder]
     swarms = [
@@ -146,6 +148,13 @@ def test_the_seeds_of_coordinators_have_what_these_coordinate(folder: str) -> No
         assert bool(swarm.groups) is not bool(swarm.transactional_ids)
     assert any(swarm.groups for swarm in swarms) is ("--groups" in asked)
     assert any(swarm.transactional_ids for swarm in swarms) is ("--transactions" in asked)
+
+
+def test_what_writes_logs_meets_seeds_of_disks_and_known_histories() -> None:
+    for path in ("replication/manager/replica_manager.py", "storage/log/log_damage.py"):
+        simulation, histories, *_ = judges_of(path, 40)
+        assert "--disks" in simulation.command
+        assert histories.name == "histories"
 
 
 def test_what_is_explained_is_still_there() -> None:
