@@ -209,6 +209,10 @@ def test_of_two_disks_one_fails_and_the_other_goes_on(
         broken = on_disk(ext4.path)
         for partition in range(2):
             assert produce(servers, 50, partition=partition) == 50
+        [folder] = ext4.path.glob("**/partitions-*")
+        checkpoint = folder / "replication-offset-checkpoint"
+        # Written later it would find that the disk is read-only before a reader has read.
+        until(lambda: checkpoint.exists() and f"t {broken} 50\n" in checkpoint.read_text())
         os.sync()
         ballast = None
         if failure == "read-only":
