@@ -165,7 +165,7 @@ class Producer:
                 max_block_ms=max_block_ms,
                 metrics=metrics,
             )
-        self._transaction_calls = TransactionCalls(self._transactions)
+        self.transaction_calls = TransactionCalls(self._transactions)
         client = self._client
         self._condition = ObservedCondition(threading.Lock())
         self._memory = BufferMemory(
@@ -451,7 +451,7 @@ class Producer:
             TransactionalIdAuthorizationFailed, InvalidTransactionTimeout: the brokers refuse.
             UnsupportedVersion: they are too old.
         """
-        self._transaction_calls.init_transactions(timeout)
+        self.transaction_calls.init_transactions(timeout)
 
     def begin(self, timeout: float | None = None) -> None:
         """Begin a transaction: what is sent from here on is part of it.
@@ -462,7 +462,7 @@ class Producer:
             ProducerFenced, ApplicationRecoverable: close() this producer.
             As init_transactions, the first time.
         """
-        self._transaction_calls.begin(timeout)
+        self.transaction_calls.begin(timeout)
 
     def send_offsets(
         self,
@@ -483,7 +483,7 @@ class Producer:
             ProducerFenced, ApplicationRecoverable: close() this producer.
             RequestTimedOut: no coordinator answered in time.
         """
-        self._transaction_calls.send_offsets(offsets, group, timeout)
+        self.transaction_calls.send_offsets(offsets, group, timeout)
 
     def commit(self, timeout: float | None = None) -> None:
         """Send what is collected, wait until all of it is in the log, and have it made visible.
@@ -495,7 +495,7 @@ class Producer:
                 all of it was before.
             RequestTimedOut: it has not ended: call commit() again.
         """
-        self._transaction_calls.commit(timeout)
+        self.transaction_calls.commit(timeout)
 
     def abort(self, timeout: float | None = None) -> None:
         """End the transaction without a trace: what is not on its way is dropped.
@@ -505,7 +505,7 @@ class Producer:
             ProducerFenced, ApplicationRecoverable: close() this producer; it is aborted for it.
             RequestTimedOut: it has not ended: call abort() again.
         """
-        self._transaction_calls.abort(timeout)
+        self.transaction_calls.abort(timeout)
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -520,7 +520,7 @@ class Producer:
             batch (InvalidProducerEpoch) raises ProducerFenced, or TransactionAbortable if the
             producer may go on: which of them is known when the transaction has been aborted.
         """
-        with self._transaction_calls.transaction():
+        with self.transaction_calls.transaction():
             yield self
 
     def close(self, timeout: float | None = None) -> None:
@@ -533,7 +533,7 @@ class Producer:
         error = KafkaError("the producer is closed")
         try:
             if self._transactions is not None and self._transactions.may_abort:
-                self._transaction_calls.abort_at_close(timeout)
+                self.transaction_calls.abort_at_close(timeout)
             self.flush(timeout)
         except RequestTimedOut as reason:
             error = RequestTimedOut(f"the producer was closed: {reason}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, TypeVar
 
 from ....protocol.errors import (
     ConnectionFailed,
@@ -33,6 +33,7 @@ from .transaction_manager import Phase, TransactionManager
 from .transaction_request import Advice, TransactionOperation, TransactionRequest
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FEATURE: Final = "transaction.version"
 GivenOffset = int | OffsetAndMetadata
@@ -95,6 +96,10 @@ class ProducerTransactions:
 
     def begin(self) -> AwaitableFuture[None]:
         return self._client.io.spawn(self._begin())
+
+    def call(self, what: Callable[[], T]) -> AwaitableFuture[T]:
+        """Have the I/O thread, whose the manager is, make a call that sends nothing."""
+        return self._client.io.spawn(_called(what))
 
     def end(self, *, is_commit: bool) -> AwaitableFuture[TransactionOperation]:
         return self._client.io.spawn(self._end(is_commit=is_commit))
@@ -256,3 +261,8 @@ class ProducerTransactions:
                 future.set_result(None)
             else:
                 self._waiting.append((operation, future))
+
+
+def _called(what: Callable[[], T]) -> Steps[T]:
+    return what()
+    yield 0.0

@@ -25,6 +25,7 @@ from typing import Final
 from ....protocol.errors import ConnectionFailed, InvalidTxnState, KafkaError
 from ...group.membership import ConsumerGroupMetadata
 from ...wire.record_metadata import TopicPartitionLike
+from ..batches.partition_queue import Identity
 from .producer_transactions import GivenOffset, ProducerTransactions
 from .transaction_errors import FENCED
 from .transaction_manager import Phase
@@ -50,6 +51,16 @@ class TransactionCalls:
         transactions = self._transactional("init_transactions")
         with transactions.metrics.transaction_call("init"):
             transactions.result(transactions.initialize(), "init_transactions", timeout)
+
+    def release(self) -> Identity | None:
+        """Give up the transactional id, to the producer that resumes it; see TransactionManager."""
+        transactions = self._transactional("release")
+        return transactions.call(transactions.manager.release).result()
+
+    def resume(self, identity: Identity) -> None:
+        """Go on where another producer has released the transactional id, without a request."""
+        transactions = self._transactional("resume")
+        transactions.call(lambda: transactions.manager.resume(identity)).result()
 
     def begin(self, timeout: float | None = None) -> None:
         transactions = self._transactional("begin")

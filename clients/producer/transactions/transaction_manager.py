@@ -1,6 +1,6 @@
 """A transactional producer's state: what may be sent, and which request goes next.
 
-    events in       initialize, begin, end, send_offsets (the application's calls)
+    events in       initialize, resume, begin, end, send_offsets, release (the application's calls)
                     may_send, on_send_failed (of batches), on_response, on_error (of requests)
     decisions out   next_request, the ends of operations, `failure`
 
@@ -148,6 +148,38 @@ class TransactionManager:
             return operation
         self.phase = Phase.INITIALIZING
         return self._pending.begin("init_transactions")
+
+    def release(self) -> Identity | None:
+        """Give up the transactional id between two transactions, to the producer that `resume`s it.
+
+        This one is uninitialized again. None: it keeps the transactional id, as no new epoch began
+        with the end of its transaction (transaction.version below 2), or as it is not ready.
+        """
+        is_new_epoch = self.transaction_version >= IMPLICIT_PARTITIONS
+        if self.phase is not Phase.READY or not is_new_epoch:
+            return None
+        identity, self.identity = self.identity, NO_IDENTITY
+        self.phase = Phase.UNINITIALIZED
+        return identity
+
+    def resume(self, identity: Identity) -> None:
+        """Go on with an identity that another producer of the transactional id has released.
+
+        Nothing was written under its epoch, so all sequences begin at 0. Only one may resume it.
+
+        Raises:
+            InvalidTxnState: this producer is initialized already.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        self._pending.same("resume")
+        self._raise_if_fatal()
+        if self.phase is not Phase.UNINITIALIZED:
+            raise InvalidTxnState(
+                f"resume: the producer of {self.transactional_id!r} is {self.phase.value}"
+            )
+        self.identity = identity
+        self._offered_version = max(self._offered_version, IMPLICIT_PARTITIONS)
+        self._on_ready()
 
     def begin(self) -> None:
         """Begin a transaction. It is local: the coordinator learns of it with the first records.

@@ -39,14 +39,16 @@ _transactional: dict[tuple[int, str | None, str], KeptProducer] = {}
 class KeptProducer:
     """A transactional producer, and the state of its task's batches.
 
-    run: run of the query, and options, for which it was made. last: last batch of the task that was
-    committed, by it or before it was made. all_done: last batch completed by all tasks.
+    run: run of the query, and options, for which it was made. is_owner: whether it has initialized
+    its transactional id, or resumed it, and has not released it since; if not, the rest is stale.
+    last: last batch of the task that was committed. all_done: last batch completed by all tasks.
     """
 
     producer: Producer
     bootstrap: str | None
     transactional_id: str
     run: object
+    is_owner: bool = False
     last: TaskMarker | None = None
     all_done: BatchMarker | None = None
 

@@ -10,8 +10,9 @@ What always holds:
     Rows and their marker are committed together or not at all.
     A task commits after Spark's end marker for its rows, and when all are acknowledged.
     A task without rows writes nothing, and no marker.
-    A kept producer is reused only in the run of the query in which it made the last commit: its
-    first request proves that its transactional id has not been initialized by another since.
+    A transactional id is reused without being initialized only in the run of the query in which it
+    made the last commit, by the one worker that has it, or has claimed it from the worker that had
+    it (handover). The first request proves that it has not been initialized by another since.
 
 Not here: what is refused (sink_batch), how rows are sent (row_sender).
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -48,6 +49,7 @@ from ....protocol.topic_partition import TopicPartition as Key
 from ...ranges.reading_client import reading_client
 from ..options.spark_options import WriteOptions
 from ..tasks import worker
+from ..tasks.handover import Handover, claim, handover_file, offer
 from ..tasks.sink_batch import (
     MARKERS,
     BatchMarker,
@@ -114,9 +116,10 @@ def write_exactly_once(
     first = next(rows, None)
     if first is None:
         return Written(0)
-    kept = _continued(options, task, batch)
-    is_begun = kept is not None
-    kept = kept or _taken_over(options, task, batch)
+    kept = _producer_of(options, task, batch)
+    is_begun = _continued(kept, task, batch)
+    if not is_begun:
+        kept = _taken_over(options, task, batch)
     try:
         if is_done(batch, task.partition, kept.last, kept.all_done):
             return _compared(options, task, batch, kept, chain([first], rows))
@@ -128,6 +131,8 @@ def write_exactly_once(
         raise
     if batch.is_private:
         worker.forget_transactional(kept)
+    else:
+        _hand_over(kept, task)
     return written
 
 
@@ -199,50 +204,76 @@ def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> Sin
     return SinkBatch(options.sink_id, batch_id, query_id)
 
 
-def _continued(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer | None:
-    """Kept producer that still owns the transactional id, with a transaction begun.
-
-    None: there is none, or another one has initialized the transactional id. The last batch is
-    then the one that the producer itself committed.
-    """
-    kept = worker.kept_transactional(options.bootstrap, batch.task_id(task.partition))
-    if kept is None:
-        return None
-    last = kept.last
-    if (
-        kept.run != (task.run_id, options)
-        or last is None
-        or last.query_id != batch.query_id
-        or last.batch_id >= batch.batch_id
-    ):
-        worker.forget_transactional(kept)
-        return None
-    try:
-        kept.producer.begin()
-        kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
-    except (KafkaError, ConnectionFailed) as error:
-        logger.debug("%s: initializing transactions again: %s", kept.transactional_id, error)
-        worker.forget_transactional(kept)
-        return None
-    return kept
-
-
-def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
-    """New producer that has initialized the transactional id, with the markers read."""
+def _producer_of(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
+    """Producer of this process for the transactional id, which it may not own yet."""
     transactional_id = batch.task_id(task.partition)
+    run = (task.run_id, replace(options, batch_id=None))
+    kept = worker.kept_transactional(options.bootstrap, transactional_id)
+    if kept is not None:
+        if kept.run == run:
+            return kept
+        worker.forget_transactional(kept)
     producer = Producer(
         options.bootstrap,
         **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer_settings},
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )
-    kept = KeptProducer(producer, options.bootstrap, transactional_id, (task.run_id, options))
+    kept = KeptProducer(producer, options.bootstrap, transactional_id, run)
     worker.keep_transactional(kept)
+    return kept
+
+
+def _continued(kept: KeptProducer, task: SparkTask, batch: SinkBatch) -> bool:
+    """Whether the transactional id is still this run's, with a transaction begun.
+
+    No: nobody has it, or another has initialized it. The last batch is then not known.
+    """
+    if not kept.is_owner and not _claimed(kept, task):
+        return False
+    last = kept.last
+    if last is not None and last.query_id == batch.query_id and last.batch_id < batch.batch_id:
+        try:
+            kept.producer.begin()
+            kept.producer.send_offsets({MARKERS: _committable(last)}, kept.transactional_id)
+        except (KafkaError, ConnectionFailed) as error:
+            logger.debug("%s: initializing transactions again: %s", kept.transactional_id, error)
+        else:
+            return True
+    worker.forget_transactional(kept)
+    return False
+
+
+def _claimed(kept: KeptProducer, task: SparkTask) -> bool:
+    file = handover_file(kept.bootstrap, kept.transactional_id, task.run_id)
+    handover = None if file is None else claim(file)
+    if handover is None:
+        return False
+    kept.producer.transaction_calls.resume(handover.identity)
+    kept.is_owner, kept.last, kept.all_done = True, handover.last, handover.all_done
+    return True
+
+
+def _hand_over(kept: KeptProducer, task: SparkTask) -> None:
+    """Offer the transactional id to whichever worker of this executor has the next batch."""
+    file = handover_file(kept.bootstrap, kept.transactional_id, task.run_id)
+    if file is None or kept.last is None:
+        return
+    identity = kept.producer.transaction_calls.release()
+    if identity is not None:
+        kept.is_owner = False
+        offer(file, Handover(identity, kept.last, kept.all_done))
+
+
+def _taken_over(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
+    """Producer that has initialized the transactional id, with the markers read."""
+    kept = _producer_of(options, task, batch)
     try:
-        producer.init_transactions()
+        kept.producer.init_transactions()
+        kept.is_owner = True
         client = reading_client(options.bootstrap, options.fetch)
-        found = _committed(client, [transactional_id, batch.group])
-        kept.last = _task_marker(found[transactional_id])
+        found = _committed(client, [kept.transactional_id, batch.group])
+        kept.last = _task_marker(found[kept.transactional_id])
         kept.all_done = _batch_marker(found[batch.group])
     except InvalidTransactionTimeout as error:
         worker.forget_transactional(kept)

@@ -230,6 +230,16 @@ class World:
         else:
             self.manager.on_response(request, response)
 
+    def hand_over(self) -> bool:
+        """Another producer goes on; whether the one that was has released the transactional id."""
+        identity = self.manager.release()
+        if identity is not None:
+            with pytest.raises(InvalidTxnState):
+                self.manager.begin()
+            self.manager = TransactionManager("x", 1000)
+            self.manager.resume(identity)
+        return identity is not None
+
     def run(self, operation: TransactionOperation) -> Exception | None:
         for _ in range(10_000):
             if operation.is_done:
@@ -285,9 +295,14 @@ def refused(request: TransactionRequest, code: int) -> Message:
 
 
 @settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32), version=st.sampled_from([1, 2]), upgrade=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    version=st.sampled_from([1, 2]),
+    upgrade=st.booleans(),
+    hand_over=st.booleans(),
+)
 def test_a_committed_transaction_is_there_as_a_whole_and_nothing_else_ever_is(
-    seed: int, version: int, upgrade: bool
+    seed: int, version: int, upgrade: bool, hand_over: bool
 ) -> None:
     world = World(seed, version)
     assert world.run(world.manager.initialize()) is None
@@ -295,6 +310,8 @@ def test_a_committed_transaction_is_there_as_a_whole_and_nothing_else_ever_is(
     for number in range(6):
         if upgrade and number == 3:
             world.manager.on_features(2)
+        if hand_over:
+            assert world.hand_over() == (world.manager.transaction_version == 2)
         values, is_committed = world.transaction()
         if world.manager.transaction_version == 2:
             world.cluster.version = 2
@@ -315,6 +332,31 @@ def started(version: int = 2) -> World:
     world.is_calm = True
     assert world.run(world.manager.initialize()) is None
     return world
+
+
+def test_a_released_transactional_id_is_resumed_once_and_else_initialized() -> None:
+    world = started()
+    world.transaction()
+    with pytest.raises(InvalidTxnState, match="resume: the producer of 'x' is between trans"):
+        world.manager.resume(Identity(7, 9))
+    released, epoch = world.manager, world.cluster.epoch
+    assert world.hand_over()
+    world.transaction()
+    assert world.cluster.epoch == epoch + 1  # that of the commit: nothing was initialized
+    other, world.manager = world.manager, released
+    assert world.run(world.manager.initialize()) is None
+    world.manager = other
+    world.manager.begin()
+    offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
+    assert isinstance(world.run(world.manager.send_offsets(offsets, GROUP)), ProducerFenced)
+    assert world.manager.release() is None
+
+
+def test_within_a_transaction_nothing_is_released() -> None:
+    world = started()
+    world.manager.begin()
+    assert world.manager.release() is None
+    assert world.manager.phase is Phase.IN_TRANSACTION
 
 
 @pytest.mark.parametrize("version", [1, 2])

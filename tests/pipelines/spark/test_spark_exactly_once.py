@@ -174,6 +174,19 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_task_is_run_again(
     assert numbers(spark, into) == list(range(100))
 
 
+def test_workers_in_turn_initialize_a_transactional_id_once(
+    spark: SparkSession, servers: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Spark has another worker for each batch, as they wait in a queue; each commit raises the epoch."""
+    topic, into = new_topic(1, range(100)), new_topic()
+    query = copy(source(spark, topic, maxOffsetsPerTrigger=10), into, tmp_path)
+    assert query.awaitTermination(QUERY_SECONDS)
+    with bradbury.Admin(servers) as admin:
+        (one,) = admin.describe_transactions([f"spark-{query.id}-0"])
+    assert one.producer_epoch == len(query.recentProgress) == 10
+    assert numbers(spark, into, "read_uncommitted") == list(range(100))
+
+
 @pytest.mark.long  # one more way to fail; a killed driver and a killed worker are tried
 def test_a_changed_number_of_tasks_is_refused_for_a_batch_that_comes_again(
     spark: SparkSession, new_topic: NewTopic, tmp_path: Path

@@ -6,7 +6,9 @@ Against our broker, and against Apache Kafka, whose transactions are the ones th
 import io
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import bradbury
 from bradbury.benchmarks.support.kafka_broker import KafkaBroker
 from bradbury.pipelines.spark.options.spark_options import WriteOptions
-from bradbury.pipelines.spark.tasks import worker
+from bradbury.pipelines.spark.tasks import handover, worker
 from bradbury.pipelines.spark.tasks.sink_batch import MARKERS
 from bradbury.pipelines.spark.tasks.spark_failure import ExactlyOnceUnavailable, ReplayRefused
 from bradbury.pipelines.spark.tasks.spark_task import SparkTask, current_task
@@ -75,6 +77,7 @@ class Sink:
     servers: str
     topic: str
     monkeypatch: pytest.MonkeyPatch
+    executor: Path | None = None
     query: str = "query"
     run: str = "run 1"
 
@@ -110,19 +113,51 @@ class Sink:
         return values_in(self.servers, self.topic, level)
 
     def restart(self) -> None:
-        """As by a new executor: nothing is left in the process."""
+        """As by a new executor: nothing is left in the process, and its directory is another."""
         for kept in list(worker._transactional.values()):
             worker.forget_transactional(kept)
         self.run = f"run {next(_numbers)}"
+        if self.executor is not None:
+            self.use(self.executor.parent / self.run)
+
+    def use(self, executor: Path) -> None:
+        """The next write is a task's of this executor, whose directory this is."""
+        executor.mkdir(exist_ok=True)
+        self.executor = executor
+        self.monkeypatch.setenv(handover.LOCAL_DIRS, f"{executor},/another")
+
+    def epoch(self, task: int = 0) -> int:
+        """Of the transactional id: each commit raises it, and so does an initialization."""
+        name = f"spark-{self.query}-{task}"
+        with bradbury.Admin(self.servers) as admin:
+            (one,) = admin.describe_transactions([name])
+        return one.producer_epoch
 
 
-@pytest.fixture
-def sink(servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
+@contextmanager
+def another_worker() -> Iterator[None]:
+    """What runs in here is in another Python worker, with producers of its own."""
+    kept = dict(worker._transactional)
+    worker._transactional.clear()
+    yield
+    for other in worker._transactional.values():
+        other.producer.close(0)
+    worker._transactional.clear()
+    worker._transactional.update(kept)
+
+
+@pytest.fixture(params=["handed over", "kept in the worker"])
+def sink(
+    request: pytest.FixtureRequest, servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Sink]:
     topic = f"sink-{next(_numbers)}"
     with bradbury.Admin(servers) as admin:
         admin.create_topic(topic, 2)
     make_marker_topic(WriteOptions(bootstrap=servers, topic=None, producer={}))
     one = Sink(servers, topic, monkeypatch, query=f"query of {topic}")
+    monkeypatch.delenv(handover.LOCAL_DIRS, raising=False)
+    if request.param == "handed over":
+        one.use(tmp_path / "executor")
     yield one
     one.restart()
 
@@ -175,6 +210,70 @@ def test_a_kept_producer_whose_transactional_id_went_elsewhere_is_replaced(sink:
     sink.write(2, range(10, 15))
     assert sink.written() == list(range(15))
     other.producer.close(0)
+
+
+@pytest.mark.parametrize("sink", ["handed over"], indirect=True)
+def test_workers_in_turn_hand_the_transactional_id_over(sink: Sink) -> None:
+    sink.write(0, range(5))
+    first = sink.epoch()
+    for batch in range(1, 7, 2):
+        with another_worker():
+            sink.write(batch, range(5 * batch, 5 * batch + 5))
+        sink.write(batch + 1, range(5 * batch + 5, 5 * batch + 10))
+    assert sink.epoch() == first + 6  # each commit's; nothing was initialized
+    assert sink.written("read_uncommitted") == list(range(35))
+
+
+@pytest.mark.parametrize("sink", ["handed over"], indirect=True)
+def test_an_executor_that_another_has_followed_initializes_again(sink: Sink) -> None:
+    sink.write(0, range(5))
+    assert sink.executor is not None
+    here, there = sink.executor, sink.executor.parent / "another executor"
+    with another_worker():
+        sink.use(there)
+        sink.write(1, range(5, 10))
+    before = sink.epoch()
+    sink.use(here)
+    sink.write(2, range(10, 15))
+    assert sink.epoch() > before + 1
+    with another_worker():
+        sink.use(there)
+        assert sink.write(2, range(10, 15)).was_done
+    assert sink.written() == list(range(15))
+
+
+@pytest.mark.parametrize("sink", ["handed over"], indirect=True)
+def test_a_second_attempt_gets_nothing_from_the_first(sink: Sink) -> None:
+    """The first has claimed the transactional id, and may still write."""
+    sink.write(0, range(5))
+
+    def rows_of_the_zombie() -> Iterator[pa.RecordBatch]:
+        yield rows_of(range(5, 8))
+        with another_worker():
+            sink.write(1, range(5, 10))
+        yield rows_of(range(8, 10))
+
+    sink.run_task(1, 0, END_OF_STREAM)
+    with pytest.raises((ApplicationRecoverable, TransactionAbortable)):
+        write_exactly_once(sink.options(), None, rows_of_the_zombie())
+    sink.write(2, range(10, 15))
+    assert sink.written() == list(range(15))
+
+
+@pytest.mark.parametrize("sink", ["handed over"], indirect=True)
+def test_a_hand_over_that_is_lost_or_unreadable_costs_an_initialization(sink: Sink) -> None:
+    for batch, content in enumerate([None, b"", b"{}", b'{"producer": [1], "last": 1}']):
+        sink.write(batch, range(5 * batch, 5 * batch + 5))
+        assert sink.executor is not None
+        (file,) = sink.executor.iterdir()
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        before = sink.epoch()
+    sink.write(4, range(20, 25))
+    assert sink.epoch() > before + 1
+    assert len(list(sink.executor.iterdir())) == 1
+    assert sink.written() == list(range(25))
 
 
 def test_producers_are_kept_in_bounded_number_and_used_again(sink: Sink) -> None:
