@@ -1,0 +1,42 @@
+"""Clients that are shared within a process, one for each cluster and configuration.
+
+Spark and Ray reuse their workers for many tasks; a client for each task would need a connection and
+a metadata request each time.
+
+What always holds:
+    A shared client lives as long as its process, or until its cluster is closed in this process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from .cluster_client import ClientConfig, ClusterClient
+
+_clients: dict[tuple[int, str | None, ClientConfig], ClusterClient] = {}
+
+
+def shared_client(bootstrap: str | None, config: ClientConfig) -> ClusterClient:
+    """The client of this process with this configuration. Not to be closed by who asks for it.
+
+    Raises:
+        ConnectionFailed: no bootstrap servers are given or found.
+    """
+    key = (os.getpid(), bootstrap, config)
+    client = _clients.get(key)
+    if client is None or client.closed:
+        client = _clients[key] = ClusterClient(bootstrap, config=config)
+    return client
+
+
+def close_shared_clients(servers: Iterable[tuple[str, int]]) -> None:
+    """Close the clients of a cluster that ends, whose brokers have these addresses.
+
+    A process that has many clusters, one after another, would keep a thread and sockets for each.
+    """
+    gone = set(servers)
+    for key, client in list(_clients.items()):
+        if key[0] == os.getpid() and not gone.isdisjoint(client.bootstrap):
+            _clients.pop(key, None)
+            client.close()
