@@ -284,6 +284,31 @@ def test_aborted_records_are_not_shown_while_it_is_damaged(tmp_path: Path) -> No
     assert committed
 
 
+@pytest.mark.parametrize("is_closed", [False, True], ids=["the last segment", "a closed one"])
+def test_nor_where_the_indexes_are_gone_as_well(tmp_path: Path, is_closed: bool) -> None:
+    made(tmp_path, is_closed=is_closed)
+    damage(min(tmp_path.glob("*.log")), 0, 62)
+    without_indexes(tmp_path)
+    min(tmp_path.glob("*.txnindex")).unlink()
+    log = opened(tmp_path, BATCHES + is_closed)
+    assert [(each.start, each.end) for each in log.damage.ranges] == [(0, 1)]
+    index = log.segments[0].transaction_index
+    assert [each.producer_id for each in index.all()] == [ABORTED]
+
+
+@pytest.mark.parametrize("besides", [nothing, without_indexes], ids=lambda each: each.__name__)
+def test_what_is_said_of_indexes_is_said_only_where_they_were_gone(
+    tmp_path: Path, besides: Callable[[Path], None]
+) -> None:
+    made(tmp_path, is_closed=False)
+    damage(min(tmp_path.glob("*.log")), BATCHES - 1, 8)
+    besides(tmp_path)
+    recovery = opened(tmp_path, BATCHES).recovery
+    are_gone = besides is without_indexes
+    assert recovery.indexes_rebuilt == are_gone
+    assert any("absent or damaged" in reason for reason in recovery.reasons) == are_gone
+
+
 def flip(byte: int) -> Callable[[Path], None]:
     def damage(index: Path) -> None:
         content = bytearray(index.read_bytes())
