@@ -7,6 +7,10 @@ What always holds:
     again under the same one it is recognised, under a new one it would be there twice.
     A new epoch begins at sequence 0, and only when no batch is in flight and the next one to go is
     known to be absent from the log: never sent, or refused as out of order.
+    The first batch of an epoch is appended before the next one leaves: a broker that knows nothing
+    of a producer takes any sequence for its first, and so a later batch before one that it has
+    refused for now (too large as one, not enough replicas). In a transaction, that then fails, no
+    record is seen of it.
 
 Unlike Kafka's producer the epoch belongs to the partition, not to the producer: the broker checks
 it by partition, so a gap in one does not stop the others. A transactional producer's epoch is the
@@ -47,6 +51,7 @@ class PartitionQueue:
 
     identity: whose sequences these are; None before the first batch and when epochs have run out.
     gap: a batch that had a sequence has failed, so the broker may refuse all later sequences.
+    known: the broker has appended a batch of this identity.
     transactional: the producer's identity is the only one; no epoch begins here.
     """
 
@@ -59,6 +64,7 @@ class PartitionQueue:
     identity: Identity | None = None
     next_sequence: int = 0
     gap: bool = False
+    known: bool = False
     recovering: bool = False
     retry_at: float = 0.0
     _arrived: int = 0
@@ -73,6 +79,8 @@ class PartitionQueue:
             return False
         if not self.in_flight:
             return True
+        if not self.known and self.identity is not None and not self.transactional:
+            return False
         return not self.recovering and not (self.gap and self.ready[0].base_sequence < 0)
 
     def needs_identity(self) -> bool:
@@ -98,6 +106,8 @@ class PartitionQueue:
     def on_done(self, batch: ProducerBatch) -> None:
         """Remove a batch that the broker has appended."""
         self.in_flight.remove(batch)
+        if self.identity == (batch.producer_id, batch.producer_epoch):
+            self.known = True
 
     def on_retry(self, batch: ProducerBatch, *, retry_at: float) -> None:
         """Queue a batch with unknown outcome for a retry, before all later ones."""
@@ -163,7 +173,7 @@ class PartitionQueue:
         assert not self.in_flight, "a new epoch while the old one is in flight"
         self.identity = identity
         self.next_sequence = 0
-        self.gap = False
+        self.gap = self.known = False
         for batch in self.ready:
             batch.base_sequence = -1
 

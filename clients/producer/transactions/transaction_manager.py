@@ -348,7 +348,7 @@ class TransactionManager:
     def _choose(self, *, is_flushed: bool) -> TransactionRequest | None:
         match self.phase:
             case Phase.INITIALIZING:
-                return self._initialize()
+                return initialize_request(self.transactional_id, self._timeout_ms, self.identity)
             case Phase.IN_TRANSACTION:
                 return self._addition()
             case Phase.COMMITTING:
@@ -384,10 +384,9 @@ class TransactionManager:
             )
         if not self._completion.is_done:
             self._on_ended()
-        return self._initialize() if self.phase in (Phase.COMMITTING, Phase.ABORTING) else None
-
-    def _initialize(self) -> TransactionRequest:
-        return initialize_request(self.transactional_id, self._timeout_ms, self.identity)
+        if self.phase in (Phase.COMMITTING, Phase.ABORTING):
+            return initialize_request(self.transactional_id, self._timeout_ms, self.identity)
+        return None
 
     # --- answers -------------------------------------------------------------------------------
 

@@ -190,6 +190,23 @@ def test_a_batch_that_the_topic_refuses_for_its_size_is_split(
     assert [int(record.value[:4]) for record in records] == list(range(600))
 
 
+def test_a_first_batch_that_is_refused_for_its_size_is_not_overtaken(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """A partition that knows nothing of a producer would take the next batch for its first."""
+    topic = new_topic(1, max_message_bytes="100000")
+    sizes, numbers = (9_039, 1, 3_000, 3_000), iter(range(15_040))
+    with bradbury.Producer(bootstrap) as producer:
+        sent = [
+            producer.send_batch(topic, [b"%08d" % next(numbers) for _ in range(size)])
+            for size in sizes
+        ]
+        ends = [one.result(60).ranges[-1].end for one in sent]
+    assert ends == [9_039, 9_040, 12_040, 15_040]
+    records = read_back(bootstrap, topic, 15_040)[0]
+    assert [int(record.value) for record in records] == list(range(15_040))
+
+
 def test_one_record_that_is_too_large_fails_alone(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(1, max_message_bytes="2000")
     with bradbury.Producer(bootstrap, linger_ms=50) as producer:
