@@ -112,7 +112,15 @@ def cannot_go_on(
             f"transaction outlived transaction_timeout_ms={timeout_ms}; close() this "
             "one, and make a new one if no other took over"
         )
-    failure = ApplicationRecoverable(f"{who} cannot go on: {error}; close() it, and make a new one")
+    reason = str(error)
+    if isinstance(error, InvalidTxnState):
+        reason = (
+            "its transaction has been ended: it outlived "
+            f"transaction_timeout_ms={timeout_ms}, or another producer has taken over ({error})"
+        )
+    failure = ApplicationRecoverable(
+        f"{who} cannot go on: {reason}; close() it, and make a new one"
+    )
     failure.__cause__ = error
     return failure
 

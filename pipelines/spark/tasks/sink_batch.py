@@ -68,6 +68,19 @@ class SinkBatch:
                 " Give a new sinkId"
             )
 
+    def check_order(self, last: int) -> None:
+        """Raise ReplayRefused if a batch write comes after one with a higher number.
+
+        Whether it was written before, and with which rows, is not known any more. A streaming query
+        that is restarted from an older checkpoint repeats what it has planned there.
+        """
+        if not self.query_id and last > self.batch_id:
+            raise ReplayRefused(
+                f"sinkId {self.sink_id!r} has written batchId {last}, and batchId {self.batch_id} is "
+                "lower: numbers rise from write to write. Give this write a higher batchId, or, if "
+                "it brings what is older, a sinkId of its own"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class TaskMarker:
@@ -127,11 +140,13 @@ def is_done(
     """Whether this task's rows of the batch are in the log.
 
     Raises:
-        ReplayRefused: the task had no rows of the batch, or another query uses the sink.
+        ReplayRefused: the task had no rows of the batch, or another query uses the sink, or a batch
+            write has a lower number than one before it.
     """
     for marker in (task, all_done):
         if marker is not None:
             batch.check_query(marker.query_id)
+            batch.check_order(marker.batch_id)
     if task is not None and task.batch_id >= batch.batch_id:
         return True
     if all_done is not None and all_done.batch_id >= batch.batch_id:

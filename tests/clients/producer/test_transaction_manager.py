@@ -426,6 +426,8 @@ def test_the_end_of_a_transaction_fails_in_the_kind_of_its_error(
     world.manager.on_response(request, EndTxnResponse(error_code=code))
     assert type(operation.error) is expected
     assert "close()" in str(operation.error) or "abort()" in str(operation.error)
+    may_be_late = code != ErrorCode.TRANSACTION_ABORTABLE
+    assert ("transaction_timeout_ms=1000" in str(operation.error)) is may_be_late
 
 
 @pytest.mark.parametrize(

@@ -351,6 +351,19 @@ def test_a_batch_write_with_a_number_of_its_own_is_written_once(sink: Sink) -> N
     assert sink.written() == sorted([*range(10), *range(10)])
 
 
+def test_a_batch_write_with_a_lower_number_is_refused(sink: Sink) -> None:
+    """It would be taken for one that was written."""
+    numbered = {number: {"sinkId": sink.topic, "batchId": str(number)} for number in (4, 5)}
+    messages = [sink.write(None, range(10), job=str(next(_numbers)), **numbered[5])]
+    refused = r"has written batchId 5, and batchId 4 is lower.*Give this write a higher batchId"
+    with pytest.raises(ReplayRefused, match=refused):
+        sink.write(None, range(10, 20), job=str(next(_numbers)), **numbered[4])
+    record_batch(sink.options(job="job", **numbered[5]), messages)
+    with pytest.raises(ReplayRefused, match=refused):  # also by a task that had no rows before
+        sink.write(None, range(10, 20), task=1, job=str(next(_numbers)), **numbered[4])
+    assert sink.written() == list(range(10))
+
+
 def test_attempts_of_one_job_are_one_write_and_jobs_are_not(sink: Sink) -> None:
     options = {"deliveryGuarantee": "exactly-once"}
     for job in ("1", "1", "2"):
