@@ -77,8 +77,8 @@ class SinkBatch:
         if not self.query_id and last > self.batch_id:
             raise ReplayRefused(
                 f"sinkId {self.sink_id!r} has written batchId {last}, and batchId {self.batch_id} "
-                "is lower: numbers rise from write to write. Give this write a higher batchId, or, if "
-                "it brings what is older, a sinkId of its own"
+                "is lower: numbers rise from write to write. Give this write a higher batchId, "
+                "or, if it brings what is older, a sinkId of its own"
             )
 
 
