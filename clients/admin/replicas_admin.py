@@ -211,13 +211,23 @@ def alter_replica_log_dirs(
         for result in response.results:
             for answer in result.partitions:
                 if answer.error_code:
+                    path = targets[result.topic_name, answer.partition_index, broker]
                     refusals.add(
                         result.topic_name,
                         answer.partition_index,
                         answer.error_code,
-                        f"on broker {broker}",
+                        _why_not_moved(answer.error_code, broker, path),
                     )
     refusals.raise_first()
+
+
+def _why_not_moved(code: int, broker: int, path: str) -> str:
+    if code == ErrorCode.LOG_DIR_NOT_FOUND:
+        return (
+            f"broker {broker} has no log directory {path}; `bradbury dirs --broker {broker}` shows "
+            "those it has, and its log.dirs has to list a new one"
+        )
+    return f"on broker {broker}: {error_for(code)}"
 
 
 def describe_metadata_quorum(client: ClusterClient) -> Steps[QuorumDescription]:

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from ...protocol.errors import error_for
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError, error_for
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
     UserName,
 )
 from ...protocol.security.scram import HASHES, MECHANISM_TYPES, salted_password
@@ -122,7 +125,7 @@ def describe_user_scram_credentials(
     described = []
     for result in response.results:
         if result.error_code:
-            raise error_for(result.error_code, result.error_message)
+            raise _refused(result, "SCRAM credentials")
         infos = tuple(
             ScramCredentialInfo(MECHANISM_TYPES.get(info.mechanism, UNKNOWN), info.iterations)
             for info in result.credential_infos
@@ -150,9 +153,20 @@ def alter_user_scram_credentials(
     response = yield from client.send_to_any(
         request, AlterUserScramCredentialsResponse, repeatable=False
     )
+    mechanisms = {each.user: each.mechanism for each in alterations}
     for result in response.results:
         if result.error_code:
-            raise error_for(result.error_code, f"user {result.user!r}: {result.error_message}")
+            raise _refused(result, f"{mechanisms[result.user]} credentials")
+
+
+def _refused(
+    result: DescribeUserScramCredentialsResult | AlterUserScramCredentialsResult, asked: str
+) -> KafkaError:
+    """The broker's refusal. Kafka's words for a credential that is missing name no remedy."""
+    if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+        text = f"has no {asked}; `bradbury users list` shows who has some"
+        return error_for(result.error_code, f"user {result.user!r} {text}")
+    return error_for(result.error_code, f"user {result.user!r}: {result.error_message}")
 
 
 def _upsertion(wanted: UserScramCredentialUpsertion) -> ScramCredentialUpsertion:

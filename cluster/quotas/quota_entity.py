@@ -79,7 +79,10 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
     """Raise InvalidRequest unless the entity, already checked, can have this quota."""
     allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
     if key not in allowed:
-        raise InvalidRequest(f"Invalid configuration key {key}")
+        whose = "an address" if allowed is _OF_ADDRESSES else "a user or client id"
+        raise InvalidRequest(
+            f"Invalid configuration key {key}: quotas of {whose} are {', '.join(allowed)}"
+        )
     if math.isnan(value) or value <= 0:
         raise InvalidRequest(f"Quota {key} must be greater than 0")
     whole = allowed[key]

@@ -48,6 +48,8 @@ def test_set_listed_and_removed(command: Command) -> None:
         (("set", "producer_byte_rate", "--user", "alice"), 2, "not a pair"),
         (("set", "x=1", "--user", "alice"), 2, "use producer_byte_rate, consumer_byte_rate"),
         (("set", "x=1", "--user", "alice", "--user-default"), 2, "either --user"),
+        (("set", "connection_creation_rate=5", "--user", "x"), 1, "are producer_byte_rate, "),
+        (("set", "producer_byte_rate=5", "--ip", "1.2.3.4"), 1, "are connection_creation_rate"),
         (("list", "--ip", "10.0.0.7", "--user", "alice"), 1, "IP filter component"),
     ],
 )

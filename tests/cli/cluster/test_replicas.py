@@ -77,4 +77,4 @@ def test_a_replica_moves_to_the_other_disk(
     assert command("replicas", "move-dir", topic, "0", str(nodes[0]), empty).code == 0
     until(lambda: directories()[empty] and sum(map(len, directories().values())) == 1)
     absent = command("replicas", "move-dir", topic, "0", str(nodes[0]), str(tmp_path))
-    assert "has no log directory" in absent.error
+    assert f"has no log directory {tmp_path}; `bradbury dirs --broker" in absent.error

@@ -20,6 +20,11 @@ EVERYBODY = entity_of({"user": None})
 ADDRESS = entity_of({"ip": "10.0.0.7"})
 RATE = {"producer_byte_rate": 1024.0}
 IP_ALONE = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+OF_ADDRESSES = ": quotas of an address are connection_creation_rate"
+OF_CLIENTS = (
+    ": quotas of a user or client id are producer_byte_rate, consumer_byte_rate, "
+    "request_percentage, controller_mutation_rate"
+)
 NO_IP_BESIDE = (
     "Invalid entity filter component combination. IP filter component should not be used with "
     "user or clientId filter component."
@@ -98,13 +103,13 @@ def test_a_snapshot_has_them() -> None:
             IP_ALONE,
         ),
         ({"ip": "nowhere"}, {}, "nowhere is not a valid IP or resolvable host."),
-        ({"ip": "10.0.0.7"}, RATE, "Invalid configuration key producer_byte_rate"),
+        ({"ip": "10.0.0.7"}, RATE, f"Invalid configuration key producer_byte_rate{OF_ADDRESSES}"),
         (
             {"user": "alice"},
             {"connection_creation_rate": 1.0},
-            "Invalid configuration key connection_creation_rate",
+            f"Invalid configuration key connection_creation_rate{OF_CLIENTS}",
         ),
-        ({"user": "alice"}, {"x": 1.0}, "Invalid configuration key x"),
+        ({"user": "alice"}, {"x": 1.0}, f"Invalid configuration key x{OF_CLIENTS}"),
         (
             {"user": "alice"},
             {"producer_byte_rate": 0.0},
