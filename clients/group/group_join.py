@@ -27,7 +27,6 @@ from ...protocol.errors import (
     InconsistentGroupProtocol,
     KafkaError,
     MalformedRequest,
-    error_for,
 )
 from ...protocol.messages.join_group import (
     JoinGroupRequest,
@@ -55,7 +54,7 @@ from .consumer_protocol import (
 )
 from .leaving import leave_group
 from .member_coordinator import MemberCoordinator
-from .membership import PROTOCOL_TYPE, Joined, Membership
+from .membership import PROTOCOL_TYPE, GroupConfig, Joined, Membership, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +168,7 @@ class GroupJoin:
             coordinator.membership = Membership(
                 response.member_id, coordinator.membership.generation
             )
-        _check(response.error_code, config.group_id)
+        _check(response.error_code, config)
         coordinator.metrics.on_join(sent_at)
         coordinator.membership = Membership(response.member_id, response.generation_id)
         assignor = self._assignor(response.protocol_name)
@@ -268,7 +267,7 @@ class GroupJoin:
                 ),
             )
         )
-        _check(response.error_code, self._config.group_id)
+        _check(response.error_code, self._config)
         self._coordinator.metrics.on_sync(sent_at)
         try:
             return decode_assignment(response.assignment)
@@ -285,6 +284,6 @@ class GroupJoin:
             self._client.refresh()
 
 
-def _check(code: int, group_id: str) -> None:
+def _check(code: int, config: GroupConfig) -> None:
     if code:
-        raise error_for(code, f"group {group_id!r}: {error_for(code)}")
+        raise refusal(code, config)

@@ -14,13 +14,14 @@ import logging
 import time
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError, error_for
+from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import GROUP, ClusterClient
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from .leaving import leave_group
 from .member_coordinator import MemberCoordinator
+from .membership import refusal
 
 logger = logging.getLogger(__name__)
 
@@ -94,11 +95,10 @@ class Heartbeats:
             return
         coordinator.metrics.on_heartbeat(sent_at)
         if round_ == self._round and response.error_code:
-            self._on_error(error_for(response.error_code))
+            self._on_error(refusal(response.error_code, config, "heartbeat"))
 
     def _on_error(self, error: KafkaError) -> None:
         coordinator = self._coordinator
-        group_id = coordinator.config.group_id
         if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
             coordinator.request_rejoin("the group is rebalancing")
         elif error.code in COORDINATOR_MOVED:
@@ -106,10 +106,10 @@ class Heartbeats:
         elif isinstance(error, FencedInstanceId):
             coordinator.on_fenced(error)
         elif error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            logger.info("group %r: %s", group_id, error)
+            logger.info("%s", error)
             coordinator.on_lost(keep_member_id=error.code == ErrorCode.ILLEGAL_GENERATION)
         elif not error.retriable:
-            coordinator.fail(error_for(error.code, f"group {group_id!r}, heartbeat: {error}"))
+            coordinator.fail(error)
 
     def _die(self, now: float) -> Steps[None]:
         config = self._coordinator.config

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ...protocol.error_code import ErrorCode
+from ...protocol.errors import KafkaError, error_for
 from ..wire.record_metadata import TopicPartition
 from .assignor import Assignor
 from .consumer_protocol import NO_GENERATION
@@ -61,3 +63,15 @@ class Joined:
 
     partitions: tuple[TopicPartition, ...]
     generation: int
+
+
+def refusal(code: int, config: GroupConfig, what: str = "") -> KafkaError:
+    """The error of a coordinator's refusal of `what`, in words for users."""
+    reason = str(error_for(code))
+    if code == ErrorCode.FENCED_INSTANCE_ID:
+        reason = (
+            f"another consumer has group_instance_id={config.group_instance_id!r} now; close this "
+            "one, and give each consumer its own"
+        )
+    where = f"group {config.group_id!r}, {what}" if what else f"group {config.group_id!r}"
+    return error_for(code, f"{where}: {reason}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.errors import ConnectionFailed, KafkaError, RebalanceInProgress, error_for
+from ...protocol.errors import ConnectionFailed, KafkaError, RebalanceInProgress
 from ...protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,7 +41,7 @@ from ..wire.cluster_client import (
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
 from .consumer_coordinator import ConsumerCoordinator
-from .membership import Membership
+from .membership import Membership, refusal
 
 MAX_VERSION: Final = 9
 """Highest version that has topic names; from 10 on requests have topic ids."""
@@ -117,8 +117,7 @@ class OffsetCommitter:
             for answer in topic_answer.partitions:
                 if answer.error_code:
                     where = f"{topic_answer.name}-{answer.partition_index}"
-                    group_id = self._coordinator.config.group_id
-                    error = _refused(answer.error_code, f"commit of {where}", group_id)
+                    error = refusal(answer.error_code, coordinator.config, f"commit of {where}")
                     raise self._noted(error, member)
         if self.on_committed is not None:
             self.on_committed(offsets)
@@ -194,21 +193,21 @@ class OffsetCommitter:
         self, partitions: list[TopicPartition]
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         address = yield from self._coordinator.lookup.find()
-        group_id = self._coordinator.config.group_id
+        config = self._coordinator.config
         indexes: dict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:
             indexes[topic].append(partition)
         request = OffsetFetchRequest(
             groups=[
                 OffsetFetchRequestGroup(
-                    group_id=group_id,
+                    group_id=config.group_id,
                     topics=[
                         OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
                         for topic, numbers in indexes.items()
                     ],
                 )
             ],
-            group_id=group_id,
+            group_id=config.group_id,
             topics=[
                 OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
                 for topic, numbers in indexes.items()
@@ -223,13 +222,13 @@ class OffsetCommitter:
         )
         group = response.groups[0] if response.groups else response
         if group.error_code:
-            raise _refused(group.error_code, "offsets", group_id)
+            raise refusal(group.error_code, config, "offsets")
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic_answer in group.topics:
             for answer in topic_answer.partitions:
                 key = TopicPartition(topic_answer.name, answer.partition_index)
                 if answer.error_code:
-                    raise _refused(answer.error_code, f"offset of {key}", group_id)
+                    raise refusal(answer.error_code, config, f"offset of {key}")
                 if answer.committed_offset >= 0:
                     found[key] = OffsetAndMetadata(
                         answer.committed_offset,
@@ -241,7 +240,3 @@ class OffsetCommitter:
 
 def _code(error: Exception) -> int | None:
     return error.code if isinstance(error, KafkaError) else None
-
-
-def _refused(code: int, what: str, group_id: str) -> KafkaError:
-    return error_for(code, f"group {group_id!r}, {what}: {error_for(code)}")

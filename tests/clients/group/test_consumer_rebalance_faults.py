@@ -49,6 +49,7 @@ UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS = 25, 22, 27
 FENCED_INSTANCE_ID, NOT_COORDINATOR, LOADING, NOT_AVAILABLE = 82, 16, 14, 15
 MEMBER_ID_REQUIRED = 79
 SECONDS = 60.0
+TAKEN_OVER = "^group 'g'.*: another consumer has group_instance_id='i' now; close this one"
 
 
 @pytest.fixture
@@ -245,11 +246,18 @@ def test_a_fenced_member_raises_until_it_is_closed(group: ScriptedGroup) -> None
     group.on(HeartbeatRequest, HeartbeatResponse(error_code=FENCED_INSTANCE_ID))
     with member(group, group_instance_id="i") as consumer:
         for _ in range(2):
-            with pytest.raises(FencedInstanceId):
+            with pytest.raises(FencedInstanceId, match=TAKEN_OVER):
                 poll_until(lambda: False, consumer)
         with pytest.raises(UnknownMemberId):
             consumer.commit({("t", 0): 1})
     assert len([one for one in group.requests if isinstance(one, JoinGroupRequest)]) == 1
+
+
+def test_a_member_that_is_fenced_as_it_joins_is_told_what_to_do(group: ScriptedGroup) -> None:
+    group.on(JoinGroupRequest, JoinGroupResponse(error_code=FENCED_INSTANCE_ID))
+    with member(group, group_instance_id="i") as consumer:
+        with pytest.raises(FencedInstanceId, match=TAKEN_OVER):
+            poll_until(lambda: False, consumer)
 
 
 def test_a_final_refusal_of_a_heartbeat_is_raised_in_poll(group: ScriptedGroup) -> None:
@@ -371,9 +379,9 @@ def test_a_commit_of_a_fenced_member_is_its_end(group: ScriptedGroup) -> None:
     group.on(OffsetCommitRequest, group.refuse_commit(FENCED_INSTANCE_ID))
     with member(group, group_instance_id="i", enable_auto_commit=False) as consumer:
         know_positions(consumer)
-        with pytest.raises(FencedInstanceId):
+        with pytest.raises(FencedInstanceId, match=TAKEN_OVER):
             consumer.commit()
-        with pytest.raises(FencedInstanceId):
+        with pytest.raises(FencedInstanceId, match=TAKEN_OVER):
             consumer.poll(0)
 
 
