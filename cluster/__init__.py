@@ -9,5 +9,4 @@ control/                decisions of the controller for each request
 broker_config           settings of brokers
 daily_hours             hours in which background work may run
 client_metrics_config   settings of subscriptions to clients' metrics
-topic_name              rules for topic names
 """

@@ -351,6 +351,7 @@ def require_topic(servers: str, topic: str) -> int:
 
     Raises:
         CommandFailed: there is no such topic.
+        InvalidTopicException: no topic may have this name.
     """
     with _admin(servers) as admin:
         for description in admin.describe_topics():
@@ -376,7 +377,15 @@ def _admin(bootstrap: str | None) -> Admin:
     return Admin(bootstrap_servers(bootstrap))
 
 
-def _unknown(topic: str) -> CommandFailed:
+def _unknown(topic: str) -> Exception:
+    """The error that there is no such topic; the name's own, if no topic may have it."""
+    from ...protocol.errors import InvalidTopicException
+    from ...protocol.topic_name import check_topic_name
+
+    try:
+        check_topic_name(topic)
+    except InvalidTopicException as error:
+        return error
     return CommandFailed(
         f"topic {topic!r} does not exist, or you may not see it; `bradbury topics list` shows "
         f"those that do, `bradbury topics create {topic}` creates it"

@@ -43,12 +43,12 @@ from ...protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from ...protocol.topic_name import METADATA_TOPIC
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.record_metadata import TopicPartition
 
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
-METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)

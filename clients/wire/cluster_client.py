@@ -38,6 +38,7 @@ from ...protocol.messages.metadata import (
     MetadataResponse,
 )
 from ...protocol.schema import Message
+from ...protocol.topic_name import check_topic_name
 from ..security.client_config_file import default_security
 from ..security.security_options import ClientSecurity
 from ..threads.io_thread import IoThread, Steps, wait
@@ -326,6 +327,8 @@ class ClusterClient:
             code = view.error_code if view is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if code and not error_for(code).retriable:
                 self.forget(name)
+                if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    check_topic_name(name)  # Metadata has no text: the rule that the name breaks
                 raise error_for(code, f"topic {name!r}: {error_for(code)}")
             if waited_ms >= grace_ms:
                 self.forget(name)

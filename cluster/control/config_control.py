@@ -22,10 +22,10 @@ from ...protocol.errors import (
     KafkaError,
     UnknownTopicOrPartition,
 )
+from ...protocol.topic_name import check_topic_name
 from ..client_metrics_config import check_client_metrics
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import ConfigRecord, MetadataRecord
-from ..topic_name import check_topic_name
 from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOutcome
 
 TOPIC: Final = 2

@@ -25,6 +25,7 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ...protocol.internal_topics import INTERNAL_TOPICS
+from ...protocol.topic_name import can_collide, check_collision, check_topic_name, fold
 from ..metadata.metadata_image import MetadataImage, NodeImage, TopicImage
 from ..metadata.metadata_records import (
     ConfigRecord,
@@ -35,7 +36,6 @@ from ..metadata.metadata_records import (
 )
 from ..partition.replica_placement import check_replicas, place_replicas
 from ..quotas.mutation_quotas import MutationMeter
-from ..topic_name import can_collide, check_collision, check_topic_name, fold
 from .controller_request import DONE, ConfigRules, RequestOutcome
 from .metered_request import MeteredRequest
 

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from ...cluster.metadata.metadata_records import ClusterRecord, decode_metadata_record
 from ...cluster.quorum.metadata_snapshot import decode_snapshot
 from ...cluster.quorum.voter import NO_SNAPSHOT, LogEnd
-from ...cluster.topic_name import METADATA_TOPIC
 from ...protocol.records.record_batch import walk_batches
 from ...protocol.records.records import iterate_records
+from ...protocol.topic_name import METADATA_TOPIC
 from ...storage.disk.file_system import FileSystem
 from .acknowledged_offset import AcknowledgedOffset
 from .metadata_log_check import MetadataLogCheck, begins_epoch, check_metadata_log

@@ -25,9 +25,9 @@ from ...cluster.quorum.metadata_snapshot import (
 )
 from ...cluster.quorum.voter import NO_SNAPSHOT, LogEnd, joins
 from ...cluster.quorum.voter_history import VoterHistory
-from ...cluster.topic_name import METADATA_TOPIC
 from ...protocol.errors import CorruptMessage
 from ...protocol.records.record_batch import walk_batches
+from ...protocol.topic_name import METADATA_TOPIC
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.checkpoint_file import write_atomically
 from ...storage.disk.file_system import FileSystem, read_file

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...cluster.quorum.metadata_snapshot import decode_snapshot
 from ...cluster.quorum.voter import LogEnd
 from ...cluster.quorum.voter_history import voters_in
-from ...cluster.topic_name import METADATA_TOPIC
+from ...protocol.topic_name import METADATA_TOPIC
 from ...storage.directories.directory_checkpoints import LOG_STARTS, RECOVERY_POINTS
 from ...storage.directories.partition_directory import directory_name
 from ...storage.disk.checkpoint_file import read_offsets

@@ -24,8 +24,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...cluster.quorum.voter import NO_SNAPSHOT, Candidate
-from ...cluster.topic_name import METADATA_TOPIC
 from ...protocol.records.record_batch import walk_batches
+from ...protocol.topic_name import METADATA_TOPIC
 from ...storage.directories.directory_checkpoints import CHECKPOINT_FILES, LOG_STARTS
 from ...storage.directories.directory_identity import (
     COPY_NAME as IDENTITY_COPY,

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException
 from ...protocol.messages.delete_records import (
@@ -55,6 +54,7 @@ from ...protocol.messages.write_txn_markers import (
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_MASK
 from ...protocol.schema import ZERO_UUID
 from ...protocol.security.acl_binding import AclOperation, ResourceType
+from ...protocol.topic_name import check_topic_name
 from ..ports.access import Access, Need, Rights
 from ..ports.context import RequestContext
 from ..ports.produce_answer import CloseConnection, ProducedBatch, as_response

@@ -6,7 +6,6 @@ under two directories goes to the last one.
 
 from __future__ import annotations
 
-from ...cluster.topic_name import MAX_LENGTH
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException, KafkaError, UnknownTopicOrPartition
 from ...protocol.messages.alter_replica_log_dirs import (
@@ -15,6 +14,7 @@ from ...protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ...protocol.topic_name import MAX_LENGTH
 from ..authorization.cluster_access import ALTER_REPLICA_LOG_DIRS
 from ..ports.api import api
 from ..ports.context import RequestContext

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from ...cluster.control.poll_times import PollTime
 from ...cluster.metadata.metadata_image import NodeImage
-from ...cluster.topic_name import METADATA_TOPIC
 from ...controller.controller_calls import DescribeQuorum, QuorumState
 from ...protocol.errors import KafkaError, UnknownTopicOrPartition
 from ...protocol.messages.describe_quorum import (
@@ -28,6 +27,7 @@ from ...protocol.messages.describe_quorum import (
     TopicDataResponse,
 )
 from ...protocol.schema import ZERO_UUID
+from ...protocol.topic_name import METADATA_TOPIC
 from ..authorization.cluster_access import DESCRIBE_QUORUM
 from ..ports.api import api
 from ..ports.context import RequestContext

@@ -15,7 +15,6 @@ from ...cluster.control.config_control import (
     GROUP,
     TOPIC,
 )
-from ...cluster.topic_name import check_topic_name
 from ...protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from ...protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,6 +24,7 @@ from ...protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from ...protocol.topic_name import check_topic_name
 from ..authorization.config_access import DESCRIBE_CONFIGS_ACCESS
 from ..ports.api import Parts, api
 from ..ports.context import Node, RequestContext

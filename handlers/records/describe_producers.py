@@ -7,7 +7,6 @@ Partition.activeProducerState.
 
 from __future__ import annotations
 
-from ...cluster.topic_name import check_topic_name
 from ...protocol.errors import KafkaError
 from ...protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -16,6 +15,7 @@ from ...protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from ...protocol.topic_name import check_topic_name
 from ..authorization.record_access import DESCRIBE_PRODUCERS
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext

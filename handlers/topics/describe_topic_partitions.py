@@ -9,7 +9,6 @@ Source: apache/kafka core/.../server/handlers/DescribeTopicPartitionsRequestHand
 from __future__ import annotations
 
 from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
-from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException
 from ...protocol.messages.describe_topic_partitions import (
@@ -20,6 +19,7 @@ from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ...protocol.security.acl_binding import AclOperation, ResourceType
+from ...protocol.topic_name import check_topic_name
 from ..authorization.topic_access import DESCRIBE_TOPIC_PARTITIONS
 from ..ports.api import api
 from ..ports.authorized_operations import TOPIC_OPERATIONS

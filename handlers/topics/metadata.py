@@ -14,7 +14,6 @@ from functools import partial
 
 from ...cluster.control.topic_control import CreateTopics, TopicToCreate
 from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
-from ...cluster.topic_name import check_topic_name
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException, KafkaError
 from ...protocol.messages.metadata import (
@@ -26,6 +25,7 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.schema import ZERO_UUID
+from ...protocol.topic_name import check_topic_name
 from ..authorization.topic_access import METADATA
 from ..ports.api import Parts, api
 from ..ports.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS

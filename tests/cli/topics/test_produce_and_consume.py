@@ -313,3 +313,9 @@ def test_a_wait_for_a_leader_is_remarked(environment: dict[str, str]) -> None:
                 "`bradbury status` shows what is wrong\n"
             )
             running.terminate()
+
+
+@pytest.mark.parametrize("line", [("produce",), ("consume", "-n", "1"), ("topics", "describe")])
+def test_a_name_that_no_topic_may_have_makes_no_sense(command: Command, line) -> None:
+    refused = command(*line, "bad topic!").usage
+    assert refused == command("topics", "create", "bad topic!").usage

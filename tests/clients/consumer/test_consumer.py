@@ -15,6 +15,7 @@ from bradbury.clients.consumer.consumer import SCHEMA
 from bradbury.protocol.errors import (
     InvalidConfig,
     InvalidGroupId,
+    InvalidTopicException,
     KafkaError,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
@@ -402,6 +403,10 @@ def test_what_a_consumer_cannot_do_it_says(bootstrap: str, new_topic: NewTopic) 
             consumer.assign([(topic, 5)])
         with pytest.raises(UnknownTopicOrPartition, match="create_topic"):
             consumer.assign([("nowhere", 0)])
+        with pytest.raises(InvalidTopicException, match="'bad topic!' has characters other than"):
+            consumer.assign([("bad topic!", 0)])
+    with pytest.raises(InvalidTopicException, match="'bad topic!' has characters other than"):
+        bradbury.Consumer("bad topic!", bootstrap=bootstrap, group="g")
     with pytest.raises(KafkaError, match="closed"):
         consumer.poll(0)
     with bradbury.Consumer(topic, bootstrap=bootstrap, group="g") as consumer:

@@ -19,6 +19,7 @@ import bradbury
 from bradbury.clients.wire.record_metadata import OffsetRange
 from bradbury.protocol.errors import (
     InvalidConfig,
+    InvalidTopicException,
     KafkaError,
     MessageTooLarge,
     UnknownTopicOrPartition,
@@ -277,6 +278,14 @@ def test_an_unknown_topic_is_named_with_the_remedy(bootstrap: str) -> None:
     with bradbury.Producer(bootstrap, max_block_ms=300) as impatient:
         with pytest.raises(UnknownTopicOrPartition, match=r"'nowhere'.*create_topic"):
             impatient.send("nowhere", b"")
+
+
+def test_a_name_that_no_topic_may_have_is_refused_with_the_rule(bootstrap: str) -> None:
+    with (
+        bradbury.Producer(bootstrap) as producer,
+        pytest.raises(InvalidTopicException, match="'bad topic!' has characters other than"),
+    ):
+        producer.send("bad topic!", b"")
 
 
 def test_a_partition_that_was_added_is_found_when_it_is_asked_for(
