@@ -1,6 +1,7 @@
 """The command line: composes brokers, clients and pipelines for users.
 
-main, __main__           `bradbury`; `python -m bradbury.cli`
+main                     every command, and how one is run
+entry_point, __main__    the script `bradbury`; `python -m bradbury.cli`
 terminal/                what all commands share: help, options, tables, progress, errors
 cluster/                 a cluster: up, down, status, replicas, voters, quotas and more
 topics/                  topics, produce, consume, offsets; load, replay, mirror

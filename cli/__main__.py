@@ -1,5 +1,5 @@
 """Entry point of `python -m bradbury.cli`, for when the script is not on the PATH."""
 
-from .main import main
+from .entry_point import main
 
 main()

@@ -35,6 +35,7 @@ from .cluster.replicas_command import replicas
 from .cluster.status_command import status
 from .cluster.voters_command import voters
 from .demo.demo_command import demo
+from .entry_point import DEBUG, INTERRUPTED, was_interrupted
 from .flows.flow_command import flow
 from .groups.groups_command import groups
 from .log.log_command import log
@@ -55,10 +56,8 @@ from .transactions.transactions_command import transactions
 from .users.delegation_tokens_command import delegation_tokens
 from .users.users_command import users
 
-INTERRUPTED = 130
 SET_BY_OPTIONS = (CLIENT_CONFIG_VARIABLE, NAMESPACE_VARIABLE, BOOTSTRAP_VARIABLE)
 """Environment variables that options of a command line set."""
-DEBUG = "--debug"
 
 app = App(
     name="bradbury",
@@ -188,22 +187,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except SystemExit as error:  # completion leaves this way
         return error.code if isinstance(error.code, int) else 0
     except Exception as error:  # noqa: BLE001 -- the top loop: every failure becomes one line
-        if is_unexpected(error) and _was_interrupted(error):
+        if is_unexpected(error) and was_interrupted(error):
             return INTERRUPTED
         return _report(error, debug=debug)
-
-
-def _was_interrupted(error: BaseException) -> bool:
-    """Whether an error was caused by Ctrl-C.
-
-    If Ctrl-C comes during a wait for a condition, Python has released the lock, and raises a
-    RuntimeError when the lock is released again.
-    """
-    while error.__context__ is not None:
-        error = error.__context__
-        if isinstance(error, KeyboardInterrupt):
-            return True
-    return False
 
 
 def _report(error: Exception, *, debug: bool) -> int:
@@ -223,7 +209,7 @@ def _report(error: Exception, *, debug: bool) -> int:
 
 
 def main() -> None:
-    """The entry point of the `bradbury` script."""
+    """Run the command line of this process, and exit: see entry_point."""
     # Ray prints to every driver's stdout that a worker was killed; `down` does that on purpose.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
     code = run(sys.argv[1:])

@@ -1,12 +1,15 @@
-"""Does Ctrl-C end what waits, in whatever step of waiting it comes?"""
+"""Does Ctrl-C end what waits, or starts, in whatever step of that it comes?"""
 
 import os
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import bradbury
 from bradbury.cli.terminal.interrupt import stop_at_interrupt
 
 WAITING = """
@@ -18,6 +21,32 @@ with stop_at_interrupt() as stop:
         os.kill(os.getpid(), signal.SIGINT)
     stop.wait()
 print("stopped")
+"""
+
+STARTING = """
+import runpy, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            sys.argv.pop(1)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+runpy.run_module("bradbury.cli", run_name="__main__", alter_sys=False)
+"""
+"""`bradbury`, which gets Ctrl-C when it imports the module that is named first."""
+
+LIGHT = """
+import sys
+
+before = set(sys.modules)
+import bradbury.cli.entry_point
+
+new = set(sys.modules) - before
+ours = {"bradbury", "bradbury.cli", "bradbury.cli.entry_point"}
+wrong = {name for name in new - ours if name.startswith("bradbury.")}
+sys.exit(str(wrong or new) if wrong or new & {"typer", "rich", "traceback", "pathlib"} else 0)
 """
 
 
@@ -45,3 +74,27 @@ def test_not_active_it_changes_nothing() -> None:
     with stop_at_interrupt(active=False) as stop, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert not stop.is_set()
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["typer", "bradbury.discovery.state_file", "bradbury.cli.main", "bradbury.cli.users"],
+)
+def test_while_the_command_line_is_imported_it_ends_without_a_traceback(imported: str) -> None:
+    def started(*words: str) -> tuple[int, str, str]:
+        line = [sys.executable, "-c", STARTING, imported, *words]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert started("--version") == (130, "", "")
+    code, _, said = started("--version", "--debug")
+    assert (code, "Traceback" in said, said.endswith("KeyboardInterrupt\n")) == (130, True, True)
+
+
+def test_the_script_imports_next_to_nothing_before_it_is_caught() -> None:
+    project = tomllib.loads((Path(bradbury.__file__).parent / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"bradbury": "bradbury.cli.entry_point:main"}
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,42 @@
+"""The entry point of the script `bradbury`, and of `python -m bradbury.cli`.
+
+The imports of the command line take a good part of a second, and Ctrl-C may come among them: so
+next to nothing is imported before it is caught.
+"""
+
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 130
+DEBUG = "--debug"
+
+
+def main() -> None:
+    """Run the command line of this process. Ctrl-C ends it without a traceback, from here on."""
+    try:
+        from .main import main as run_command_line
+
+        run_command_line()
+    except BaseException as error:
+        if not was_interrupted(error):
+            raise
+        if DEBUG in sys.argv:
+            import traceback
+
+            traceback.print_exception(error)
+        sys.exit(INTERRUPTED)
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether an error is Ctrl-C, or was caused by it.
+
+    If Ctrl-C comes during a wait for a condition, Python has released the lock, and raises a
+    RuntimeError when the lock is released again. If it comes during an import, that may fail with
+    an error of its own.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
