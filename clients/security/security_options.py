@@ -16,7 +16,7 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -373,20 +373,24 @@ class ClientSecurity:
         return _looked_up(dict(self.options).get(name, default))
 
 
-def check_names(options: Mapping[str, object], of: Callable[..., object] | None = None) -> None:
+def check_names(
+    options: Mapping[str, object],
+    of: Callable[..., object] | None = None,
+    others: Collection[str] = (),
+) -> None:
     """Check the names of keyword arguments that a client has not taken by itself.
 
-    of: the client, whose own arguments may have been meant.
+    of: the client, whose own arguments may have been meant. others: names that it takes besides.
 
     Raises:
-        TypeError: a name that is none of SecurityOptions.
+        TypeError: a name that is none of SecurityOptions, nor of the others.
     """
     for name in options:
-        if name not in NAMES:
-            raise TypeError(f"unexpected keyword argument {name!r}{_hint(name, of)}")
+        if name not in NAMES and name not in others:
+            raise TypeError(f"unexpected keyword argument {name!r}{_hint(name, of, others)}")
 
 
-def _hint(name: str, of: Callable[..., object] | None) -> str:
+def _hint(name: str, of: Callable[..., object] | None, others: Collection[str]) -> str:
     """What may have been meant by `name`; empty if nothing is like it."""
     parameters = {} if of is None else inspect.signature(of).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -395,7 +399,8 @@ def _hint(name: str, of: Callable[..., object] | None) -> str:
         return ": give topics by position, before all keyword arguments"
     meant = NAMES_ELSEWHERE.get(name)
     if meant not in own:
-        meant = next(iter(difflib.get_close_matches(name, [*own, *sorted(NAMES)], 1)), None)
+        known = [*own, *sorted(NAMES), *sorted(others)]
+        meant = next(iter(difflib.get_close_matches(name, known, 1)), None)
     return "" if meant is None else f": did you mean {meant!r}?"
 
 

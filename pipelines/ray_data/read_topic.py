@@ -19,7 +19,13 @@ from ..ranges.topic_columns import SCHEMA, check_columns
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
 from .ray_data_missing import require_ray_data
-from .task_placement import ANYWHERE, living_ray_nodes, placed, ranges_by_node
+from .task_placement import (
+    ANYWHERE,
+    check_remote_args,
+    living_ray_nodes,
+    placed,
+    ranges_by_node,
+)
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -107,7 +113,7 @@ def read_topic(
             in the environment of each of them counts.
 
     Raises:
-        ValueError, InvalidConfig: an argument is invalid.
+        ValueError, InvalidConfig: an argument is invalid; TypeError: there is none of that name.
         UnknownTopicOrPartition: a topic does not exist.
         DataLoss: the log begins above a start.
         ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
@@ -122,6 +128,7 @@ def read_topic(
     from .topic_follower import Followed
 
     _check_trigger(trigger, end_offset, group_id, override_num_blocks)
+    check_remote_args(remote_args, read_topic, continuous=trigger == "continuous")
     limits = read_limits(
         isolation_level,
         "bradbury-ray-data",

@@ -10,12 +10,15 @@ union of them.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import ray
+from ray._common.ray_option_utils import task_options
 
+from ...clients.security.security_options import check_names
 from ...clients.wire.cluster_view import Broker, ClusterView
 from ..ranges.partition_range import PartitionRange
 
@@ -25,7 +28,6 @@ NODE_ID: Final = "ray.io/node-id"
 ANYWHERE: Final = ""
 PLACING: Final = frozenset(
     {
-        "scheduling_strategy",
         "label_selector",
         "fallback_strategy",
         "resources",
@@ -64,6 +66,20 @@ def living_ray_nodes() -> RayNodes:
     if not ray.is_initialized():
         return []
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def check_remote_args(
+    remote_args: Mapping[str, Any], of: Callable[..., object], *, continuous: bool
+) -> None:
+    """Check the names of the further arguments of `of`: those of connections, of
+    `read_datasource`, which would ignore any other one, and in a continuous Dataset of all tasks.
+
+    Raises TypeError: one of another name.
+    """
+    from ray.data import read_datasource
+
+    known = inspect.signature(read_datasource).parameters.keys() - {"datasource", "read_args"}
+    check_names(remote_args, of, known | task_options.keys() if continuous else known)
 
 
 def placed(remote_args: Mapping[str, Any], node_id: str) -> dict[str, Any]:

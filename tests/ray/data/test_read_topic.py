@@ -303,6 +303,14 @@ def test_a_value_that_is_something_else_fails_and_is_named(
         ),
         ({"value_decoder": "json"}, ValueError, "needs value_schema"),
         ({"start_offset": {"elsewhere": {0: 1}}}, UnknownTopicOrPartition, "elsewhere-0"),
+        ({"end_ofset": 10}, TypeError, "argument 'end_ofset': did you mean 'end_offset'"),
+        ({"trigger": "continuous", "resource": {}}, TypeError, "did you mean 'resources'"),
+        (
+            {"scheduling_strategy": "SPREAD"},
+            TypeError,
+            "unexpected keyword .*'scheduling_strategy'",
+        ),
+        ({"sasl_user": "me"}, TypeError, "did you mean 'sasl_username'"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(
