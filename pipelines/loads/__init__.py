@@ -8,6 +8,7 @@ load_engine, load_task            where rows are read and files written: here, b
 load_target                       interface of a table that can be loaded
 compaction                        which small files become one (pure)
 table_files                       the Parquet files of a commit, for all table formats
+table_format                      refuses a directory that has a table of another format
 parquet_target, loaded_files      a directory of Parquet files, with its own commits; which rows
                                   are in which of its files
 delta_target                      a Delta table (delta-rs)

@@ -29,6 +29,7 @@ from .compaction import CompactionRules, TableFile, file_groups
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets
 from .table_files import WrittenFile
+from .table_format import check_format
 
 APPLICATION: Final = "bradbury-load"
 ANOTHER: Final = "another"
@@ -60,6 +61,7 @@ class DeltaTarget:
         self._table: Any = None
 
     def __enter__(self) -> Self:
+        check_format(self._path, "delta")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -44,6 +44,7 @@ from .load_target import LoadFailed
 from .loaded_files import number_of, write_compacted
 from .loaded_offsets import LoadedOffsets
 from .table_files import WrittenFile
+from .table_format import check_format
 
 VERSION: Final = 1
 COMPACTION_VERSION: Final = 2
@@ -72,6 +73,7 @@ class ParquetTarget:
         """Content of the newest commit; empty: there is none."""
 
     def __enter__(self) -> Self:
+        check_format(str(self._path), "parquet")
         if self._schema is None and not self._commits.is_dir():
             raise LoadFailed(
                 f"nothing is loaded into {self._path} yet: there is nothing to compact"

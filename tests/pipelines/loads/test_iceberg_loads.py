@@ -118,6 +118,18 @@ def test_other_columns_and_arguments_are_refused_in_a_sentence(
             bradbury.load(topic, TABLE, **{**options, "catalog_properties": wrong})
 
 
+def test_no_other_format_is_loaded_into_its_directory(
+    bootstrap: str, new_topic: NewTopic, catalog: dict[str, str], options: dict[str, Any]
+) -> None:
+    topic = new_topic()
+    send(bootstrap, topic, 0, 10)
+    bradbury.load(topic, TABLE, **options)
+    there = opened(catalog).load_table(TABLE).location().removeprefix("file://")
+    for other in ("parquet", "delta"):
+        with pytest.raises(LoadFailed, match="a table in the format iceberg"):
+            bradbury.load(topic, there, format=other, bootstrap_servers=bootstrap)
+
+
 def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
     bootstrap: str, new_topic: NewTopic, catalog: dict[str, str], options: dict[str, Any]
 ) -> None:

@@ -124,6 +124,26 @@ def test_other_columns_and_arguments_are_refused_in_a_sentence(
 
 
 @FORMATS
+def test_a_directory_with_a_table_of_another_format_is_refused(
+    bootstrap: str, new_topic: NewTopic, tmp_path: Path, table_format: str
+) -> None:
+    topic, to = new_topic(), tmp_path / "table"
+    (other,) = {"parquet", "delta"} - {table_format}
+    send(bootstrap, topic, 0, 10)
+    with pytest.raises(UnknownTopicOrPartition):  # nothing is loaded by it, so this is no table yet
+        bradbury.load("nowhere", str(to), format=table_format, bootstrap_servers=bootstrap)
+    bradbury.load(topic, str(to), format=other, bootstrap_servers=bootstrap)
+    there = sorted(to.rglob("*"))
+    for options in ({}, {"compact": True}):
+        with pytest.raises(LoadFailed, match=f"a table in the format {other};.* use another dir"):
+            bradbury.load(
+                topic, str(to), format=table_format, bootstrap_servers=bootstrap, **options
+            )
+    assert sorted(to.rglob("*")) == there
+    assert values(to, other) == list(range(10))
+
+
+@FORMATS
 def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
     bootstrap: str, new_topic: NewTopic, tmp_path: Path, table_format: str
 ) -> None:
