@@ -28,7 +28,12 @@ from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
 from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
-from ..ranges.read_arguments import read_limits, servers_of, topic_names
+from ..ranges.read_arguments import (
+    ALLOW_DATA_LOSS_OF_COMMANDS,
+    read_limits,
+    servers_of,
+    topic_names,
+)
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges
 from ..ranges.value_decoder import Decoder, ValueDecoder
@@ -192,6 +197,7 @@ def load(
         "bradbury-load",
         poll_timeout_ms=poll_timeout_ms,
         fail_on_data_loss=fail_on_data_loss,
+        allow_data_loss=ALLOW_DATA_LOSS_OF_COMMANDS,
         local_files=local_files,
         security=given_security(security),
     )
@@ -340,8 +346,8 @@ class _Load:
         if anew and self._limits.fail_on_data_loss:
             raise DataLoss(
                 f"topic {anew[0]!r} was deleted and recreated since it was loaded. Load into "
-                "another table, or set fail_on_data_loss=False to append the new topic from its "
-                "beginning"
+                "another table, or, to append the new topic from its beginning, "
+                f"{self._limits.allow_data_loss}"
             )
         return anew
 

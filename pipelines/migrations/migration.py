@@ -23,7 +23,7 @@ from ...protocol.errors import ProducerFenced
 from ..mirrors.mirror_session import run_session
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings, addresses_of
 from ..mirrors.mirrored_topics import INTERNAL, NameFilter
-from ..ranges.read_arguments import read_limits, servers_of
+from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, servers_of
 from .cut_over import CutOver, cut_over, wait_until_quiet
 from .migration_notes import MigrationNote, migration_alias
 from .migration_session import BothWays, MigrationSession, now_ms, read_both_ways
@@ -258,6 +258,7 @@ class Migration:
                 f"bradbury-{alias}",
                 poll_timeout_ms=POLL_TIMEOUT_MS,
                 fail_on_data_loss=self._fail_on_data_loss,
+                allow_data_loss=ALLOW_DATA_LOSS_OF_COMMANDS,
                 security=self._security,
             ),
             commit_records=COMMIT_RECORDS,

@@ -151,7 +151,8 @@ class FollowedTopics:
         if self._settings.limits.fail_on_data_loss:
             raise DataLoss(
                 f"topic {to!r} of the target was deleted, with the records mirrored into it. "
-                "Set fail_on_data_loss to false to copy it again from the source's beginning"
+                "To copy it again from the source's beginning "
+                f"{self._settings.limits.allow_data_loss}"
             )
         self._copier.forget([name])
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from ...clients.security.security_options import SecurityOptions, given_security
-from ..ranges.read_arguments import read_limits, servers_of
+from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, servers_of
 from ..ranges.topic_offsets import Offset
 from .mirror_session import MirrorSession, run_session
 from .mirror_settings import MirrorProgress, MirrorSettings, addresses_of, check_alias
@@ -122,6 +122,7 @@ def mirror(
             f"bradbury-mirror-{alias}",
             poll_timeout_ms=poll_timeout_ms,
             fail_on_data_loss=fail_on_data_loss,
+            allow_data_loss=ALLOW_DATA_LOSS_OF_COMMANDS,
             security=given_security(security),
         ),
         commit_records=commit_records,

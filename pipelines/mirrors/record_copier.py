@@ -368,9 +368,9 @@ class RecordCopier:
         anew = [name for name in self.positions.made_again(ids) if name in self.targets]
         if anew and self._settings.limits.fail_on_data_loss:
             raise DataLoss(
-                f"topic {anew[0]!r} was deleted and recreated since it was mirrored. Set "
-                "fail_on_data_loss to false to copy it from its beginning, after the former "
-                "topic's records"
+                f"topic {anew[0]!r} was deleted and recreated since it was mirrored. To copy it "
+                "from its beginning, after the former topic's records, "
+                f"{self._settings.limits.allow_data_loss}"
             )
         self.forget(anew)
         ranges = self._source.resolve(

@@ -51,18 +51,19 @@ class ReadLimits:
     """Limits of reading ranges.
 
     poll_timeout_ms: reading fails after this time without a record.
-    poll_timeout_name, fail_on_data_loss_name: names of the two settings for error messages.
+    poll_timeout_name: name of the setting for error messages. allow_data_loss: what to do for
+    `fail_on_data_loss` to be false, likewise: "set fail_on_data_loss to false".
     """
 
     fetch: FetchOptions
     poll_timeout_ms: int
     poll_timeout_name: str
     fail_on_data_loss: bool
-    fail_on_data_loss_name: str
+    allow_data_loss: str
 
     @property
     def data_loss_remedy(self) -> str:
         return (
             "They were deleted by retention, or the topic was deleted and recreated. To continue "
-            f"without them set {self.fail_on_data_loss_name} to false"
+            f"without them {self.allow_data_loss}"
         )

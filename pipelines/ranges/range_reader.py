@@ -303,11 +303,7 @@ class RangeReader:
         text = f"records [{start}, {end}) of {source.topic_partition} do not exist: {why}"
         if self._limits.fail_on_data_loss:
             raise DataLoss(f"{text}. {self._limits.data_loss_remedy}")
-        logger.warning(
-            "%s; %s is false, so reading continues without them",
-            text,
-            self._limits.fail_on_data_loss_name,
-        )
+        logger.warning("%s; reading continues without them", text)
 
     def _refresh(self) -> Steps[None]:
         try:

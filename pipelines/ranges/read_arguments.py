@@ -12,6 +12,9 @@ from .fetch_options import FetchOptions
 from .partition_range import ReadLimits
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+ALLOW_DATA_LOSS: Final = "set fail_on_data_loss to false"
+ALLOW_DATA_LOSS_OF_COMMANDS: Final = f"{ALLOW_DATA_LOSS} (the option --allow-data-loss)"
+"""Of what is both a function and a command: an error does not know which of them was called."""
 
 
 def topic_names(topics: str | Sequence[str]) -> list[str]:
@@ -35,11 +38,14 @@ def read_limits(
     *,
     poll_timeout_ms: int,
     fail_on_data_loss: bool,
+    allow_data_loss: str = ALLOW_DATA_LOSS,
     local_files: bool = False,
     value_views: bool = False,
     security: ClientSecurity | None = None,
 ) -> ReadLimits:
-    """Limits of a read. security: None: that of the environment of each process.
+    """Limits of a read.
+
+    allow_data_loss: see ReadLimits. security: None: that of the environment of each process.
 
     Raises ValueError for an unknown isolation level.
     """
@@ -58,5 +64,5 @@ def read_limits(
         poll_timeout_ms=poll_timeout_ms,
         poll_timeout_name="poll_timeout_ms",
         fail_on_data_loss=fail_on_data_loss,
-        fail_on_data_loss_name="fail_on_data_loss",
+        allow_data_loss=allow_data_loss,
     )

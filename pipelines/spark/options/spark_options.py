@@ -145,7 +145,7 @@ class ReadOptions:
             poll_timeout_ms=self.poll_timeout_ms,
             poll_timeout_name="Option kafkaConsumer.pollTimeoutMs",
             fail_on_data_loss=self.fail_on_data_loss,
-            fail_on_data_loss_name="the option failOnDataLoss",
+            allow_data_loss="set the option failOnDataLoss to false",
         )
 
     @classmethod

@@ -177,7 +177,9 @@ def test_a_target_topic_that_was_deleted_is_a_loss_or_filled_again(
     mirror(topic, source, bootstrap)
     delete(bootstrap, f"{topic}.{topic}")
     for _ in range(2):
-        with pytest.raises(DataLoss, match=r"of the target was deleted.*copy it again"):
+        with pytest.raises(
+            DataLoss, match=r"of the target was deleted.*copy it again.*--allow-data-loss"
+        ):
             mirror(topic, source, bootstrap)
     assert mirror(topic, source, bootstrap, fail_on_data_loss=False).records == 10
     assert values(bootstrap, f"{topic}.{topic}") == {0: list(range(10))}
