@@ -4,6 +4,7 @@ wire_format          the prefix of a value: 0, the schema's id, Protobuf's messa
 registered_schema    a schema with its references, as the registry has it
 registry_request     one HTTP request with its retries; failures as one sentence
 schema_registry      SchemaRegistry: schemas by id and by subject, kept for the process
+avro_errors          what is wrong with an Avro schema, in words (pure)
 protobuf_schema      Protobuf descriptors <-> the text that a registry stores
 registry_serializer  RegistrySerializer: values -> framed bytes, for producers
 """

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...discovery.extras import install_command
+from .avro_errors import what_is_wrong
 from .protobuf_schema import dependencies, described, message_indexes
 from .registered_schema import SCHEMA_TYPES, RegisteredSchema
 from .schema_registry import SchemaRegistry
@@ -186,8 +187,7 @@ def _avro_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
     try:
         parsed = fastavro.parse_schema(json.loads(schema), named_schemas=named)
     except Exception as error:  # noqa: BLE001 -- it has several, and KeyError and TypeError
-        reason = str(error) or type(error).__name__
-        raise ValueError(f"schema is not an Avro schema: {reason}") from None
+        raise ValueError(f"schema is not an Avro schema: {what_is_wrong(error)}") from None
 
     def encode(value: Any) -> bytes:
         stream = io.BytesIO()

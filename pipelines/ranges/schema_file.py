@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from .schema_values import AvroValues
+
 _SPARK: Final[dict[str, pa.DataType]] = {
     "byte": pa.int8(),
     "tinyint": pa.int8(),
@@ -52,6 +54,7 @@ def read_schema_file(file: Path, decoder: str) -> Any:
     except ValueError as error:
         raise ValueError(f"the schema {file} is not JSON: {error}") from None
     if decoder == "avro":
+        AvroValues(content, name=f"the schema {file}")  # here, where its file is known
         return content
     try:
         found = _type(content, "the values")

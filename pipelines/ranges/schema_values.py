@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ...clients.schemas.avro_errors import what_is_wrong
 from ...clients.schemas.protobuf_schema import NoDescriptor, ProtobufFile, message_class
 from ...clients.schemas.registered_schema import RegisteredSchema
 from ...clients.schemas.wire_format import decode_message_indexes
@@ -44,12 +45,14 @@ class NotOfSchema(ValueError):
 
 
 class AvroValues:
-    """Decoder of Avro values.
+    """Decoder of Avro values. name: of the schema, for the error.
 
     Raises ValueError for an invalid Avro schema, or one with a union of several types.
     """
 
-    def __init__(self, schema: Mapping[str, Any] | str | RegisteredSchema) -> None:
+    def __init__(
+        self, schema: Mapping[str, Any] | str | RegisteredSchema, *, name: str = "value_schema"
+    ) -> None:
         named: dict[str, Any] = {}
         types: dict[str, pa.DataType] = {}
         self._writers: dict[int, Any] = {}
@@ -62,8 +65,7 @@ class AvroValues:
             self.type = _avro_type(_parsed_avro(schema, dict(named)), types)
             self._schema = _parsed_avro(schema, named, keep_logical_types=False)
         except _refusals(fastavro) as error:
-            reason = str(error) or type(error).__name__
-            raise ValueError(f"value_schema is not an Avro schema: {reason}") from None
+            raise ValueError(f"{name} is not an Avro schema: {what_is_wrong(error)}") from None
 
     def decode(
         self, values: pa.Array, writer: RegisteredSchema | None = None, *, lenient: bool = False
@@ -265,7 +267,7 @@ def _avro_type(schema: Any, named: dict[str, pa.DataType]) -> pa.DataType:
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
             raise ValueError(
-                f"value_schema has a union of {len(others)} types; columns have one type each: "
+                f"the Avro schema has a union of {len(others)} types; columns have one type each: "
                 "use null and one other"
             )
         return _avro_type(others[0], named)
@@ -274,7 +276,7 @@ def _avro_type(schema: Any, named: dict[str, pa.DataType]) -> pa.DataType:
             return _AVRO[schema]
         if schema in named:
             return named[schema]
-        raise ValueError(f"value_schema uses type {schema!r} recursively, or does not define it")
+        raise ValueError(f"the Avro schema uses type {schema!r} recursively, or does not define it")
     logical = schema.get("logicalType")
     if logical == "decimal":
         return pa.decimal128(schema["precision"], schema.get("scale", 0))

@@ -108,6 +108,9 @@ def test_avro_values_are_columns_as_an_avsc_says(
     assert ds.dataset(table, format="parquet").to_table()["value"].to_pylist() == [{"n": 7}]
     file.write_text('{"type": "money"}')
     assert "is not an Avro schema" in command(*line).usage
+    file.write_text('{"n": "long"}')
+    said = f"the schema {file} is not an Avro schema: it, or an object in it, has no 'type'"
+    assert said in command(*line).usage
 
 
 def test_small_files_are_compacted_alone_and_by_a_load(

@@ -92,6 +92,7 @@ def test_a_schema_that_does_not_fit_earlier_ones_is_refused(server: RegistryServ
     [
         ("xml", None, "value_format is 'xml'"),
         ("avro", {"type": "recrd"}, "schema is not an Avro schema"),
+        ("avro", {"n": "long"}, "an object in it, has no 'type'"),
         ("avro", "{", "schema is not an Avro schema"),
         ("json", {"type": "strin"}, "schema is no JSON Schema"),
         ("json", "{", "schema is no JSON Schema"),

@@ -113,7 +113,13 @@ def test_what_is_not_of_the_schema_is_named(value: bytes, reason: str) -> None:
     ("schema", "text"),
     [
         ("{", "not an Avro schema in JSON"),
-        ({"type": "recrd"}, "not an Avro schema"),
+        (
+            {"type": "recrd"},
+            "value_schema is not an Avro schema: there is no type {'type': 'recrd'}",
+        ),
+        ({"n": "long"}, "value_schema is not an Avro schema: .*an object in it, has no 'type'"),
+        ({"type": "array"}, "has no 'items'"),
+        (5, "neither a name, an object nor a list"),
         (["int", "string"], "union of 2 types"),
         (
             {"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]},
