@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
+from ..ranges.value_decoder import NAMES as VALUES_OF_RAY
+from ..spark.topic_view import FORMATS as VALUES, KEYS, WITH_SCHEMA
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _ICEBERG_NAME: Final = re.compile(r"\w+(\.\w+)+")
@@ -123,6 +126,9 @@ def flow_of(content: Any, checkpoints: str, find: Callable[[str], Callable[..., 
     sources = tuple(_source(each, given) for each, given in _parts(content, "sources", needed=True))
     steps = _steps(_parts(content, "steps"), sources, find)
     engine = _engine(sources, steps)
+    for source in sources:
+        if source.topic is not None:
+            _check_value(source, VALUES if engine == "spark" else VALUES_OF_RAY)
     last = steps[-1].name if steps else sources[-1].name
     known = {each.name for each in sources} | {each.name for each in steps}
     targets = tuple(
@@ -190,13 +196,29 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
     source = FlowSource(name=name, **{**given, "columns": columns})
     if source.table is not None and set(given) - {"table"}:
         raise ValueError(f"{where} is a table, and a table has no other settings")
-    if source.schema_registry is not None and source.value not in ("json", "avro", "protobuf"):
+    if source.schema_registry is not None and source.value not in WITH_SCHEMA:
         raise ValueError(
             f"{where} has a schema_registry, which is for the values json, avro and protobuf"
         )
     if source.watermark is not None and not source.stream:
         raise ValueError(f"{where} has stream: false; remove watermark, which is for streams")
     return source
+
+
+def _check_value(source: FlowSource, values: tuple[str, ...]) -> None:
+    """Check what can be without Spark and the topic, so before either is there.
+
+    values: those that the flow's engine has; with map_batches also a function.
+    """
+    where, value, schema = f"sources.{source.name}", source.value, source.schema
+    if value not in values and not (values is VALUES_OF_RAY and callable(value)):
+        raise ValueError(f"{where}.value is {value!r}; use {', '.join(values)}")
+    if source.key not in KEYS:
+        raise ValueError(f"{where}.key is {source.key!r}; use {', '.join(KEYS)}")
+    if value in WITH_SCHEMA and schema is None and source.schema_registry is None:
+        raise ValueError(f"{where}: value {value} needs a schema, or a schema_registry that has it")
+    if value not in WITH_SCHEMA and schema is not None:
+        raise ValueError(f"{where} has a schema, which is for the values json, avro and protobuf")
 
 
 def _steps(

@@ -57,7 +57,12 @@ class RayFlow:
             # Requested once, so that the columns of steps do not change while the flow runs.
             self._schema = latest_schema(source.schema_registry, source.value, [source.topic])
         self._limits = read_limits(
-            "read_committed", self._group, poll_timeout_ms=120_000, fail_on_data_loss=True
+            "read_committed",
+            self._group,
+            poll_timeout_ms=120_000,
+            fail_on_data_loss=True,
+            allow_data_loss="set the flow's offsets: `bradbury groups reset-offsets "
+            f"{self._group} --topic {self._topic} --to-earliest --execute`",
         )
         self._client = reading_client(servers, self._limits.fetch)
 
@@ -70,7 +75,8 @@ class RayFlow:
     ) -> list[FlowProgress]:
         """Run rounds until `stopped` is set or, with `once`, until the topic's ends at the start.
 
-        Raises FlowFailed: a step failed, or its output lacks a column that a target needs.
+        Raises FlowFailed: the source's schema is none, a step failed, or its output lacks a column
+        that a target needs.
         """
         records = batches = 0
         rate = 0.0
@@ -130,15 +136,18 @@ class RayFlow:
         )
 
     def _round(self, producer: Producer, part: Sequence[PartitionRange]) -> None:
-        dataset: Any = read_topic(
-            self._topic,
-            bootstrap_servers=self._servers,
-            start_offset={self._topic: {one.partition: one.start for one in part}},
-            end_offset={self._topic: {one.partition: one.end for one in part}},
-            value_decoder=self._source.value,
-            value_schema=self._schema,
-            schema_registry=self._source.schema_registry,
-        )
+        try:
+            dataset: Any = read_topic(
+                self._topic,
+                bootstrap_servers=self._servers,
+                start_offset={self._topic: {one.partition: one.start for one in part}},
+                end_offset={self._topic: {one.partition: one.end for one in part}},
+                value_decoder=self._source.value,
+                value_schema=self._schema,
+                schema_registry=self._source.schema_registry,
+            )
+        except ValueError as error:  # of the schema: all else was checked or is ours
+            raise FlowFailed(f"sources.{self._source.name}: {error}") from None
         for step in self._flow.steps:
             dataset = dataset.map_batches(step.map_batches, **step.options)
         with producer.transaction():

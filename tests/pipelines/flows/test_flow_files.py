@@ -58,6 +58,27 @@ def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> No
         ({"sources": {"a": {"table": "t", "value": "json"}}}, "a table has no other settings"),
         ({"sources": {"a": {"table": "t"}}}, "none is a topic"),
         ({"sources": {"a": {"topic": "t", "columns": [1]}}}, "sources.a.columns is [1]"),
+        (
+            {"sources": {"a": {"topic": "t", "value": "jsn", "schema": "x int"}}},
+            "sources.a.value is 'jsn'; use raw, utf8, json, avro, protobuf",
+        ),
+        (
+            {
+                "sources": {"a": {"topic": "t", "value": "jsn"}},
+                "steps": {"s": {"map_batches": step}},
+            },
+            "sources.a.value is 'jsn'; use raw, utf8, json, avro, protobuf, arrow",
+        ),
+        ({"sources": {"a": {"topic": "t", "value": "arrow"}}}, "sources.a.value is 'arrow'; use"),
+        (
+            {"sources": {"a": {"topic": "t", "key": "text"}}},
+            "sources.a.key is 'text'; use raw, utf8",
+        ),
+        (
+            {"sources": {"a": {"topic": "t", "value": "json"}}},
+            "sources.a: value json needs a schema",
+        ),
+        ({"sources": {"a": {"topic": "t", "schema": "x int"}}}, "sources.a has a schema, which is"),
         ({"steps": {"s": {}}}, "steps.s needs one of sql, python, map_batches"),
         ({"steps": {"s": {"python": 3}}}, "steps.s.python is 3; use FILE.py:FUNCTION"),
         ({"steps": {"s": {"python": step, "of": ["x"]}}}, "'x' is not a source or an earlier step"),

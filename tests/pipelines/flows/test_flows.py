@@ -361,6 +361,13 @@ def test_the_example_of_ray_data_is_killed_and_goes_on(
             for number in range(start, end):
                 producer.send("flow-delays", str(number), key=f"k{number}")
 
+    def once(words: list[str]) -> str:
+        done = subprocess.run(
+            [*words, "--once"], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        return done.stderr
+
     words = [sys.executable, str(ray_program), *command(folder, "scores.yaml", servers)[3:]]
     delays(0, 200)
     with ChildProcess(words, stderr=subprocess.PIPE, text=True) as running:
@@ -377,3 +384,11 @@ def test_the_example_of_ray_data_is_killed_and_goes_on(
     assert json.loads(done.stdout[done.stdout.index("{\n") :])["scores"]["behind"] == 0
     found = sorted(values(servers, "flow-scores"), key=lambda each: each["score"])
     assert [each["key"] for each in found] == [f"k{number}" for number in range(300)]
+    delays(300, 400)
+    broken = folder / "broken.yaml"
+    broken.write_text(file.read_text().replace("value: utf8", 'value: avro, schema: {"n": "long"}'))
+    with bradbury.Admin(servers) as admin:
+        wrong = once([*words[:2], *command(folder, "broken.yaml", servers)[3:]])
+        admin.delete_records({("flow-delays", partition): "latest" for partition in range(2)})
+    assert "sources.delays: value_schema is not an Avro schema" in wrong
+    assert "`bradbury groups reset-offsets bradbury-flow-scores --topic flow-delays" in once(words)
