@@ -47,7 +47,7 @@ from ..protocol.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
-from ..protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from ..protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..protocol.topic_partition import TopicPartition
 from ..replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
 from ..replication.manager.node_close import close_node

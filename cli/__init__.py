@@ -2,6 +2,7 @@
 
 main                     every command, and how one is run
 entry_point, __main__    the script `bradbury`; `python -m bradbury.cli`
+command_interrupt        Ctrl-C
 terminal/                what all commands share: help, options, tables, progress, errors
 cluster/                 a cluster: up, down, status, replicas, voters, quotas and more
 topics/                  topics, produce, consume, offsets; load, replay, mirror

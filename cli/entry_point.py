@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130
-DEBUG = "--debug"
+from .command_interrupt import DEBUG, INTERRUPTED, was_interrupted
 
 
 def main() -> None:
@@ -26,17 +25,3 @@ def main() -> None:
 
             traceback.print_exception(error)
         sys.exit(INTERRUPTED)
-
-
-def was_interrupted(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C, or was caused by it.
-
-    If Ctrl-C comes during a wait for a condition, Python has released the lock, and raises a
-    RuntimeError when the lock is released again. If it comes during an import, that may fail with
-    an error of its own.
-    """
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__context__
-    return False

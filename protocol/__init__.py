@@ -8,8 +8,7 @@ schema, codec, varint, header      messages described, read and written
 message_generator                  writes messages/ and error_code
 request_frame                      a request as one frame, and its answer
 error_code, errors                 Kafka's codes; our exceptions
-topic_partition, internal_topics   the names of a partition; the topics of coordinators
-topic_name                         rules for topic names
+topic_partition, topic_name        the names of a partition; rules for topic names
 principal                          who a client is: a kind and a name
 buffer, config_key                 bytes that are read without a copy; settings with Kafka's names
 partitioner, fetch_session_epoch   a record's partition; epochs of fetch sessions

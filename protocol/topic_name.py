@@ -1,9 +1,13 @@
-"""Rules for topic names. Source: apache/kafka clients/.../common/internals/Topic.java."""
+"""Rules for topic names, and the names of internal topics, which hold the state of coordinators.
+
+Source: apache/kafka clients/.../common/internals/Topic.java.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from .errors import InvalidTopicException
 
@@ -11,6 +15,9 @@ MAX_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 METADATA_TOPIC = "__cluster_metadata"
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 def check_topic_name(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ..coordinators.coordinator_context import CoordinatorContext
 from ..coordinators.coordinator_rules import CoordinatorKind
-from ..protocol.internal_topics import TRANSACTIONS_TOPIC
+from ..protocol.topic_name import TRANSACTIONS_TOPIC
 from .transaction_config import TransactionConfig
 from .transaction_coordinator import TakeProducerId, TransactionCoordinator
 from .transaction_records import encode_transaction_record, transactions_in

@@ -10,9 +10,9 @@ from functools import partial
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...handlers.ports.request_metrics import Histogram
 from ...protocol.error_code import ErrorCode
-from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ...protocol.partitioner import partition_for_group
+from ...protocol.topic_name import TRANSACTIONS_TOPIC
 from ...protocol.topic_partition import TopicPartition
 from ...transactions.add_partitions_manager import (
     AddPartitionsManager,

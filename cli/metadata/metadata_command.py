@@ -93,7 +93,7 @@ def recover(
 def _internal_configs(name: str) -> Mapping[str, str] | None:
     """Configs of a coordinator's topic that its records depend on."""
     from ...handlers.topics.internal_topic import CONFIGS
-    from ...protocol.internal_topics import INTERNAL_TOPICS
+    from ...protocol.topic_name import INTERNAL_TOPICS
 
     return CONFIGS if name in INTERNAL_TOPICS else None
 

@@ -28,7 +28,6 @@ from ...protocol.errors import (
     RequestTimedOut,
     error_for,
 )
-from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ...protocol.messages.describe_groups import (
     DescribedGroup,
@@ -47,6 +46,7 @@ from ...protocol.messages.leave_group import (
     MemberIdentity,
 )
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ..group.consumer_protocol import decode_assignment, decode_subscription
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import CONTROL, ClusterClient

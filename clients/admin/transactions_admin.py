@@ -23,7 +23,6 @@ from ...protocol.errors import (
     TransactionalIdNotFound,
     error_for,
 )
-from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -44,6 +43,7 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ...protocol.topic_name import TRANSACTIONS_TOPIC
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address

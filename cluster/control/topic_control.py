@@ -24,8 +24,13 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ...protocol.internal_topics import INTERNAL_TOPICS
-from ...protocol.topic_name import can_collide, check_collision, check_topic_name, fold
+from ...protocol.topic_name import (
+    INTERNAL_TOPICS,
+    can_collide,
+    check_collision,
+    check_topic_name,
+    fold,
+)
 from ..metadata.metadata_image import MetadataImage, NodeImage, TopicImage
 from ..metadata.metadata_records import (
     ConfigRecord,

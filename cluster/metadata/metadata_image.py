@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.security.acl_binding import AclBinding
+from ...protocol.topic_name import INTERNAL_TOPICS
 from ..quotas.quota_entity import QuotaEntity
 from .client_quotas import apply_client_quota, client_quota_records
 from .listener_address import ListenerAddress

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from ...coordinators.coordinator_context import CoordinatorContext
 from ...coordinators.coordinator_rules import CoordinatorKind
 from ...coordinators.coordinator_runtime import CoordinatorRuntime
-from ...protocol.internal_topics import OFFSETS_TOPIC
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ..classic.group_state import GroupState
 from ..group_config import GroupCoordinatorConfig
 from ..group_counters import GroupCounters, MemberMemory

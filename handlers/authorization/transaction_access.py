@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -40,6 +39,7 @@ from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ...protocol.security.acl_binding import AclOperation, ResourceType
+from ...protocol.topic_name import INTERNAL_TOPICS
 from ..ports.access import Access, Need, Rights
 from ..ports.context import RequestContext
 from .guarding import Handle, each, need, then, whole

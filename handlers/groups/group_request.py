@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...protocol.errors import NotCoordinator
-from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.partitioner import partition_for_group
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ..ports.context import RequestContext
 from ..ports.group_port import GroupShard
 

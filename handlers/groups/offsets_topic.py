@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.internal_topics import OFFSETS_TOPIC
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ..ports.context import RequestContext
 from ..topics.internal_topic import InternalTopic
 

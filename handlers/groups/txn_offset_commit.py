@@ -20,13 +20,13 @@ from ...protocol.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
 from ..authorization.transaction_access import TXN_OFFSET_COMMIT
 from ..ports.answer_or import answer_or

@@ -12,7 +12,6 @@ import asyncio
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTopicException, KafkaError, OffsetOutOfRange
-from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -20,6 +19,7 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ...protocol.topic_name import INTERNAL_TOPICS
 from ..authorization.record_access import DELETE_RECORDS
 from ..ports.api import api
 from ..ports.context import RequestContext

@@ -37,7 +37,6 @@ from ...protocol.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
-from ...protocol.internal_topics import INTERNAL_TOPICS
 from ...protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -57,6 +56,7 @@ from ...protocol.records.record_batch import (
     read_header,
     read_size,
 )
+from ...protocol.topic_name import INTERNAL_TOPICS
 from ..authorization.record_access import PRODUCE
 from ..ports.api import Parts, api
 from ..ports.context import RequestContext

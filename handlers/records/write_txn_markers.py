@@ -15,7 +15,6 @@ from collections.abc import Awaitable
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError, NotCoordinator
-from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -24,6 +23,7 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ...protocol.topic_partition import TopicPartition
 from ..authorization.record_access import WRITE_TXN_MARKERS
 from ..ports.api import api

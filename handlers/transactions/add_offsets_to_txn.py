@@ -8,12 +8,12 @@ Source: KafkaApis.handleAddOffsetsToTxnRequest.
 from __future__ import annotations
 
 from ...protocol.errors import KafkaError
-from ...protocol.internal_topics import OFFSETS_TOPIC
 from ...protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
 from ...protocol.partitioner import partition_for_group
+from ...protocol.topic_name import OFFSETS_TOPIC
 from ...protocol.topic_partition import TopicPartition
 from ..authorization.transaction_access import ADD_OFFSETS_TO_TXN
 from ..ports.api import api

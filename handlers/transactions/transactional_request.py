@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidRequest, NotCoordinator
-from ...protocol.internal_topics import TRANSACTIONS_TOPIC
 from ...protocol.partitioner import partition_for_group
+from ...protocol.topic_name import TRANSACTIONS_TOPIC
 from ..ports.context import RequestContext
 from ..ports.transaction_port import TransactionShard
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.internal_topics import TRANSACTIONS_TOPIC
+from ...protocol.topic_name import TRANSACTIONS_TOPIC
 from ..ports.context import RequestContext
 from ..topics.internal_topic import InternalTopic
 

@@ -44,7 +44,7 @@ before = set(sys.modules)
 import bradbury.cli.entry_point
 
 new = set(sys.modules) - before
-ours = {"bradbury", "bradbury.cli", "bradbury.cli.entry_point"}
+ours = {"bradbury", "bradbury.cli", "bradbury.cli.entry_point", "bradbury.cli.command_interrupt"}
 wrong = {name for name in new - ours if name.startswith("bradbury.")}
 sys.exit(str(wrong or new) if wrong or new & {"typer", "rich", "traceback", "pathlib"} else 0)
 """

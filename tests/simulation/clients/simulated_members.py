@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError
-from bradbury.protocol.internal_topics import OFFSETS_TOPIC
 from bradbury.protocol.messages.heartbeat import HeartbeatRequest
 from bradbury.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from bradbury.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -28,6 +27,7 @@ from bradbury.protocol.messages.offset_fetch import (
 )
 from bradbury.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from bradbury.protocol.partitioner import partition_for_group
+from bradbury.protocol.topic_name import OFFSETS_TOPIC
 
 from ..world.coordinators.simulated_groups import SimulatedShard
 from ..world.simulated_network import Answer, is_error

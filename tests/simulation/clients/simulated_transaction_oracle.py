@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bradbury.protocol.internal_topics import TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.offset_fetch import OffsetFetchResponseGroup
+from bradbury.protocol.topic_name import TRANSACTIONS_TOPIC
 from bradbury.protocol.topic_partition import TopicPartition
 
 from .simulated_log_checks import Violation

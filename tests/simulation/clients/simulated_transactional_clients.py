@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import KafkaError, TransactionAbortable
-from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -42,6 +41,7 @@ from bradbury.protocol.records.records import (
     encode_records,
 )
 from bradbury.protocol.schema import Message
+from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.topic_partition import TopicPartition
 
 from ..world.coordinators.simulated_transactions import TIMEOUT_MS

@@ -58,7 +58,6 @@ from bradbury.cluster.metadata.metadata_records import MetadataRecord, VotersRec
 from bradbury.cluster.metadata.user_records import DelegationTokenRecord
 from bradbury.cluster.quorum.voter_change import VoterChange, successor
 from bradbury.protocol.errors import KafkaError
-from bradbury.protocol.internal_topics import INTERNAL_TOPICS
 from bradbury.protocol.security.acl_binding import (
     CLUSTER_NAME,
     AclBinding,
@@ -69,6 +68,7 @@ from bradbury.protocol.security.acl_binding import (
     ResourceType,
 )
 from bradbury.protocol.security.scram import ScramCredential
+from bradbury.protocol.topic_name import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from .control_world import ControlWorld

@@ -32,9 +32,9 @@ from bradbury.cluster.metadata.metadata_records import (
 from bradbury.cluster.partition.replica_placement import place_replicas
 from bradbury.cluster.quorum.voter import Candidate, LogEnd
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
-from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
+from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.storage.log_config import LogConfig
 

@@ -30,8 +30,8 @@ from bradbury.controller.standby_controller import StandbyController, StandbyTim
 from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError, StaleBrokerEpoch
-from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.messages.fetch import FetchRequest
+from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.replication.effects import SendControllerRequest
 from bradbury.replication.manager.broker_metadata_publisher import (

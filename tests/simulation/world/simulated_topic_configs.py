@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bradbury.cluster.metadata.metadata_records import ConfigRecord
-from bradbury.protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 from .simulated_swarm import Swarm
 

@@ -1,0 +1,20 @@
+"""Ctrl-C: how it is known, and what a command ends with. Imports nothing, as it may come early."""
+
+from __future__ import annotations
+
+INTERRUPTED = 130
+DEBUG = "--debug"
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether an error is Ctrl-C, or was caused by it.
+
+    If Ctrl-C comes during a wait for a condition, Python has released the lock, and raises a
+    RuntimeError when the lock is released again. If it comes during an import, that may fail with
+    an error of its own.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
