@@ -34,10 +34,10 @@ from .cluster.rebalance_command import drain, rebalance
 from .cluster.replicas_command import replicas
 from .cluster.status_command import status
 from .cluster.voters_command import voters
+from .command_interrupt import DEBUG, INTERRUPTED, was_interrupted
 from .demo.demo_command import demo
 from .flows.flow_command import flow
 from .groups.groups_command import groups
-from .command_interrupt import DEBUG, INTERRUPTED, was_interrupted
 from .log.log_command import log
 from .metadata.metadata_command import metadata
 from .migrate.migrate_command import migrate
