@@ -341,8 +341,9 @@ def test_a_task_without_a_broker_says_so(producer: bradbury.Producer) -> None:
         assert rows_of(reader, reader.partitions({"t": {"0": 0}}, {"t": {"0": 0}})) == []
         tasks = reader.partitions({"t": {"0": 0}}, {"t": {"0": 5}})
         reader.initialOffset()  # the client has met the cluster
-    with pytest.raises(RequestTimedOut, match="cannot fetch record for offset 0 of t-0"):
-        rows_of(reader, tasks)
+        other.stop_node(0)
+        with pytest.raises(RequestTimedOut, match="cannot fetch record for offset 0 of t-0"):
+            rows_of(reader, tasks)
 
 
 # --- push-down -------------------------------------------------------------------------------
