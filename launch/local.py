@@ -170,7 +170,6 @@ class LocalCluster:
         """Stop cleanly. Data in a directory that was given stays; a temporary one is removed."""
         if self._loop.is_closed():
             return
-        self._close_clients()
         with contextlib.suppress(RuntimeError):
             self._call(self._stop(), START_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -179,18 +178,6 @@ class LocalCluster:
         atexit.unregister(self._remove_at_exit)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _close_clients(self) -> None:
-        """Close what read_topic and others keep in this process for this cluster."""
-        from ..clients.wire.shared_clients import close_shared_clients
-
-        close_shared_clients(
-            (host, port)
-            for node in self.nodes
-            if node.is_open
-            for port in node.socket_server.ports().values()
-            for host in (node.advertised_host, "localhost")
-        )
 
     def _remove_at_exit(self) -> None:
         """Remove the temporary directory of a cluster that the program has not closed.

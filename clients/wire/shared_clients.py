@@ -4,13 +4,12 @@ Spark and Ray reuse their workers for many tasks; a client for each task would n
 a metadata request each time.
 
 What always holds:
-    A shared client lives as long as its process, or until its cluster is closed in this process.
+    A shared client lives as long as its process: its cluster may come back at the same addresses.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 from .cluster_client import ClientConfig, ClusterClient
 
@@ -28,15 +27,3 @@ def shared_client(bootstrap: str | None, config: ClientConfig) -> ClusterClient:
     if client is None or client.closed:
         client = _clients[key] = ClusterClient(bootstrap, config=config)
     return client
-
-
-def close_shared_clients(servers: Iterable[tuple[str, int]]) -> None:
-    """Close the clients of a cluster that ends, whose brokers have these addresses.
-
-    A process that has many clusters, one after another, would keep a thread and sockets for each.
-    """
-    gone = set(servers)
-    for key, client in list(_clients.items()):
-        if key[0] == os.getpid() and not gone.isdisjoint(client.bootstrap):
-            _clients.pop(key, None)
-            client.close()
