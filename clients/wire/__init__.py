@@ -1,7 +1,6 @@
 """The base of every client: its connections and its view of the cluster.
 
 bootstrap_servers, cluster_client   addresses to connect to; requests to the right node
-shared_clients                      one for all tasks of a process
 cluster_view                        nodes, topics, leaders, as the client knows them
 connection                          one socket to one broker: requests, answers in order
 in_flight_requests                  its requests without an answer, and their time limits

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import bradbury
-from bradbury.clients.wire import shared_clients
 from bradbury.pipelines.migrations.cut_over import CutOver
+from bradbury.pipelines.ranges import reading_client
 from bradbury.tests.support.killed_program import kill_at
 from tests.pipelines.migrations.test_migration import (
     commit,
@@ -151,11 +151,11 @@ def new() -> Iterator[str]:
 
 @contextmanager
 def two_clusters() -> Iterator[TwoClusters]:
-    before = set(shared_clients._clients)
+    before = set(reading_client._clients)
     with bradbury.local() as old, bradbury.local() as new:
         yield TwoClusters(old.bootstrap_servers, new.bootstrap_servers)
-    for key in set(shared_clients._clients) - before:  # thirty pairs would need 1,000 descriptors
-        shared_clients._clients.pop(key).close()
+    for key in set(reading_client._clients) - before:  # thirty pairs would need 1,000 descriptors
+        reading_client._clients.pop(key).close()
 
 
 def kill_and_run_again(killed_at: str) -> bool:
