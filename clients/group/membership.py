@@ -67,11 +67,16 @@ class Joined:
 
 def refusal(code: int, config: GroupConfig, what: str = "") -> KafkaError:
     """The error of a coordinator's refusal of `what`, in words for users."""
-    reason = str(error_for(code))
-    if code == ErrorCode.FENCED_INSTANCE_ID:
-        reason = (
-            f"another consumer has group_instance_id={config.group_instance_id!r} now; close this "
-            "one, and give each consumer its own"
-        )
+    reason = reason_of(code, config.group_instance_id)
     where = f"group {config.group_id!r}, {what}" if what else f"group {config.group_id!r}"
     return error_for(code, f"{where}: {reason}")
+
+
+def reason_of(code: int, group_instance_id: str | None) -> str:
+    """Why a coordinator refuses a member with this group_instance_id, in words for users."""
+    if code == ErrorCode.FENCED_INSTANCE_ID:
+        return (
+            f"another consumer has group_instance_id={group_instance_id!r} now; close this "
+            "one, and give each consumer its own"
+        )
+    return str(error_for(code))

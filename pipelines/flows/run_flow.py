@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..ranges.read_arguments import servers_of
+from .flow import FlowFailed
 from .flow_file import read_flow
 from .flow_progress import FlowProgress
 
@@ -33,7 +34,7 @@ def run_flow(
 
     Raises:
         ValueError: the file is no flow.
-        FlowFailed: a part of it has failed.
+        FlowFailed: a part of it has failed; the text names the file and the part.
         NotInRegistry, RegistryFailed: of a source with a schema_registry, as `read_topic`.
         SparkUnavailable, RayDataMissing: what its steps need is not there.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
@@ -41,11 +42,14 @@ def run_flow(
     flow = read_flow(path)
     servers = servers_of(bootstrap_servers)
     stopped = stop or threading.Event()
-    if flow.engine == "ray":
-        from .ray_flow import RayFlow
+    try:
+        if flow.engine == "ray":
+            from .ray_flow import RayFlow
 
-        return RayFlow(flow, servers).run(stopped, on_progress, once=once)
-    from .spark_flow import SparkFlow
+            return RayFlow(flow, servers).run(stopped, on_progress, once=once)
+        from .spark_flow import SparkFlow
 
-    with SparkFlow(flow, servers) as running:
-        return running.run(stopped, on_progress, once=once)
+        with SparkFlow(flow, servers) as running:
+            return running.run(stopped, on_progress, once=once)
+    except FlowFailed as error:
+        raise FlowFailed(f"{path}: {error}") from error.__cause__

@@ -52,7 +52,7 @@ from ....protocol.messages.end_txn import EndTxnResponse
 from ....protocol.messages.init_producer_id import InitProducerIdResponse
 from ....protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from ....protocol.schema import Message
-from ...group.membership import ConsumerGroupMetadata
+from ...group.membership import ConsumerGroupMetadata, reason_of
 from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
 from ..batches.partition_queue import Identity
 from .partitions_in_transaction import PartitionsInTransaction, added_partitions
@@ -441,7 +441,10 @@ class TransactionManager:
     def _on_refused(self, request: TransactionRequest, code: int, what: str = "") -> Advice:
         """Repeat the request, or end the transaction or the producer."""
         error = error_for(code)
-        reason = f"{request.kind.value}{f' of {what}' if what else ''}: {error}"
+        reason = str(error)
+        if request.kind is RequestKind.COMMIT_OFFSETS and self._offsets.first is not None:
+            reason = reason_of(code, self._offsets.first.group.group_instance_id)
+        reason = f"{request.kind.value}{f' of {what}' if what else ''}: {reason}"
         if request.group_id is not None:
             reason = f"{reason} (group {request.group_id!r})"
         if code in MOVED:

@@ -56,7 +56,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
 )
 from bradbury.protocol.schema import Message
 
-GROUP = ConsumerGroupMetadata("g", 4, "member", None)
+GROUP = ConsumerGroupMetadata("g", 4, "member", "i")
 MOVED, BUSY = ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS
 OFFSETS = "offsets"
 
@@ -463,6 +463,8 @@ def test_a_member_that_the_group_has_gone_on_without_ends_its_transaction(code: 
     world.manager.on_response(request, refused(request, code))
     assert isinstance(operation.error, TransactionAbortable)
     assert world.manager.phase is Phase.ABORTABLE_ERROR
+    if code == ErrorCode.FENCED_INSTANCE_ID:
+        assert "another consumer has group_instance_id='i' now; close" in str(operation.error)
 
 
 def test_below_version_2_no_version_is_used_that_would_not_say_the_generation() -> None:

@@ -314,8 +314,11 @@ def test_a_part_that_fails_is_named_in_a_line(servers: str, folder: Path) -> Non
     file = folder / "delays.yaml"
     text = file.read_text()
     for broken, said in (
-        (text.replace("delay > 15", "speed > 15"), "steps.late: .*speed"),
-        (text.replace("key: tail", "key: nobody"), "targets.late: there is no column 'nobody'"),
+        (text.replace("delay > 15", "speed > 15"), r"delays\.yaml: steps\.late: .*speed"),
+        (
+            text.replace("key: tail", "key: nobody"),
+            r"delays\.yaml: targets\.late: there is no column",
+        ),
         (text.replace("flow-flights", "nowhere"), "nowhere.* does not exist"),
     ):
         file.write_text(broken)
