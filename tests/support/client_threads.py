@@ -4,6 +4,7 @@ The pools of the brokers start another thread whenever they have more work than 
 a test looks whether its client has left one behind.
 """
 
+import gc
 import threading
 
 BROKER_POOLS = (
@@ -21,3 +22,11 @@ BROKER_POOLS = (
 def client_threads() -> set[threading.Thread]:
     """The threads that run now, without those of the brokers."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith(BROKER_POOLS)}
+
+
+def have_ended_as_garbage(threads: set[threading.Thread]) -> bool:
+    """Whether threads have ended whose client was garbage. Stops the process, and the brokers in
+    it, for a second late in a test run: not to be asked often.
+    """
+    gc.collect()
+    return not any(thread.is_alive() for thread in threads)

@@ -23,7 +23,7 @@ from bradbury.clients.classic import (
     Whitelist,
 )
 from bradbury.protocol.errors import ConnectionFailed, OffsetOutOfRange, UnknownTopicOrPartition
-from bradbury.tests.support.client_threads import client_threads
+from bradbury.tests.support.client_threads import client_threads, have_ended_as_garbage
 
 NewTopic = Callable[..., str]
 SECONDS = 60.0
@@ -79,12 +79,6 @@ def until(happened: Callable[[], bool], every_s: float = 0.02) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         threading.Event().wait(every_s)
-
-
-def have_ended(threads: set[threading.Thread]) -> bool:
-    """Whether threads that a collection of garbage ends have ended."""
-    gc.collect()
-    return not any(thread.is_alive() for thread in threads)
 
 
 def take(stream: KafkaStream[Message], number: int) -> list[int]:
@@ -532,8 +526,7 @@ def test_a_connector_that_is_dropped_with_its_streams_ends_without_a_commit(
     threads = client_threads() - before
     assert len(threads) >= 2
     del streams
-    # A collection of a test run's whole process stops the brokers in it for a second: not often.
-    until(lambda: have_ended(threads), every_s=1.0)
+    until(lambda: have_ended_as_garbage(threads), every_s=1.0)
     assert committed(bootstrap, group, topic) == [-1001]
 
 
