@@ -93,7 +93,7 @@ class HealedProducers:
     ) -> bool:
         """Whether the producer's last batch, or later ones, are in the state."""
         if entry is None:
-            return header.max_timestamp < oldest_ms
+            return header.max_timestamp <= oldest_ms  # as ProducerState.expire
         if entry.epoch != header.producer_epoch:
             is_later = all(not self._is_missing(batch.base_offset) for batch in entry.batches)
             return is_later and entry.epoch > header.producer_epoch
