@@ -114,8 +114,7 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
             raise InvalidReplicationFactor(
                 f"{where} has {factor} replicas and would have {len(replicas)}"
             )
-        fenced = [node for node in replicas if image.nodes[node].fenced]
-        if not any(node in partition.isr for node in replicas) and len(fenced) == len(replicas):
+        if all(image.nodes[node].fenced for node in replicas):  # then none is in the ISR either
             raise InvalidReplicaAssignment(f"{where}: none of the nodes {replicas} is in service")
 
 

@@ -197,6 +197,13 @@ def test_a_new_replica_whose_node_dies_is_waited_for(image: MetadataImage) -> No
     assert partition_of(with_isr(image, 1, 2, 3)).replicas == (3, 1)
 
 
+def test_one_of_the_nodes_of_a_plan_has_to_be_in_service(image: MetadataImage) -> None:
+    image = applied(image, controller_state.fence_node(image, 4, fenced=True))
+    assert reassigned(image, (3, 4))[1] == ErrorCode.NONE
+    image = applied(image, controller_state.fence_node(image, 3, fenced=True))
+    assert reassigned(image, (3, 4)) == (image, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
 @given(
     plans=st.lists(
         st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True).map(tuple), max_size=5
