@@ -7,7 +7,7 @@ records/                           record batches, message sets, compression
 schema, codec, varint, header      messages described, read and written
 message_generator                  writes messages/ and error_code
 request_frame                      a request as one frame, and its answer
-error_code, errors                 Kafka's codes; our exceptions
+error_code, errors                 Kafka's codes; our exceptions and texts
 topic_partition, topic_name        the names of a partition; rules for topic names
 principal                          who a client is: a kind and a name
 buffer, config_key                 bytes that are read without a copy; settings with Kafka's names

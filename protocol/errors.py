@@ -10,7 +10,8 @@ pickles by its arguments and takes exactly one: the text for users.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from .error_code import ErrorCode
 
@@ -39,10 +40,13 @@ class KafkaError(Exception):
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """The exception for a wire code other than NONE, with the peer's message if it sent one."""
+    """The exception for a wire code other than NONE, with the peer's message if it sent one, else
+    with our text of the code, or its name.
+    """
     cls = KafkaError.by_code.get(code)
     if cls is not None:
-        return cls(message or cls.code.name)
+        name = cls.code.name
+        return cls(message or (f"{ERROR_TEXTS[code]} ({name})" if code in ERROR_TEXTS else name))
     try:
         name = ErrorCode._value2member_map_[code].name
     except KeyError:
@@ -505,3 +509,60 @@ class DelegationTokenExpired(KafkaError):
 
 class InvalidPrincipalType(KafkaError):
     code = ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
+ERROR_TEXTS: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed unexpectedly; its log says why",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not, or no longer, in the log; ask for the "
+    "partition's earliest and latest offset, and read from there",
+    ErrorCode.CORRUPT_MESSAGE: "records there are damaged; `bradbury status` shows which, and "
+    "docs/recovery.md says what to do",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `bradbury topics "
+    "list` shows those that there are",
+    ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes; make "
+    "records smaller, or raise it",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than the topic's segment.bytes; send "
+    "smaller batches, or raise it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker refuses a topic of this name",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas; "
+    "`bradbury status` shows which brokers are missing",
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced since; poll again to join it",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the group's members have no assignment strategy in "
+    "common with this one; give all the same partition_assignment_strategy",
+    ErrorCode.INVALID_GROUP_ID: "the group id must not be empty",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member, or has removed it; `bradbury "
+    "groups members` shows those it has",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "the session timeout is outside of the brokers' "
+    "group.min.session.timeout.ms and group.max.session.timeout.ms; change the one or the others",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll again to take part",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the user may not do this with the topic; `bradbury acls "
+    "list` shows who may, `bradbury acls add` allows it",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the user may not do this with the group; `bradbury acls "
+    "list` shows who may, `bradbury acls add` allows it",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the user may not do this with the cluster; `bradbury "
+    "acls list` shows who may, `bradbury acls add` allows it",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user may not use the transactional id; "
+    "`bradbury acls list` shows who may, `bradbury acls add` allows it",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker has not this version of the request; it is older "
+    "than the client needs",
+    ErrorCode.POLICY_VIOLATION: "a policy of the brokers forbids it",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot use the disk with the partition; `bradbury "
+    "dirs` and the broker's log say why",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group; `bradbury groups list` shows those that "
+    "there are",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has as many members as the brokers' "
+    "group.max.size allows",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a live member of the group reads the topic; stop it "
+    "first",
+    ErrorCode.INVALID_RECORD: "the broker refuses a record: it is damaged, its time is outside of "
+    "the topic's bounds, or a compacted topic needs a key",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "a quota is used up; wait, or raise it with `bradbury "
+    "quotas`",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id; `bradbury "
+    "transactions list` shows those that there are",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the other side cannot read this codec",
+}
+"""What a code says to a user where the broker sent no text: the cause, and what to do. Codes that
+only make a client ask again have none.
+"""

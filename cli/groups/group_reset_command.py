@@ -10,7 +10,7 @@ import typer
 
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import CommandFailed, UsageError
-from ..terminal.moments import QUESTIONS, parse_time
+from ..terminal.moments import QUESTIONS, not_a_time, parse_iso
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import count_text, note, print_json, print_table
 from .group_offsets_file import read_offsets, write_csv
@@ -154,10 +154,13 @@ def has_members(admin: Admin, group: str) -> bool | None:
 
 
 def _moment(text: str) -> int:
-    moment = parse_time(text, "--to-datetime")
-    if moment < 0:
-        raise UsageError(f"--to-datetime {text!r} is not a time; use ISO 8601, or ms since 1970")
-    return moment
+    """A point in time; the special timestamps have options of their own."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return parse_iso(text)
+    except ValueError:
+        raise not_a_time(text, "--to-datetime") from None
 
 
 def _plan(admin: Admin, group: str, topics: list[str], target: Target) -> list[OffsetMove]:

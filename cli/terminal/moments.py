@@ -7,6 +7,7 @@ earliest, latest, max-timestamp, earliest-local    Kafka's special timestamps (L
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from .failure import UsageError
@@ -34,11 +35,16 @@ def parse_time(text: str, option: str) -> int:
     try:
         return parse_iso(text)
     except ValueError:
-        names = ", ".join(QUESTIONS)
-        raise UsageError(
-            f"{option} {text!r} is not a time; use {names}, milliseconds since 1970, "
-            "or ISO 8601 as in 2026-03-01T12:30:00Z"
-        ) from None
+        raise not_a_time(text, option, QUESTIONS) from None
+
+
+def not_a_time(text: str, option: str, names: Iterable[str] = ()) -> UsageError:
+    """Error for a value that is no time. names: special timestamps that the option takes."""
+    also = "".join(f"{name}, " for name in names)
+    return UsageError(
+        f"{option} {text!r} is not a time; use {also}milliseconds since 1970, "
+        "or ISO 8601 as in 2026-03-01T12:30:00Z"
+    )
 
 
 def parse_iso(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ...protocol.errors import BrokerNotAvailable, error_for
+from ...protocol.errors import BrokerNotAvailable, KafkaError, error_for
 from ...protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -21,6 +21,7 @@ from ...protocol.messages.incremental_alter_configs import (
 from ...protocol.schema import Message
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient, R
+from .topics_admin import refused_topic
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
@@ -92,7 +93,7 @@ def describe_configs(
     response = yield from _ask(client, of, request, DescribeConfigsResponse)
     (result,) = response.results
     if result.error_code:
-        raise error_for(result.error_code, result.error_message)
+        raise _refused(of, result.error_code, result.error_message)
     return {
         entry.name: ConfigEntry(
             entry.name,
@@ -144,7 +145,15 @@ def alter_configs(
     response = yield from _ask(client, of, request, IncrementalAlterConfigsResponse)
     (result,) = response.responses
     if result.error_code:
-        raise error_for(result.error_code, result.error_message)
+        raise _refused(of, result.error_code, result.error_message)
+
+
+def _refused(of: Resource, code: int, message: str | None) -> KafkaError:
+    return (
+        error_for(code, message)
+        if of.kind != TOPIC_RESOURCE
+        else refused_topic(code, of.name, message)
+    )
 
 
 def _text(value: object) -> str | None:

@@ -225,7 +225,7 @@ def _why_not_moved(code: int, broker: int, path: str) -> str:
     if code == ErrorCode.LOG_DIR_NOT_FOUND:
         return (
             f"broker {broker} has no log directory {path}; `bradbury dirs --broker {broker}` shows "
-            "those it has, and its log.dirs has to list a new one"
+            "those it has; a new one is given at its start: `bradbury up --data-dir`, repeated"
         )
     return f"on broker {broker}: {error_for(code)}"
 

@@ -12,6 +12,7 @@ from typing import Final
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     ClusterAuthorizationFailed,
+    KafkaError,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
@@ -115,7 +116,7 @@ def delete_topics(client: ClusterClient, names: Sequence[str], *, timeout_ms: in
     response = yield from client.send_to_any(request, DeleteTopicsResponse, repeatable=False)
     for result in response.responses:
         if result.error_code:
-            raise error_for(result.error_code, _text(result.name or "", result.error_message))
+            raise refused_topic(result.error_code, result.name or "", result.error_message)
 
 
 def create_partitions(
@@ -139,7 +140,14 @@ def create_partitions(
     response = yield from client.send_to_any(request, CreatePartitionsResponse, repeatable=False)
     for result in response.results:
         if result.error_code:
-            raise error_for(result.error_code, result.error_message)
+            raise refused_topic(result.error_code, topic, result.error_message)
+
+
+def refused_topic(code: int, name: str, message: str | None) -> KafkaError:
+    """The error of a request for this topic; where there is none, with the remedy."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        message = f"topic {name!r} does not exist; `bradbury topics list` shows those that do"
+    return error_for(code, _text(name, message))
 
 
 def _text(name: str, message: str | None) -> str | None:

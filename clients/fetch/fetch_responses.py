@@ -126,7 +126,9 @@ class FetchResponses:
         error = error_for(code)
         if not error.retriable or code == ErrorCode.CORRUPT_MESSAGE:
             # As Kafka's consumer: the broker knows of no copy that could be read instead.
-            self._buffer.raise_in_poll(error_for(code, f"{key}: {error}"), [state])
+            self._buffer.raise_in_poll(
+                error_for(code, f"{key} at offset {fetch_offset}: {error}"), [state]
+            )
         else:
             self._failures.failed(key, error, time.monotonic())
         return True

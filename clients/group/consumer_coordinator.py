@@ -145,7 +145,7 @@ class ConsumerCoordinator:
         if self.membership.generation == NO_GENERATION:
             raise UnknownMemberId(
                 f"group {self.config.group_id!r} has removed this member: its partitions may "
-                "belong to another one, and records since the last commit are read again"
+                "belong to another one"
             )
         return self.membership
 

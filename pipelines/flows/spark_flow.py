@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ...clients.schemas.registry_request import RegistryFailed
+from ..ranges.fetch_options import FetchOptions
+from ..ranges.reading_client import reading_client
 from ..spark.job_session import job_session
 from ..spark.topic_view import topic_view
 from .batch_targets import cancelled_by, write_batch
@@ -24,6 +26,7 @@ from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
 from .flow_progress import FlowProgress
 from .flow_tables import MOST_OFFSETS, batch_writer
 from .target_records import records_of
+from .target_topics import check_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,6 +85,11 @@ class SparkFlow:
         for step in self._flow.steps:
             with _named(f"steps.{step.name}"):
                 self._keep(step.name, self._made(step))
+        client = reading_client(
+            self._servers, FetchOptions(client_id=f"bradbury-flow-{self._flow.name}")
+        )
+        for target in self._flow.targets:
+            check_topic_of(target, client)
         for target in self._flow.targets:
             with _named(f"targets.{target.name}"):
                 if self._frames[target.of].isStreaming:

@@ -7,6 +7,7 @@ is pickled for the processes that write.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .load_rows import by_partition
+
+logger = logging.getLogger(__name__)
 
 MOST_OPEN: Final = 64
 """Most open files; for another partition the file written to longest ago is closed."""
@@ -78,7 +81,10 @@ class TableFiles:
         if kind is None:
             return
         for file in self._open.values():
-            file.opened.close()
+            try:
+                file.opened.close()
+            except Exception:  # of half a file, which is deleted; `kind` is what counts
+                logger.debug("closing %s failed", file.path, exc_info=True)
         for path in self._paths:
             self._place.delete(path)
 

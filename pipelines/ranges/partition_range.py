@@ -64,6 +64,6 @@ class ReadLimits:
     @property
     def data_loss_remedy(self) -> str:
         return (
-            "They were deleted by retention, or the topic was deleted and recreated. To continue "
-            f"without them {self.allow_data_loss}"
+            "Records were deleted by retention, or the topic was deleted and recreated. To "
+            f"continue without them {self.allow_data_loss}"
         )

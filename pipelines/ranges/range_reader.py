@@ -34,6 +34,7 @@ from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ...protocol.columns.columns import AbortedProducers, DecodedBatches, decode_batches
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
+    CorruptMessage,
     KafkaError,
     OffsetOutOfRange,
     RequestTimedOut,
@@ -286,9 +287,12 @@ class RangeReader:
             if last < source.end:
                 self._lose(source, position, source.end, f"the log ends at {last}")
                 return
+        where = f"cannot fetch record for offset {position} of {source.topic_partition} in "
+        where += f"{self._limits.poll_timeout_ms} milliseconds"
+        if isinstance(reason, CorruptMessage):  # no replica had them whole meanwhile
+            raise CorruptMessage(f"{where}: {reason}")
         raise RequestTimedOut(
-            f"cannot fetch record for offset {position} of {source.topic_partition} in "
-            f"{self._limits.poll_timeout_ms} milliseconds ({reason or 'no records received'}); "
+            f"{where} ({reason or 'no records received'}); "
             f"are its brokers up? {self._limits.poll_timeout_name} sets this timeout"
         )
 

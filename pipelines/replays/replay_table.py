@@ -60,8 +60,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 class ReplayProgress:
     """Progress after a commit.
 
-    records, commits: of this call. behind: rows of the current part of the table that are not in
-    the topic yet.
+    records, commits: of this call. behind: rows of the table that are not in the topic yet.
     """
 
     records: int
@@ -328,15 +327,19 @@ class _Replay:
         self, position: ReplayPosition | None, topic_id: str
     ) -> Iterator[tuple[Any, ReplayPosition]]:
         """Rows in order, each piece with the position after it."""
-        parts = self._source.parts(None if position is None else position.part)
+        parts = [*self._source.parts(None if position is None else position.part)]
+        counts = [part.dataset.count_rows() for part in parts]  # metadata is enough for that
+        later = sum(counts)
         if position is not None and not position.done:
-            yield from self._rows(self._begun(position), topic_id, position.rows)
-        for part in parts:
-            yield from self._rows(part, topic_id, 0)
+            yield from self._rows(self._begun(position), topic_id, position.rows, later)
+        for part, count in zip(parts, counts, strict=True):
+            later -= count
+            yield from self._rows(part, topic_id, 0, later)
 
     def _rows(
-        self, part: TablePart, topic_id: str, skipped: int
+        self, part: TablePart, topic_id: str, skipped: int, later: int
     ) -> Iterator[tuple[Any, ReplayPosition]]:
+        """Rows of a part after the first `skipped`. later: number of those of later parts."""
         needed = self._columns.needed
         scanned = part.dataset.to_batches(columns=list(dict.fromkeys([*needed, *self._order])))
         batches = (each for each in scanned if each.num_rows)
@@ -360,7 +363,7 @@ class _Replay:
             for first in range(start, batch.num_rows, most):
                 piece = batch.slice(first, most)
                 done = count + first + piece.num_rows
-                self._behind = total - done
+                self._behind = total - done + later
                 yield piece, replace(at, rows=done, done=done == total)
             count += batch.num_rows
 

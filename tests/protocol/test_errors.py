@@ -15,6 +15,11 @@ def test_a_known_code_is_its_own_class_with_the_peers_message() -> None:
     assert str(error_for(ErrorCode.INVALID_CONFIG)) == "INVALID_CONFIG"
 
 
+def test_without_a_message_our_text_says_what_to_do() -> None:
+    text = str(error_for(ErrorCode.GROUP_ID_NOT_FOUND))
+    assert "`bradbury groups list`" in text and text.endswith(" (GROUP_ID_NOT_FOUND)")
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [

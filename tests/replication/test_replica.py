@@ -22,7 +22,7 @@ from bradbury.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from bradbury.replication.partition.conversion_queue import ConversionMemory
 from bradbury.replication.partition.marker_append import TransactionDecision, append_marker
 from bradbury.replication.partition.replica import Replica
-from bradbury.steps.replies import Reply
+from bradbury.steps.replies import Refuse, Reply
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import open_log
 
@@ -131,6 +131,9 @@ class Waiter:
     def on_readable(self, size: int) -> None:
         self.woken.append(size)
 
+    def on_changed(self) -> None:
+        self.woken.append(-1)
+
 
 def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
@@ -141,6 +144,20 @@ def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     leader.step.fetches.park(waiter, is_follower=True)
     assert leader.step.deletes.delete_records(1) == 1
     assert waiter.woken == [0]
+
+
+def test_whoever_waits_hears_that_the_directory_is_offline(tmp_path: Path) -> None:
+    leader = Leader(tmp_path)
+    leader.append()
+    leader.step.produces.when_committed(0, "ticket")
+    waiter = Waiter()
+    leader.step.fetches.park(waiter, is_follower=True)
+    refused: list[Refuse] = []
+    leader.driver.on(Refuse, refused.append)
+    leader.step.fail_waiting(KafkaStorageError("the disk is gone"))
+    leader.driver.carry_out()
+    assert [(each.ticket, str(each.error)) for each in refused] == [("ticket", "the disk is gone")]
+    assert waiter.woken == [-1]
 
 
 def test_a_nearly_full_disk_takes_markers_and_internal_topics_alone(tmp_path: Path) -> None:

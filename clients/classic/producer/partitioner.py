@@ -25,5 +25,8 @@ class DefaultPartitioner:
         if isinstance(key, str):
             key = key.encode()
         if not isinstance(key, bytes):
-            raise TypeError(f"a key of type {type(key).__name__} needs a partitioner of your own")
+            raise TypeError(
+                f"a key of type {type(key).__name__} needs a partitioner of your own, and a "
+                "key_encoder to be stored"
+            )
         return partition_for_key(key, partition_count)

@@ -168,7 +168,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert "omit --all-topics" in ask("--from-file", "x.csv", "--all-topics").usage
     assert "is not a duration" in ask("-t", topic, "--by-duration", "an hour").usage
     assert "is not a time" in ask("-t", topic, "--to-datetime", "noon").usage
-    assert "is not a time" in ask("-t", topic, "--to-datetime", "latest").usage
+    refused = ask("-t", topic, "--to-datetime", "latest").usage
+    assert "is not a time" in refused and "earliest" not in refused
     assert "TOPIC:0,1" in ask("-t", f"{topic}:", "--to-latest").usage
     assert "0 to 2, not 3" in ask("-t", f"{topic}:3", "--to-latest").error
     assert "does not exist" in ask("-t", "absent", "--to-latest").error

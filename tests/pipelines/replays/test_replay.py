@@ -40,7 +40,18 @@ def test_a_loaded_table_comes_back_as_it_was(
     bradbury.load(
         topic, table, format=table_format, partition_by="day", commit_records=30, **options
     )
-    assert bradbury.replay(table, again, keep_partitions=True, **options).records == 100
+    left: list[tuple[int, int]] = []
+    done = bradbury.replay(
+        table,
+        again,
+        keep_partitions=True,
+        commit_records=40,
+        on_progress=lambda progress: left.append((progress.records, progress.behind)),
+        **options,
+    )
+    assert done.records == 100
+    assert len(left) > 1
+    assert [records + behind for records, behind in left] == [100] * len(left)
     assert seen(bootstrap, again) == seen(bootstrap, topic)
 
 
