@@ -7,12 +7,14 @@ next to nothing is imported before it is caught.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from .command_interrupt import DEBUG, INTERRUPTED, was_interrupted
 
 
 def main() -> None:
     """Run the command line of this process. Ctrl-C ends it without a traceback, from here on."""
+    sys.unraisablehook = _interrupt_again
     try:
         from .main import main as run_command_line
 
@@ -25,3 +27,19 @@ def main() -> None:
 
             traceback.print_exception(error)
         sys.exit(INTERRUPTED)
+
+
+def _interrupt_again(ignored: Any) -> None:
+    """Ctrl-C in a finalizer, where Python can only report it, comes once more a moment later: now
+    it would be lost in here.
+    """
+    if isinstance(ignored.exc_value, KeyboardInterrupt):
+        import signal
+        import threading
+
+        again = (threading.main_thread().ident, signal.SIGINT)
+        later = threading.Timer(0.05, signal.pthread_kill, again)
+        later.daemon = True
+        later.start()
+    else:
+        sys.__unraisablehook__(ignored)

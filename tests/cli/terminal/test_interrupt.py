@@ -37,6 +37,23 @@ runpy.run_module("bradbury.cli", run_name="__main__", alter_sys=False)
 """
 """`bradbury`, which gets Ctrl-C when it imports the module that is named first."""
 
+IN_A_FINALIZER = """
+import signal, time
+from bradbury.cli import entry_point, main
+
+class Ending:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def command():
+    Ending()
+    time.sleep(60)
+    print("went on")
+
+main.main = command
+entry_point.main()
+"""
+
 LIGHT = """
 import sys
 
@@ -61,6 +78,17 @@ def test_it_is_set_while_the_main_thread_waits() -> None:
     with stop_at_interrupt() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.wait(60)
+
+
+def test_it_is_not_lost_in_a_finalizer() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FINALIZER],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_afterwards_ctrl_c_does_what_it_did() -> None:
