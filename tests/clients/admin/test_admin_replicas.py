@@ -167,7 +167,7 @@ def test_a_replica_moves_to_another_disk_with_its_records(tmp_path: Path) -> Non
         ) as consumer:
             consumer.assign([("disks", 0)])
             assert consumer.poll(10_000)["value"].to_pylist() == [b"here"]
-        refusal = f"disks-0: broker {broker} has no log directory .*/absent; .* log.dirs has to"
+        refusal = f"disks-0: broker {broker} has no log directory .*/absent; .* --data-dir"
         with pytest.raises(LogDirNotFound, match=refusal):
             admin.alter_replica_log_dirs({("disks", 0, broker): str(tmp_path / "absent")})
         with pytest.raises(BrokerNotAvailable, match="99"):
