@@ -241,6 +241,26 @@ def test_where_the_vote_cannot_be_passed_on_replicas_move_and_it_is_tried_again(
     assert machine.step.has_left_nothing
 
 
+def test_a_vote_that_nobody_can_take_is_not_waited_for() -> None:
+    machine = Machine()
+    machine.vote("d1", "d2", "d3", "d4")
+    machine.apply(machine.partition(4, 2, 3))
+    machine.drain()
+    assert isinstance(machine.take(), HandOver)
+    assert not machine.step.has_left_nothing
+
+
+def test_a_node_that_was_not_closed_cleanly_says_so_and_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine(moves_replicas=False)
+    machine.drain(5_000)
+    machine.answer(result=True)
+    machine.answer(OSError("the disk is gone"))
+    assert isinstance(machine.take(), EndProcess)
+    assert [str(one.exc_info and one.exc_info[1]) for one in caplog.records] == ["the disk is gone"]
+
+
 def test_a_new_voter_that_dies_before_it_votes_is_replaced() -> None:
     machine = Machine()
     machine.apply(machine.node(5, "m5"))

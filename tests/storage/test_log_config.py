@@ -175,6 +175,12 @@ def test_a_brokers_default_is_checked_like_a_topics(given: dict[str, str], messa
         LogConfig.from_broker(given)
 
 
+@pytest.mark.parametrize(("largest_mb", "limit_mb"), [(0.1, 16), (1, 64), (4, 256), (64, 256)])
+def test_a_batch_may_become_much_larger_but_within_bounds(largest_mb: float, limit_mb: int) -> None:
+    config = LogConfig(max_message_bytes=int(largest_mb * 1024**2))
+    assert config.decompressed_limit == limit_mb * 1024**2
+
+
 @given(
     name=st.sampled_from(sorted(LogConfig.keys())),
     text=st.text(max_size=8) | st.integers().map(str) | st.floats().map(str),
