@@ -246,6 +246,15 @@ def test_a_batch_of_another_codec_than_the_topics_is_converted(tmp_path: Path) -
     assert leader.values == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_large", [False, True])
+def test_keys_of_a_large_batch_are_looked_at_in_a_thread(tmp_path: Path, *, is_large: bool) -> None:
+    leader = Leader(tmp_path, cleanup_policy="compact")
+    value = bytes(MOST_BYTES_OPENED_AT_ONCE if is_large else 1)
+    keyed = encode_records([(1_000, b"key", value, ())])
+    assert leader.produce("keyed", keyed) is not is_large
+    assert len(leader.take(ConvertRecords)) == is_large
+
+
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_large_batch_is_opened_in_a_thread_and_a_small_one_at_once(
     tmp_path: Path, *, is_loaded: bool

@@ -74,14 +74,20 @@ class Leader:
         self.step.append(make_batch(), opened=True, now_ms=0, wall_ms=0)
 
     def fetch(
-        self, node_id: int, offset: int | None, *, session_id: int = 0, epoch: int = -1
+        self,
+        node_id: int,
+        offset: int | None,
+        *,
+        session_id: int = 0,
+        epoch: int = -1,
+        log_start_offset: int = 0,
     ) -> FetchAnswer:
         """`offset` None: of no partition is anything new."""
         asked = FetchPartition(
             fetch_offset=offset or 0,
             last_fetched_epoch=1 if offset else -1,
             partition_max_bytes=1_000,
-            log_start_offset=0,
+            log_start_offset=log_start_offset,
         )
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=node_id, replica_epoch=1),
@@ -144,6 +150,23 @@ def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     leader.step.fetches.park(waiter, is_follower=True)
     assert leader.step.deletes.delete_records(1) == 1
     assert waiter.woken == [0]
+
+
+def test_a_deletion_is_answered_when_all_in_sync_have_deleted_and_not_before(
+    tmp_path: Path,
+) -> None:
+    leader = Leader(tmp_path)
+    leader.append()
+    for node_id in (2, 3):
+        leader.fetch(node_id, 1)
+    replied: list[Reply] = []
+    leader.driver.on(Reply, replied.append)
+    assert leader.step.deletes.delete_records(1) == 1
+    leader.step.deletes.when_deleted(1, "ticket")
+    leader.fetch(2, 1, log_start_offset=1)
+    assert replied == []
+    leader.fetch(3, 1, log_start_offset=1)
+    assert [each.ticket for each in replied] == ["ticket"]
 
 
 def test_whoever_waits_hears_that_the_directory_is_offline(tmp_path: Path) -> None:
