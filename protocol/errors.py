@@ -535,14 +535,6 @@ ERROR_TEXTS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: "the session timeout is outside of the brokers' "
     "group.min.session.timeout.ms and group.max.session.timeout.ms; change the one or the others",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll again to take part",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the user may not do this with the topic; `bradbury acls "
-    "list` shows who may, `bradbury acls add` allows it",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the user may not do this with the group; `bradbury acls "
-    "list` shows who may, `bradbury acls add` allows it",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the user may not do this with the cluster; `bradbury "
-    "acls list` shows who may, `bradbury acls add` allows it",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user may not use the transactional id; "
-    "`bradbury acls list` shows who may, `bradbury acls add` allows it",
     ErrorCode.UNSUPPORTED_VERSION: "the broker has not this version of the request; it is older "
     "than the client needs",
     ErrorCode.POLICY_VIOLATION: "a policy of the brokers forbids it",
@@ -564,5 +556,5 @@ ERROR_TEXTS: Final[Mapping[int, str]] = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the other side cannot read this codec",
 }
 """What a code says to a user where the broker sent no text: the cause, and what to do. Codes that
-only make a client ask again have none.
+only make a client ask again have none, nor those of rights (cli authorization_failure).
 """
