@@ -33,6 +33,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -67,6 +68,8 @@ class ParquetTarget:
         self._schema = schema
         self._partition_by = partition_by
         self._lock: int | None = None
+        self._made: list[Path] = []
+        """Folders that this load has made."""
         self._number = 0
         self._table_id = uuid.uuid4().hex
         self._newest: dict[str, Any] = {}
@@ -78,17 +81,32 @@ class ParquetTarget:
             raise LoadFailed(
                 f"nothing is loaded into {self._path} yet: there is nothing to compact"
             )
+        self._made = [path for path in (self._path, self._own) if not path.exists()]
         self._commits.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Not one that a failed load has removed since: see _unmake.
+            is_there = os.path.samestat(os.fstat(self._lock), os.stat(self._own / "lock"))
+        except (BlockingIOError, FileNotFoundError):
+            is_there = False
+        if not is_there:
             self._unlock()
-            raise LoadFailed(f"another load is writing to {self._path}; wait for its end") from None
+            raise LoadFailed(f"another load is writing to {self._path}; wait for its end")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._made and not any(self._commits.glob("*")):
+            self._unmake()
         self._unlock()
+
+    def _unmake(self) -> None:
+        """Remove the folders of a first load that has loaded nothing, as far as they are empty."""
+        with suppress(OSError):
+            (self._own / "lock").unlink()
+            for folder in (self._staging, self._commits, self._own, *reversed(self._made)):
+                if folder.exists():
+                    folder.rmdir()
 
     def loaded(self, keys: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> LoadedOffsets:
         """See load_target. Completes the newest commit of an interrupted load.

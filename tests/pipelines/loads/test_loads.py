@@ -123,6 +123,23 @@ def test_other_columns_and_arguments_are_refused_in_a_sentence(
         bradbury.load("nowhere", to, **options)
 
 
+def test_a_first_load_that_fails_leaves_nothing_and_a_later_one_what_is_there(
+    bootstrap: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic, given = new_topic(1), tmp_path / "given"
+    given.mkdir()
+    for to in (tmp_path / "made", given):
+        with pytest.raises(UnknownTopicOrPartition):
+            bradbury.load("nowhere", str(to), bootstrap_servers=bootstrap)
+    assert [*tmp_path.rglob("*")] == [given]
+    send(bootstrap, topic, 0, 10)
+    bradbury.load(topic, str(given), bootstrap_servers=bootstrap)
+    before = sorted(given.rglob("*"))
+    with pytest.raises(UnknownTopicOrPartition):
+        bradbury.load("nowhere", str(given), bootstrap_servers=bootstrap)
+    assert sorted(given.rglob("*")) == before
+
+
 @FORMATS
 def test_a_directory_with_a_table_of_another_format_is_refused(
     bootstrap: str, new_topic: NewTopic, tmp_path: Path, table_format: str
