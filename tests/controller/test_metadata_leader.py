@@ -44,6 +44,11 @@ class Cluster:
         """Whether a request to a voter has not been answered."""
         return bool(self._effects)
 
+    @property
+    def asks(self) -> set[str]:
+        """The voters that are asked for something now."""
+        return {effect.voter for effect in self._effects}
+
     def answer(self, now: Instant, absent: str = "") -> None:
         """Answer all requests; the `absent` voters cannot be reached."""
         effects, self._effects[:] = self._effects[:], []
@@ -158,3 +163,25 @@ def test_an_idle_controller_ends_when_no_majority_confirms_it() -> None:
     assert reason is not None
     assert "no majority of the voters answered for 12 s" in reason
     assert "a: connection refused" in reason
+
+
+def test_a_voter_that_goes_gets_the_entry_that_says_so_and_no_other() -> None:
+    cluster = idle()
+
+    def append(value: bytes, offset: int, voters: tuple[str, ...] | None = None) -> None:
+        batch = encode_records([(0, None, value, ())])
+        stamp(batch, base_offset=offset, leader_epoch=1)
+        cluster.leader.append(bytes(batch), 1, START, voters=voters)
+
+    append(b"1", 1)
+    while cluster.leader.is_appending or cluster.asked:
+        cluster.answer(START)
+    append(b"2", 2, ("a", "b"))
+    assert cluster.asks == {"a", "b", "c"}
+    while cluster.leader.is_appending or cluster.asked:
+        cluster.answer(START)
+    append(b"3", 3)
+    assert cluster.asks == {"a", "b"}
+    while cluster.leader.is_appending or cluster.asked:
+        cluster.answer(START)
+    assert cluster.leader.committed == 4

@@ -61,7 +61,7 @@ IN_SEEDS: Mapping[str, tuple[str, ...]] = {
     "storage": ("--disks",),
 }
 """What the seeds of the simulation have in them, so that a folder's modules run in each."""
-HISTORIES = ("tests/simulation/test_known_histories.py", "tests/simulation/test_metadata_quorum.py")
+HISTORIES = ("tests/simulation/histories", "tests/simulation/test_metadata_quorum.py")
 RECOVERY = ("tests/simulation/test_recovery.py::test_a_recovery_makes_what_was_committed",)
 RECOVERED = ("controller/voter_files/*", "cluster/metadata/metadata_recovery.py")
 """Patterns of the modules that only that world runs as a whole."""

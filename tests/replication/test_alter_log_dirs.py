@@ -188,6 +188,19 @@ def test_a_long_log_is_copied_piece_by_piece_before_the_log_stands_still() -> No
     assert read_all(node.replica.log) == expected
 
 
+def test_a_copy_is_of_the_time_at_which_it_is_made() -> None:
+    """Its segments are closed by their age; the clock of waits began with the machine."""
+    node = MovingNode()
+    node.append()
+    node.run(node.moves.move("t", 0, "/b", now_ms=70, wall_ms=1_700_000_000_000))
+    assert node.work(until="CopyPiece")
+    while not node.done.count("CopyPiece"):
+        node.work_one()
+    [copy] = node.directories.all[1].future_logs.values()
+    assert copy.log_end_offset == 1
+    assert copy.flushing.unflushed_since_ms == 1_700_000_000_000
+
+
 def test_what_was_dropped_meanwhile_is_not_in_the_log_that_takes_over() -> None:
     """The log has the same end again, with other records."""
     node = MovingNode()

@@ -152,6 +152,24 @@ def test_a_follower_that_waits_hears_of_deleted_records(tmp_path: Path) -> None:
     assert waiter.woken == [0]
 
 
+def test_a_high_watermark_that_stays_wakes_nobody(tmp_path: Path) -> None:
+    """A follower hears of it twice a second from a leader that nobody writes to."""
+    leader = Leader(tmp_path)
+    follower = leader.step
+    follower.append_as_follower(make_batch(), 0)
+    waiter = Waiter()
+    follower.fetches.park(waiter, is_follower=False)
+    leader.changed.clear()
+    assert not follower.update_watermarks(1, 0)
+    assert follower.log.high_watermark == 1
+    assert list(leader.changed) == [follower]
+    assert len(waiter.woken) == 1
+    leader.changed.clear()
+    assert not follower.update_watermarks(1, 0)
+    assert not leader.changed
+    assert len(waiter.woken) == 1
+
+
 def test_a_deletion_is_answered_when_all_in_sync_have_deleted_and_not_before(
     tmp_path: Path,
 ) -> None:

@@ -525,6 +525,19 @@ def test_an_id_that_nobody_uses_expires_and_one_with_an_open_transaction_does_no
     assert [name for name, _ in world.coordinator] == ["open"]
 
 
+def test_whoever_waits_for_an_id_that_expires_is_told_that_it_is_gone() -> None:
+    world = World(0)
+    producer = world.begin_producer("idle")
+    world.timers = {key: at for key, at in world.timers.items() if key.kind.name == "EXPIRE"}
+    while not world.appends:
+        world.pass_time(DAY_MS)
+    waiting = world.add(producer, PAID, transactional_id="idle")
+    assert waiting not in world.answers
+    world.commit()
+    assert world.error_of(waiting) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert [name for name, _ in world.coordinator] == []
+
+
 def test_an_id_whose_tombstone_cannot_be_written_is_there_and_expires_later() -> None:
     world = World()
     world.begin_producer("idle")

@@ -47,7 +47,7 @@ __all__ = [
     "swarm_for",
 ]
 
-# Chance does not find these; tests/simulation/test_known_histories.py does, with the fault planted.
+# Chance does not find these; tests/simulation/histories/test_known_histories.py does, with the fault planted.
 KNOWN_HISTORIES = {
     "an old broker epoch may fetch": (
         "a fetch must arrive a whole restart late, and just while its node is let in again"

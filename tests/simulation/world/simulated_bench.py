@@ -31,7 +31,12 @@ class Bench:
     """Nodes 1 to 3, one partition with a replica on each of them."""
 
     def __init__(
-        self, *, min_insync: int = 1, flushes: bool = False, segment_bytes: int = 1 << 20
+        self,
+        *,
+        min_insync: int = 1,
+        flushes: bool = False,
+        segment_bytes: int = 1 << 20,
+        directories: int = 1,
     ) -> None:
         swarm = Swarm(
             producers=0,
@@ -39,6 +44,7 @@ class Bench:
             min_insync=min_insync,
             flushes=flushes,
             segment_bytes=segment_bytes,
+            directories=directories,
             kinds=("rot",),
         )
         self.cluster = SimulatedCluster("bench", swarm)

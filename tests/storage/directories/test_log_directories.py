@@ -17,6 +17,7 @@ from bradbury.storage.disk.storage_failure import (
 )
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
+from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS
 from bradbury.tests.support.storage.batches import make_batch
 from bradbury.tests.support.storage.logs import read_all, remove_log
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
@@ -363,3 +364,34 @@ def test_a_move_that_was_interrupted_can_go_on() -> None:
     again = start(disk)
     assert again.all[1].future_logs["t", 0].log_end_offset == 3
     assert again.all[0].logs["t", 0].log_end_offset == 6
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_list_of_segments_from_before_another_program_wrote_here_is_not_kept(fails: bool) -> None:
+    """What that program has deleted would count as lost. A disk that cannot remove it is failing."""
+    disk = MemoryFileSystem()
+    directories = start(disk)
+    make(directories, [0])
+    log = directories.all[0].logs["t", 0]
+    append(log, 4)
+    log.local.roll(now_ms=1000)
+    append(log, 4)
+    directories.close(clean=True)
+    listed = f"{log.directory}/{CLOSED_SEGMENTS}"
+    assert disk.exists(listed)
+    checkpoint = disk.names["/one/recovery-point-offset-checkpoint"]
+    assert checkpoint is not None
+    checkpoint.content = bytearray(b"0\n1\nt 0 8\n")  # as Kafka writes it
+
+    removed: list[str] = []
+
+    def note(operation: str, path: str) -> None:
+        if (operation, path) == ("unlink", listed):
+            removed.append(path)
+            if fails:
+                raise OSError(errno.EIO, "Input/output error")
+
+    disk.before = note
+    again = start(disk)
+    assert removed == [listed]
+    assert bool(again.all[0].health.failure) == fails

@@ -12,6 +12,7 @@ import pytest
 
 from bradbury.actors.controller.controller import Controller
 from bradbury.actors.controller.voter_host import VoterHost
+from bradbury.cluster.metadata.metadata_records import ClusterRecord, RegisterNodeRecord
 from bradbury.controller.controller_calls import AllocateProducerIds
 from bradbury.controller.voter_files.metadata_rebuild import MetadataRebuild
 from bradbury.controller.voter_files.quorum_state_file import (
@@ -64,6 +65,36 @@ def test_each_partition_is_found_with_its_node_and_a_directory_without_a_node_is
     assert (partition.topic, partition.partition) == ("mine", 3)
     assert (partition.topic_id, partition.node_id) == (UUID(int=7), 5)
     assert (partition.leader_epoch, partition.end_offset) == (4, 2)
+
+
+def test_what_a_directory_without_a_name_holds_is_recovered_with_what_the_metadata_calls_it(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path / "partitions-1", "d-1", "lost", 2)
+    for file in (tmp_path / "partitions-1").glob("meta.properties*"):
+        file.unlink()
+    rebuild = MetadataRebuild(
+        [str(tmp_path)], OsFileSystem(), new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )
+    directories, metadata = rebuild._read_directories(), rebuild._read_metadata(set())
+    assert not directories.partitions
+    node = RegisterNodeRecord(
+        node_id=5,
+        directory_id="d-1",
+        incarnation="i",
+        roles=("partition",),
+        host="",
+        port=0,
+        rack=None,
+        epoch=1,
+        name="machine/partitions-1",
+    )
+    metadata.known.apply([ClusterRecord(cluster_id="cluster", voters=("d",)), node])
+    identities = rebuild._identities(metadata, directories)
+    expected = DirectoryIdentity(directory_id="d-1", cluster_id="cluster", node_id=5)
+    assert identities == {str(tmp_path / "partitions-1"): expected}
+    [partition] = directories.partitions
+    assert (partition.topic, partition.node_id, partition.end_offset) == ("lost", 5, 2)
 
 
 def test_another_nodes_data_directory_in_this_one_is_not_taken_for_partitions(
@@ -161,3 +192,28 @@ def test_a_sound_voter_is_fit_unless_it_still_catches_up(tmp_path: Path, catches
     )
     assert voter.is_fit != catches_up
     assert any("was set aside" in flaw for flaw in voter.flaws) == catches_up
+
+
+@pytest.mark.parametrize(
+    ("is_there", "is_beside", "is_interrupted"),
+    [(True, True, False), (False, True, True), (True, False, False), (False, False, False)],
+)
+def test_a_recovery_was_interrupted_where_its_result_has_no_metadata_beside_it(
+    tmp_path: Path, is_there: bool, is_beside: bool, is_interrupted: bool
+) -> None:
+    """With both, the first rename had not been: the metadata is what it was before."""
+    if is_there:
+        fill_metadata(tmp_path)
+    if is_beside:
+        result = tmp_path / "metadata-recovery"
+        result.mkdir()
+        fill_metadata(result)
+        assert (result / "metadata" / ".kafka_cleanshutdown").exists()
+    rebuild = MetadataRebuild(
+        [str(tmp_path)], OsFileSystem(), new_id=str, internal_configs=lambda topic: None, now_ms=0
+    )
+    assert rebuild.is_interrupted is is_interrupted
+    if is_interrupted:
+        rebuild.finish()
+        assert not rebuild.is_interrupted
+        assert rebuild._read_metadata(set()).is_whole
