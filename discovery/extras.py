@@ -56,13 +56,15 @@ def _requirement(extra: str) -> str:
 
 def _source() -> tuple[Path, bool] | None:
     """Existing checkout or wheel that this was installed from; whether it is a checkout."""
-    try:
-        text = importlib.metadata.distribution("bradbury").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        checkout = Path(__file__).parent.parent  # imported from where it lies
-        return (checkout, True) if (checkout / "pyproject.toml").is_file() else None
+    # In a checkout Python finds the egg-info of a former build first, which does not say it.
+    texts = (
+        each.read_text("direct_url.json")
+        for each in importlib.metadata.distributions(name="bradbury")
+    )
+    text = next((each for each in texts if each is not None), None)
     if text is None:
-        return None
+        checkout = Path(__file__).parent.parent  # imported from where it lies, if it is one
+        return (checkout, True) if (checkout / "pyproject.toml").is_file() else None
     described = json.loads(text)
     url = urlparse(described["url"])
     path = Path(unquote(url.path))

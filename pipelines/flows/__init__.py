@@ -7,7 +7,7 @@ spark_flow      runs Spark SQL and PySpark steps; progress is kept in Spark's ch
 flow_tables     writes micro-batches to Delta and Iceberg tables, each exactly once
 batch_targets   writes targets whose rows come from no stream, whole in each run
 target_records  rows as records of a topic
-target_topics   whether the topics of targets exist
+flow_topics     whether its topics exist
 flow_progress   progress of a flow
 ray_flow        runs map_batches steps of Ray Data; offsets are committed with the records
 """

@@ -31,7 +31,7 @@ from ..ray_data.read_topic import read_topic
 from ..replays.replayed_columns import ReplayedColumns
 from .flow import Flow, FlowFailed, FlowTarget
 from .flow_progress import FlowProgress
-from .target_topics import check_topic_of
+from .flow_topics import check_topics_of
 
 LOOK_SECONDS: Final = 0.5
 TIMEOUT_MS: Final = 60_000
@@ -79,8 +79,7 @@ class RayFlow:
         Raises FlowFailed: the source's schema is none, a step failed, or its output lacks a column
         that a target needs.
         """
-        for target in self._flow.targets:
-            check_topic_of(target, self._client)
+        check_topics_of(self._flow, self._client)
         records = batches = 0
         rate = 0.0
         with Producer(

@@ -25,8 +25,8 @@ from .batch_targets import cancelled_by, write_batch
 from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
 from .flow_progress import FlowProgress
 from .flow_tables import MOST_OFFSETS, batch_writer
+from .flow_topics import check_topics_of
 from .target_records import records_of
-from .target_topics import check_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,17 +79,16 @@ class SparkFlow:
         It ends early when `stopped` is set.
         Raises FlowFailed: a part of the flow is invalid, or a query failed.
         """
+        client = reading_client(
+            self._servers, FetchOptions(client_id=f"bradbury-flow-{self._flow.name}")
+        )
+        check_topics_of(self._flow, client)
         for source in self._flow.sources:
             with _named(f"sources.{source.name}"):
                 self._keep(source.name, self._source(source))
         for step in self._flow.steps:
             with _named(f"steps.{step.name}"):
                 self._keep(step.name, self._made(step))
-        client = reading_client(
-            self._servers, FetchOptions(client_id=f"bradbury-flow-{self._flow.name}")
-        )
-        for target in self._flow.targets:
-            check_topic_of(target, client)
         for target in self._flow.targets:
             with _named(f"targets.{target.name}"):
                 if self._frames[target.of].isStreaming:

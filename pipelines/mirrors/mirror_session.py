@@ -219,9 +219,10 @@ def run_session(
                 session.run(stopped, on_progress, continuous=continuous)
             return session.progress
         except (KafkaError, ConnectionFailed) as error:
-            if is_ended_by_another(error) and not isinstance(error, ProducerFenced):
+            if is_ended_by_another(error):
                 raise ProducerFenced(
-                    f"another mirror has started, or a transaction was open for too long: {error}"
+                    "another mirror of this alias has begun, or a transaction was open for too "
+                    "long; run one at a time, or give each an alias of its own"
                 ) from error
             if not continuous or not session.may_begin_again(error):
                 raise

@@ -19,6 +19,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 import bradbury
 from bradbury.clients.queue.queue import Empty, Full
+from bradbury.clients.queue.queue_server import READ_AHEAD
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
@@ -96,6 +97,21 @@ def test_items_come_in_the_order_in_which_they_were_put(make_queue: MakeQueue) -
         queue.put(item)
     assert [queue.get() for _ in items[:-1]] == items[:-1]
     assert queue.get()() == 5
+
+
+def test_a_long_queue_is_as_long_as_was_put_and_comes_in_order(make_queue: MakeQueue) -> None:
+    """Beyond what its actor has ready it reads the log only now and then, until somebody asks."""
+    queue = make_queue()
+    count = 3 * READ_AHEAD
+    for start in range(0, count, 500):
+        queue.put_nowait_batch(list(range(start, min(start + 500, count))))
+    for number in range(count, count + 20):
+        queue.put(number)
+        assert queue.qsize() == number + 1
+    assert queue.get_nowait_batch(count + 10) == list(range(count + 10))
+    assert [queue.get(timeout=WAIT_S) for _ in range(10)] == list(range(count + 10, count + 20))
+    with pytest.raises(Empty):
+        queue.get_nowait()
 
 
 @pytest.mark.parametrize("maxsize", [0, pytest.param(3, marks=pytest.mark.long)])

@@ -22,7 +22,12 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from ....protocol.errors import ConnectionFailed, InvalidTxnState, KafkaError
+from ....protocol.errors import (
+    ConnectionFailed,
+    InvalidTxnState,
+    KafkaError,
+    TransactionAbortable,
+)
 from ...group.membership import ConsumerGroupMetadata
 from ...wire.record_metadata import TopicPartitionLike
 from ..batches.partition_queue import Identity
@@ -94,13 +99,15 @@ class TransactionCalls:
             if transactions.manager.phase is not Phase.READY:
                 self.commit()
         except BaseException as error:
-            failure = transactions.manager.failure
+            failure, not_aborted = transactions.manager.failure, None
             if transactions.may_abort:
                 try:
                     self.abort()
                 except (KafkaError, ConnectionFailed) as another:
-                    logger.warning("%s", another)  # what went wrong before is raised
+                    not_aborted = another
             _raise_verdict(transactions, error, failure)
+            if not_aborted is not None:
+                logger.warning("%s", not_aborted)  # what went wrong before is raised
             raise
 
     def abort_at_close(self, timeout: float | None) -> None:
@@ -171,13 +178,15 @@ class AsyncTransactionCalls:
             if transactions.manager.phase is not Phase.READY:
                 await self.commit()
         except BaseException as error:
-            failure = transactions.manager.failure
+            failure, not_aborted = transactions.manager.failure, None
             if transactions.may_abort:
                 try:
                     await self.abort()
                 except (KafkaError, ConnectionFailed) as another:
-                    logger.warning("%s", another)  # what went wrong before is raised
+                    not_aborted = another
             _raise_verdict(transactions, error, failure)
+            if not_aborted is not None:
+                logger.warning("%s", not_aborted)  # what went wrong before is raised
             raise
 
     def _transactional(self, name: str) -> ProducerTransactions:
@@ -187,13 +196,18 @@ class AsyncTransactionCalls:
 def _raise_verdict(
     transactions: ProducerTransactions, error: BaseException, before: KafkaError | None
 ) -> None:
-    """Raise what the refusal of a batch as fenced has turned out to mean, if it was that.
+    """Raise what the refusal of a batch has turned out to mean, if the producer is fenced.
 
     A broker refuses the batch of a transaction that its coordinator has ended, and that of a
-    producer that was followed by another, with the same code; the transaction's abort tells.
+    producer that was followed by another, with the same code; the transaction's abort tells. So it
+    does where nobody waited for the batch, and the commit has failed for it.
     before: why the transaction had failed when the block was left.
     """
-    if isinstance(error, KafkaError) and error.code in FENCED:
+    if isinstance(error, TransactionAbortable):
+        before = None
+    if isinstance(error, TransactionAbortable) or (
+        isinstance(error, KafkaError) and error.code in FENCED
+    ):
         verdict = transactions.manager.failure or before
         if verdict is not None and type(verdict) is not type(error):
             raise verdict from error

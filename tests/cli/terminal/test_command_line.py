@@ -290,3 +290,26 @@ def test_our_errors_are_shown_as_they_are_and_bugs_are_named_as_such() -> None:
     assert explain(KeyError("x")) == (
         "unexpected KeyError: 'x'; run it again with --debug to see where"
     )
+
+
+def test_an_extra_comes_from_where_this_was_installed_also_in_a_checkout(tmp_path: Path) -> None:
+    """Python finds there the egg-info first that a build has left, which does not say it."""
+    here, installed = tmp_path / "checkout", tmp_path / "site-packages"
+    described = json.dumps({"url": here.as_uri(), "dir_info": {}})
+    for folder, direct_url in (
+        (here / "bradbury.egg-info", None),
+        (installed / "bradbury-0.1.0.dist-info", described),
+    ):
+        folder.mkdir(parents=True)
+        name = "PKG-INFO" if direct_url is None else "METADATA"
+        (folder / name).write_text("Metadata-Version: 2.1\nName: bradbury\nVersion: 0.1.0\n")
+        if direct_url is not None:
+            (folder / "direct_url.json").write_text(direct_url)
+    program = (
+        "import sys; from bradbury.discovery.extras import install_command; "
+        f"sys.path[:0] = [{str(here)!r}, {str(installed)!r}]; print(install_command('data'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip().endswith(f"install '{here}[data]'"), done.stdout

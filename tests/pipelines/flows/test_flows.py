@@ -319,7 +319,10 @@ def test_a_part_that_fails_is_named_in_a_line(servers: str, folder: Path) -> Non
             text.replace("key: tail", "key: nobody"),
             r"delays\.yaml: targets\.late: there is no column",
         ),
-        (text.replace("flow-flights", "nowhere"), "nowhere.* does not exist"),
+        (
+            text.replace("flow-flights", "nowhere"),
+            r"delays\.yaml: sources\.flights: .*nowhere.* does not exist",
+        ),
     ):
         file.write_text(broken)
         done = subprocess.run(

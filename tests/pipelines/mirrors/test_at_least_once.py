@@ -99,7 +99,7 @@ def test_a_second_mirror_of_the_alias_ends_the_first_when_that_says_how_far_it_i
     def another(_: object) -> None:
         bradbury.mirror(topic, source.bootstrap_servers, **options)
 
-    with pytest.raises(ProducerFenced, match="another producer"):
+    with pytest.raises(ProducerFenced, match="another mirror of this alias"):
         bradbury.mirror(
             topic, source.bootstrap_servers, **options, commit_records=100, on_progress=another
         )
