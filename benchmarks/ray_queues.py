@@ -117,7 +117,7 @@ def main() -> None:
     found: dict[str, dict[str, list[float]]] = {}
     latencies: dict[str, list[float]] = {"ours": [], "peer": []}
     with tempfile.TemporaryDirectory(prefix="bradbury-queues-") as folder:
-        cluster = bradbury.up(f"{folder}/data", port=0)
+        cluster = bradbury.up(f"{folder}/data", address="local", port=0)
         try:
             with cluster.admin() as admin:
                 admin.create_topic("rows", 2)

@@ -83,6 +83,8 @@ def main() -> None:
     parser.add_argument("--partitions", default="1,4")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.batches <= COLD:
+        parser.error(f"--batches {options.batches}: the first {COLD} only warm up")
     counts = [int(count) for count in options.partitions.split(",")]
     require(SPARK_KAFKA)
     jars = ",".join(str(jar) for jar in sorted(SPARK_KAFKA.folder.glob("*.jar")))
