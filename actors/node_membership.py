@@ -1,6 +1,6 @@
 """A node's membership in its cluster: the driver of controller/node/node_lifecycle.
 
-It also runs the sequels of steps by which the node takes over an image and ends.
+It also runs the procedures by which the node takes over an image and ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NodeMembership:
         driver.on_awaited(ApplyMetadata, apply)
         driver.on(Fenced, lambda effect: on_fenced(effect.reason))
         driver.drive(self._lifecycle)
-        self._sequels = StepDriver()
+        self._procedures = StepDriver()
 
     @property
     def controller_epoch(self) -> int:
@@ -77,10 +77,10 @@ class NodeMembership:
         self._driver.cancel()
         self._driver.carry_out()
 
-    async def run(self, sequel: ProcedureSteps) -> None:
-        """Run a sequel of the node's; raises what it raises."""
-        await self._sequels.run(sequel)
+    async def run(self, steps: ProcedureSteps) -> None:
+        """Run a procedure of the node; raise what it raises."""
+        await self._procedures.run(steps)
 
     def ended(self, run: Callable[[], Awaitable[object]]) -> Condition:
-        """Condition, for a sequel that is given to `run`, that a coroutine or future has ended."""
-        return AwaitedEnd(self._sequels, run)
+        """Condition, for a procedure that is given to `run`, that a coroutine or future has ended."""
+        return AwaitedEnd(self._procedures, run)

@@ -29,12 +29,12 @@ ProcedureSteps = Generator[Sequence[Any], Outcomes, None]
 
 
 class Procedure:
-    """One run of a sequel. `on_end` is called with the exception that ended it, or None."""
+    """One run of its steps. `on_end` is called with the exception that ended it, or None."""
 
     def __init__(
         self,
         effects: Effects,
-        sequel: ProcedureSteps,
+        steps: ProcedureSteps,
         now_ms: int,
         on_end: Callable[[Exception | None], None],
     ) -> None:
@@ -43,7 +43,7 @@ class Procedure:
         """Time at the end of the last wait."""
         self.is_running = True
         self._effects = effects
-        self._sequel = sequel
+        self._steps = steps
         self._on_end = on_end
         self._awaited: list[Any] = []
         self._outcomes: dict[int, Exception | None] = {}
@@ -69,11 +69,11 @@ class Procedure:
         while True:
             try:
                 if self._is_cancelled:
-                    self._sequel.close()
+                    self._steps.close()
                     self._end(None)
                     return
                 self._awaited = list(
-                    next(self._sequel) if outcomes is None else self._sequel.send(outcomes)
+                    next(self._steps) if outcomes is None else self._steps.send(outcomes)
                 )
             except StopIteration:
                 self._end(None)

@@ -96,12 +96,12 @@ class StepDriver:
         for step in self._watched:
             self.tick_when_due(step)
 
-    async def run(self, sequel: ProcedureSteps) -> None:
-        """Run a sequel of steps for a caller that is not a step. Raises what the sequel raises."""
+    async def run(self, steps: ProcedureSteps) -> None:
+        """Run a procedure for a caller that is not a step. Raises what the procedure raises."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         Procedure(
             self.effects,
-            sequel,
+            steps,
             self.now_ms(),
             lambda error: self.effects.append(ended(ticket, error)),
         ).begin()

@@ -91,10 +91,10 @@ class LogScrubber:
 
     # --- rounds ----------------------------------------------------------------------------------
 
-    async def _repeat(self, sequel: Callable[[], ProcedureSteps], pause_seconds: float) -> None:
+    async def _repeat(self, steps: Callable[[], ProcedureSteps], pause_seconds: float) -> None:
         while not self._stopped.is_set():
             try:
-                await self._driver.run(sequel())
+                await self._driver.run(steps())
             except ScrubbingStopped:
                 return
             except Exception:

@@ -351,8 +351,8 @@ class ReplicaFetcher:
         else:
             self._work(self._process(answer, wall_ms), now_ms)
 
-    def _work(self, sequel: ProcedureSteps, now_ms: int) -> None:
-        self._working = Procedure(self._effects, sequel, now_ms, self._on_worked)
+    def _work(self, steps: ProcedureSteps, now_ms: int) -> None:
+        self._working = Procedure(self._effects, steps, now_ms, self._on_worked)
         self._working.begin()
 
     def _on_worked(self, error: Exception | None) -> None:

@@ -114,7 +114,7 @@ class Move:
 
 
 class AlterLogDirsManager:
-    """Moves of one life of one node. Waits for the disk are sequels (see procedure)."""
+    """Moves of one life of one node. Waits for the disk are procedures (see procedure.py)."""
 
     def __init__(
         self,

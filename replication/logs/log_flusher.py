@@ -23,7 +23,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class LogFlusher:
-    """Flusher of one life of one node. Waits for the disk are sequels (see procedure)."""
+    """Flusher of one life of one node. Waits for the disk are procedures (see procedure.py)."""
 
     def __init__(
         self,

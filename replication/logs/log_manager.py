@@ -4,7 +4,7 @@ The logs of a removed topic are renamed away at once and their files deleted lat
 whose topic the metadata does not know is set aside as `-stray` and never deleted: it may be
 somebody's only copy. Where a partition is, is noted durably before its log is made.
 
-What waits for the disk is written as a sequel (see procedure). Not here: who leads what
+What waits for the disk is written as a procedure (see procedure.py). Not here: who leads what
 (replica_manager), how the directories are opened and closed (directory_lifecycle).
 """
 

@@ -171,7 +171,7 @@ class ReplicaManager:
         self._begin(self._make_again(keys), None, now_ms=now_ms)
         return True
 
-    def _begin(self, sequel: ProcedureSteps, ticket: Any, *, now_ms: int) -> None:
+    def _begin(self, steps: ProcedureSteps, ticket: Any, *, now_ms: int) -> None:
         """Begin a procedure. `ticket`: answered at its end; None: a failure is only logged."""
 
         def on_end(error: Exception | None) -> None:
@@ -184,7 +184,7 @@ class ReplicaManager:
             if begin is not None:
                 begin()
 
-        self._applying = Procedure(self.effects, sequel, now_ms, on_end)
+        self._applying = Procedure(self.effects, steps, now_ms, on_end)
         if self._is_halted:
             self._applying.cancel()
         self._applying.begin()

@@ -78,9 +78,9 @@ class MovingNode:
     def append(self, epoch: int = 1) -> None:
         self.old.append_as_leader(make_batch(), leader_epoch=epoch, now_ms=0, opened=True)
 
-    def run(self, sequel: ProcedureSteps) -> None:
+    def run(self, steps: ProcedureSteps) -> None:
         Procedure(
-            self.effects, sequel, 0, lambda error: self.effects.append(ended("move", error))
+            self.effects, steps, 0, lambda error: self.effects.append(ended("move", error))
         ).begin()
 
     def begin(self, path: str = "/b") -> None:

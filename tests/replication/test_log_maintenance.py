@@ -87,11 +87,11 @@ def test_what_a_full_disk_refused_is_neither_a_gap_nor_a_log_start(tmp_path: Pat
     assert b"t 0 0" in read_file(disk, "/full/cleaner-offset-checkpoint")
 
 
-def outcome(sequel: ProcedureSteps) -> Exception | None:
+def outcome(steps: ProcedureSteps) -> Exception | None:
     """Of a sequence, whose work is done at once."""
     ended: list[Exception | None] = []
     effects: list[Any] = []
-    Procedure(effects, sequel, 0, ended.append).begin()
+    Procedure(effects, steps, 0, ended.append).begin()
     while effects:
         effect = effects.pop(0)
         failure = None

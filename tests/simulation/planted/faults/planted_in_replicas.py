@@ -386,8 +386,8 @@ def a_follower_claims_what_is_not_synced(patch: Patch) -> None:
 
     def flush(fetcher: ReplicaFetcher, all_followed: Any) -> Any:
         """As if it were done in the background."""
-        sequel = original(fetcher, all_followed)
-        for works in sequel:
+        steps = original(fetcher, all_followed)
+        for works in steps:
             fetcher._effects.extend(RunWork(IgnoredFlush(), work) for work in works)
             break
         return

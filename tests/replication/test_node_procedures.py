@@ -32,12 +32,12 @@ class Part:
 
 
 class Run:
-    """A sequel that runs; `end`: whether and how it has ended."""
+    """A procedure that runs; `end`: whether and how it has ended."""
 
-    def __init__(self, sequel: ProcedureSteps) -> None:
+    def __init__(self, steps: ProcedureSteps) -> None:
         effects: Effects = []
         self.end: list[Exception | None] = []
-        Procedure(effects, sequel, 0, self.end.append).begin()
+        Procedure(effects, steps, 0, self.end.append).begin()
         assert effects == []
 
 
