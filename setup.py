@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say. The project itself is described there.
+"""Build steps that pyproject.toml cannot express. The project itself is described there.
 
 An editable install warns of folders that are called like the package, since they would be found
 first where Python is started in the same folder. This checkout has none: its root is the package.

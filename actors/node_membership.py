@@ -72,7 +72,7 @@ class NodeMembership:
         )
 
     def close(self) -> None:
-        """Say nothing more, and take over no image any more."""
+        """Stop heartbeats, and take over no image any more."""
         self._lifecycle.stop()
         self._driver.cancel()
         self._driver.carry_out()
@@ -82,5 +82,5 @@ class NodeMembership:
         await self._procedures.run(steps)
 
     def ended(self, run: Callable[[], Awaitable[object]]) -> Condition:
-        """Condition, for a procedure that is given to `run`, that a coroutine or future has ended."""
+        """Condition that a coroutine or future has ended, for a procedure given to `run`."""
         return AwaitedEnd(self._procedures, run)

@@ -1,4 +1,4 @@
-"""What one node has on its disks: the metadata log it votes on, and the partitions it hosts.
+"""Storage of one node: the metadata log it votes on, and the partitions it hosts.
 
 The first data directory also holds the metadata log; each has a log directory for partitions.
 """

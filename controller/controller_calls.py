@@ -152,7 +152,7 @@ class AllocateProducerIds(ControllerCall[tuple[int, int]]):
 
 
 def as_repeated(call: ControllerCall[A]) -> ControllerCall[A]:
-    """The same call, marked as a retry after a lost answer, if it has such a mark."""
+    """Copy of a call that is marked as a retry after a lost answer, if it has such a mark."""
     repeated: Any = call
     match call:
         case Change() | MeteredChange():

@@ -145,13 +145,13 @@ class LogReplication:
             self._installing = ""
 
     def silences(self) -> list[str]:
-        """Who refused the log last, and why."""
+        """Voters that refused the log last, with the reason."""
         return [
             f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence
         ]
 
     def confirmed_ms(self) -> list[int]:
-        """When each voter confirmed this leader; none before it has begun, or when it is closed."""
+        """Times at which voters confirmed this leader; none before it has begun, or once closed."""
         if not self._recipients:
             return []
         return [self._recipients[name].confirmed_ms for name in self._quorum.voters]

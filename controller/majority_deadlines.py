@@ -24,10 +24,10 @@ class MajorityDeadlines:
         self._is_commit_late = False
         """Whether that deadline was reached, and is now the time that answers have to be read."""
         self._unconfirmed_until_ms = 0
-        """The same for a missing majority; below its deadline while that has not been reached."""
+        """Extended deadline of a missing majority; below the first one until that is reached."""
 
     def on_appended(self, end_offset: int, now_ms: int) -> None:
-        """A batch is to be committed."""
+        """Set the deadline of a batch that is to be committed."""
         self.commits_at = end_offset, now_ms + self._times.commit_ms
         self._is_commit_late = False
 
@@ -47,7 +47,7 @@ class MajorityDeadlines:
         return deadlines
 
     def silence_ms(self, confirmed_ms: Iterable[int], now_ms: int) -> int | None:
-        """For how long no majority has answered, if the controller has to end for it."""
+        """Milliseconds without a majority, if the controller has to end for it; else None."""
         if self.commits_at is not None and now_ms >= self.commits_at[1]:
             if self._is_commit_late:
                 return self._times.commit_ms

@@ -183,7 +183,7 @@ class MetadataVoter:
             case FormatVoter():
                 return (yield from self._format(request, now_ms))
             case VoteRequest() if self._catches_up:
-                # What it had promised to keep is gone; with its vote an older log could win.
+                # Entries that it has acknowledged are gone; with its vote an older log could win.
                 raise KafkaStorageError(
                     f"the metadata log of {self._name} was damaged; it does not vote until the log "
                     "is restored from the other voters (if no majority of them can vote, run "
@@ -216,7 +216,8 @@ class MetadataVoter:
         directory, cluster_id = self._directory, request.cluster_id
         if directory.directory.identity.cluster_id not in (None, cluster_id):
             raise InconsistentClusterId(
-                f"{directory.path} belongs to cluster {directory.directory.identity.cluster_id}"
+                f"{directory.path} belongs to cluster {directory.directory.identity.cluster_id}, "
+                f"not {cluster_id}"
             )
         yield from self._store(self._vote, request.voters)
         yield partial(directory.assign_cluster, cluster_id)

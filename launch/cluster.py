@@ -173,8 +173,7 @@ class Cluster:
             raise
         except (RayActorError, GetTimeoutError):
             raise UpError(
-                "the controller is being restarted, and whether it has done this is not known; "
-                "try again"
+                "the controller is restarting, so the outcome of this request is unknown; try again"
             ) from None
         answer: A = answered
         return answer

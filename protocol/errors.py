@@ -555,6 +555,6 @@ ERROR_TEXTS: Final[Mapping[int, str]] = {
     "transactions list` shows those that there are",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the other side cannot read this codec",
 }
-"""What a code says to a user where the broker sent no text: the cause, and what to do. Codes that
-only make a client ask again have none, nor those of rights (cli authorization_failure).
+"""Error texts for users where the broker sent none: the cause, and the remedy. Codes that only make
+a client retry have none, nor those of authorization (cli authorization_failure).
 """

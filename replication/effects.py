@@ -96,7 +96,7 @@ class SendControllerRequest(NamedTuple):
 
 
 class SuspectNode(NamedTuple):
-    """Tell the controller that a node cannot be reached."""
+    """Report to the controller that a node cannot be reached."""
 
     node_id: int
 
@@ -105,7 +105,7 @@ class SuspectNode(NamedTuple):
 
 
 class YieldToRequests(NamedTuple):
-    """Tell `step` that `condition` is met when others have had their turn."""
+    """Notify `step` that `condition` is met, once waiting requests were handled."""
 
     step: WorkingStep
     condition: Any
@@ -118,7 +118,7 @@ class WakingStep(Protocol):
 
 
 class WakeAt(NamedTuple):
-    """Tell `step` at `at_ms` on the monotonic clock."""
+    """Wake `step` at `at_ms` on the monotonic clock."""
 
     step: WakingStep
     at_ms: int

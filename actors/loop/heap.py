@@ -37,7 +37,7 @@ OLD: Final = 1_000
 
 
 class Heap:
-    """What nodes do to the collector of their process. `open` and `close`: as each of them, in any
+    """Garbage collector settings of a process with nodes. `open` and `close`: as each node, in any
     thread.
     """
 
@@ -52,12 +52,12 @@ class Heap:
         self._thawed_at = 0.0
 
     def own_process(self) -> None:
-        """Say that the process is for nodes alone. It comes before `open`."""
+        """Declare that the process is for nodes alone. Call it before `open`."""
         self._is_own = True
         gc.set_threshold(YOUNG)
 
     def open(self) -> None:
-        """A node begins to serve. Cost: about a millisecond."""
+        """Count a node that begins to serve. Cost: about a millisecond."""
         with self._lock:
             self._nodes += 1
             if self._nodes == 1 and self._is_own:
@@ -100,4 +100,4 @@ class Heap:
 
 
 heap: Final = Heap()
-"""That of this process."""
+"""Heap of this process."""

@@ -1,4 +1,4 @@
-"""Log lines about peers, at most so many: a flood of bad peers must not become a flood of lines.
+"""Rate-limited log lines about peers: a flood of bad peers must not become a flood of lines.
 
 A token bucket of BURST lines (or `burst`), refilled by PER_SECOND. Suppressed lines are counted;
 the count is logged before the next line, or by `settle`.

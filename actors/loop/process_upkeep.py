@@ -1,5 +1,5 @@
-"""What keeps the process of a node in shape: its heap, a thread for what computes long, and the
-probe of its event loop.
+"""Per-process services of a node: its heap, a thread for long computations, and the probe of its
+event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ProcessUpkeep:
-    """Of one node: `open` and `close` as the node, `serve` when it does."""
+    """Services of one node: `open` and `close` with the node, `serve` when it begins to serve."""
 
     def __init__(self, loop_lag: Histogram) -> None:
         self._probe = LoopProbe(loop_lag)
@@ -25,7 +25,7 @@ class ProcessUpkeep:
         self._is_serving = False
 
     def open(self) -> None:
-        """One thread aside: two calls that compute would take turns anyway."""
+        """Start the thread. One is enough: two calls that compute would take turns anyway."""
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
 
     def serve(self) -> None:

@@ -87,7 +87,7 @@ class Acceptor:
             self._files = file_versions(self.config.tls)
             self.tls = server_context(self.config.tls)
             if self.tls.options & OP_ENABLE_KTLS:
-                logger.info("listener %s: the kernel encrypts", self.config.name)
+                logger.info("listener %s: kernel TLS enabled", self.config.name)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

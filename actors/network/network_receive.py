@@ -62,7 +62,7 @@ class NetworkReceive:
         self.paused_at = 0.0
 
     def is_slow(self, now: float, grace_seconds: float) -> bool:
-        """Whether it began longer ago than the grace, and too little of it came since."""
+        """Whether the request began longer ago than the grace, and too little of it came since."""
         if not self.began_at or self.paused_at:
             return False
         late = now - self.began_at - grace_seconds

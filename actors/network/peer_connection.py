@@ -185,7 +185,10 @@ class PeerConnection:
         await self._send(frame, deadline)
         view = await self._receive_frame(deadline, is_used_up)
         if correlation_id_of(view) != self._correlation_id:
-            raise ConnectionFailed("the correlation id of the answer is not that of the request")
+            raise ConnectionFailed(
+                f"the answer has correlation id {correlation_id_of(view)}, not the request's "
+                f"{self._correlation_id}"
+            )
         return read_response(response, version, view)
 
     def _room(self, size: int) -> memoryview:

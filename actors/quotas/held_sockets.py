@@ -1,7 +1,7 @@
 """Connections of an address that connects too often: accepted, never served, closed later.
 
-Closed at once they would come again at once. As Kafka's delayed closing; at most MOST_HELD wait, as
-each costs a descriptor.
+An immediate close would cause immediate reconnects. As Kafka's delayed closing; at most MOST_HELD
+wait, as each costs a descriptor.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Departure:
 
     @property
     def problem(self) -> str | None:
-        """What the node is doing about it; None: it stays."""
+        """Departure in words, for operators; None: the node stays."""
         problem: str | None = self._step.phase.value
         return problem
 

@@ -59,7 +59,7 @@ class RayDrain:
         on_notice: Callable[[int | None, frozenset[str]], None],
         on_withdrawn: Callable[[], None],
     ) -> None:
-        """Tell of every notice, of one that has changed, and of a withdrawal; forever.
+        """Report every notice, every change of one, and a withdrawal; forever.
 
         on_notice: gets the ms that are left (None: the drain has no deadline), and the names of the
             other nodes that are being drained.

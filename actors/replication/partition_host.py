@@ -262,7 +262,7 @@ class PartitionHost:
         )
 
     def on_failure(self) -> None:
-        """Tell the steps that a disk may have failed."""
+        """Notify the steps that a disk may have failed."""
         self.steps.on_storage_failure()
         self._driver.carry_out()
 

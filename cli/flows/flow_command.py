@@ -104,7 +104,7 @@ class _Lines:
 
 
 def _done(one: FlowProgress) -> str:
-    """What was done for a target. Records are counted as they are read, before the steps."""
+    """Progress of a target in words. Records are counted as they are read, before the steps."""
     if one.records is not None:
         return f"{count_text(one.records, 'record')} read"
     return "written whole" if one.batches else "not written yet"

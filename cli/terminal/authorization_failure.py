@@ -1,4 +1,4 @@
-"""What an error of authorization means for whoever ran a command: which right, and who gives it."""
+"""Authorization errors in words for whoever ran a command: which right, and who grants it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a method of a part of Admin is a method of Admin, too.
+"""Methods of the parts of Admin, made methods of Admin.
 
     class Admin:
         create_acls = delegated("_acls", AclsCalls.create_acls)

@@ -179,7 +179,7 @@ class ConsumerGroup:
             consumer_options=consumer_options,
             producer_options=dict(producer_options or {}),
         )
-        """What all members have; instance_id: what theirs begin with."""
+        """Configuration that all members share; instance_id: the prefix of theirs."""
         self._members: Members | None = None
         self._results: Results | None = None
         self._polls: Polls | None = None

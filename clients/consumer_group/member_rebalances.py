@@ -1,4 +1,4 @@
-"""What a member does in a rebalance: on the consumer's thread, inside poll.
+"""Work of a member in a rebalance: on the consumer's thread, inside poll.
 
 What always holds:
     Partitions are given up when their started batches are finished and committed, but after

@@ -292,7 +292,9 @@ class ProducerProcess:
         except RequestTimedOut:
             pass  # it continues; begin() waits for its end
         except (KafkaError, ConnectionFailed) as error:
-            logger.warning("the next transaction raises it again: %s", error)
+            logger.warning(
+                "init_transactions failed: %s; the next transaction raises the error", error
+            )
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a leader's answer for one partition means: records, an error, a log that was truncated.
+"""Meaning of a leader's answer for one partition: records, an error, a log that was truncated.
 
 The next fetch offset is read from the headers of the answer's batches, so that the next request is
 sent before anything is decoded.

@@ -478,7 +478,7 @@ class ConsumerMember:
             if not coordinator.is_waiting:
                 self._client.run(self.commit(offsets, timeout_ms), timeout_ms)
             elif coordinator.membership.generation == NO_GENERATION:
-                raise UnknownMemberId("this member was given up by the group")
+                raise UnknownMemberId("the group has removed this member")
             else:
                 # Not in the group's lane, where the join is parked.
                 steps = self.offsets.commit_once(offsets, coordinator.membership, lane=CONTROL)

@@ -1,4 +1,4 @@
-"""What the answer to a batch, or a request without one, means: appended, sent again, split, failed.
+"""Meaning of the answer to a batch, or of its absence: appended, sent again, split, failed.
 
 What always holds:
     What may succeed later is sent again, in order and under its old sequence, until the batch's

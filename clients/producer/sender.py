@@ -146,8 +146,8 @@ class Sender:
         return not self.accumulator.memory.held
 
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Nothing more will be sent: deliver what there is, then close the client. An open
-        transaction is aborted: those who read committed records only wait for its end.
+        """Deliver what is left, then close the client; nothing more will be sent. An open
+        transaction is aborted: readers of committed records wait for its end.
         """
         self.client.io.call_soon(lambda: self._retire(on_end))
 

@@ -56,7 +56,7 @@ class AsyncPuts:
             raise error
 
     async def _send_soon(self) -> None:
-        """Its first step is after those of all coroutines that are ready now."""
+        """Send all items together once each coroutine that is ready now has added its own."""
         async with self._turn:  # records are sent in the order of their items
             items, self._items = self._items, []
             together, self._together = self._together, None

@@ -33,7 +33,7 @@ class QueueCommits:
         self._committing = asyncio.Lock()
 
     def on_changed(self) -> None:
-        """There is something to commit."""
+        """Note that there is something to commit."""
         self._has_changed = True
 
     async def run(self) -> None:

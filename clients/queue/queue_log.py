@@ -79,7 +79,7 @@ def delete_queue_topics(brokers: QueueBrokers, name: str) -> None:
 
 
 def delete_topics_by(admin: Admin, name: str) -> None:
-    """As delete_queue_topics, by an admin that is there."""
+    """As delete_queue_topics, with an admin of the caller."""
     try:
         for topic in topics_of(name):
             try:

@@ -38,7 +38,7 @@ class ConnectedProcess:
 
 
 class QueueProcesses:
-    """Those of one queue. `holds_ahead`: whether the process of an identity has unused items."""
+    """Processes of one queue. `holds_ahead`: whether the process of an owner has unused items."""
 
     def __init__(self, holds_ahead: Callable[[bytes], bool]) -> None:
         self._holds_ahead = holds_ahead
@@ -55,7 +55,7 @@ class QueueProcesses:
         self._by_owner[process.owner] = process
 
     def on_gone(self, process: ConnectedProcess) -> bool:
-        """Answer what it was asked; returns False if it has connected again."""
+        """Answer for a process what it was asked; returns False if it has connected again."""
         if self._by_owner.get(process.owner) is not process:
             return False
         for number in list(process.answers):
@@ -63,14 +63,14 @@ class QueueProcesses:
         return True
 
     def drop(self, process: ConnectedProcess) -> bool:
-        """Forget it; returns False if it has connected again."""
+        """Forget a process; returns False if it has connected again."""
         if self._by_owner.get(process.owner) is not process:
             return False
         del self._by_owner[process.owner]
         return True
 
     def holders(self) -> list[ConnectedProcess]:
-        """Those that have items which they have not used yet."""
+        """Processes that have items which they have not used yet."""
         return [each for each in self if self._holds_ahead(each.owner)]
 
     async def ask_all(self, kind: FrameKind) -> None:

@@ -141,7 +141,7 @@ class QueueState:
         self._backlog_items -= run.records * run.items_each
 
     def _unconsumed(self, entry: QueueEntry) -> Iterator[QueueEntry]:
-        """Its parts that are not consumed, with the delivery counts that are known."""
+        """Parts of an entry that are not consumed, with the delivery counts that are known."""
         for first, last in self._consumed.left(entry.offset, entry.total):
             yield from self._counted(entry.part(first, last))
 

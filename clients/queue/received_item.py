@@ -11,11 +11,11 @@ from .frames.queue_frames import Piece
 
 
 class Empty(queue.Empty):
-    """There is no item, or there are not so many."""
+    """Raised if there is no item, or fewer than asked for."""
 
 
 class Full(queue.Full):
-    """The items would be more than `maxsize`."""
+    """Raised if the items would be more than `maxsize`."""
 
 
 class ItemHolder(Protocol):
@@ -50,5 +50,5 @@ class ReceivedItem:
         self.connection.release([(self.offset, self.index, self.index + 1)], delay_s)
 
     def extend(self) -> None:
-        """Its lease starts again: for work that takes longer than `lease_s`."""
+        """Restart the lease of the item, for work that takes longer than `lease_s`."""
         self.connection.extend([(self.offset, self.index, self.index + 1)])

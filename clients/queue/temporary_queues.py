@@ -23,7 +23,7 @@ End = Callable[[], None]
 
 
 class TemporaryQueues:
-    """From any thread. One admin for each cluster: no thread can be started at the end."""
+    """Temporary queues by cluster; any thread. One admin for each: none can be started at exit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,4 +61,4 @@ class TemporaryQueues:
 
 
 temporary_queues: Final = TemporaryQueues()
-"""Those of this process."""
+"""Temporary queues of this process."""

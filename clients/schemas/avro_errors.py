@@ -1,10 +1,10 @@
-"""What is wrong with an Avro schema, from the exceptions of fastavro."""
+"""Flaws of Avro schemas in words, from the exceptions of fastavro."""
 
 from __future__ import annotations
 
 
 def what_is_wrong(error: Exception) -> str:
-    """Reason in words. Of an attribute that is missing fastavro says the name alone (KeyError)."""
+    """Reason in words. For a missing attribute fastavro raises its name alone (KeyError)."""
     if isinstance(error, KeyError):
         return f"it, or an object in it, has no {error}"
     if isinstance(error, TypeError):  # its text is about fastavro's code

@@ -391,7 +391,7 @@ def check_names(
 
 
 def _hint(name: str, of: Callable[..., object] | None, others: Collection[str]) -> str:
-    """What may have been meant by `name`; empty if nothing is like it."""
+    """Hint at the option that `name` may stand for; empty if none is similar."""
     parameters = {} if of is None else inspect.signature(of).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     own = [each for each, parameter in parameters.items() if parameter.kind not in variadic]

@@ -49,7 +49,7 @@ class TlsTransport:
             return 0
 
     def sendmsg(self, buffers: Sequence[memoryview]) -> int:
-        """Sends some of it."""
+        """Send part of the buffers; return the bytes sent."""
         data: memoryview | bytearray = buffers[0]
         if len(data) < RECORD_BYTES and len(buffers) > 1:
             joined = bytearray()

@@ -44,7 +44,7 @@ class LoopWaiter:
                 self._waiting.discard(future)
 
     def wake(self) -> None:
-        """Let all who wait look again. On the loop's thread."""
+        """Wake all waiters, which check their conditions again. On the loop's thread."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ObservedCondition(threading.Condition):
-    """`watcher` is called on the thread that notifies, which has the lock."""
+    """Condition with a `watcher`, which is called on the thread that notifies and has the lock."""
 
     def __init__(self, lock: threading.Lock | None = None) -> None:
         super().__init__(lock or threading.RLock())
@@ -18,6 +18,6 @@ class ObservedCondition(threading.Condition):
         self.notify_watcher()
 
     def notify_watcher(self) -> None:
-        """For a change that no thread waits for: each that is woken costs a switch of threads."""
+        """Notify only the watcher, of a change that no thread waits for: waking one is slow."""
         if self.watcher is not None:
             self.watcher()

@@ -21,7 +21,7 @@ class FinalizedFeatures(NamedTuple):
 
 
 class NodeApiVersions:
-    """What the broker at an address has said; nothing, at first."""
+    """API versions and features of the broker at an address; empty before its first answer."""
 
     def __init__(self, address: object) -> None:
         self._address = address
@@ -29,7 +29,7 @@ class NodeApiVersions:
         self.features = FinalizedFeatures(-1, {})
 
     def update(self, response: ApiVersionsResponse) -> None:
-        """Take over what the broker says."""
+        """Take over the broker's answer."""
         self._versions = {
             row.api_key: (row.min_version, row.max_version) for row in response.api_keys
         }

@@ -3,7 +3,7 @@
     RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L,RULE:^CN=([^,]+).*$/$1/,DEFAULT
 
 The first rule whose pattern matches the whole subject counts; DEFAULT leaves the subject as it is.
-Whom no rule applies to is not let in. Source: apache/kafka SslPrincipalMapper.java.
+Subjects without a matching rule are rejected. Source: apache/kafka SslPrincipalMapper.java.
 """
 
 from __future__ import annotations

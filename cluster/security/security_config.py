@@ -313,9 +313,9 @@ class SecurityConfig(Config):
         prefix = f"listener.name.{listener.name.lower()}."
         if listener.protocol.is_tls and not listener.tls.has_truststore:
             raise InvalidConfig(
-                f"nodes connect to each other by listener {listener.name}, which speaks TLS: "
-                f"ssl.truststore.location or {prefix}ssl.truststore.location has to say whom "
-                "they trust"
+                f"nodes connect to each other by listener {listener.name}, which speaks TLS: set "
+                f"ssl.truststore.location or {prefix}ssl.truststore.location to the certificates "
+                "that they trust"
             )
         if between.mechanism and not between.jaas:
             raise InvalidConfig(
@@ -413,7 +413,7 @@ class SecurityConfig(Config):
         if settings.client_auth != "none" and not settings.has_truststore:
             raise InvalidConfig(
                 f"ssl.client.auth={settings.client_auth} needs ssl.truststore.location: "
-                "certificates that nobody vouches for prove nothing"
+                "without it, client certificates cannot be verified"
             )
         if value("ssl.endpoint.identification.algorithm") not in ("", "https"):
             raise InvalidConfig("ssl.endpoint.identification.algorithm is https or nothing")

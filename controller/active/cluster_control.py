@@ -42,7 +42,7 @@ class ClusterControl:
         self.sessions = Sessions(session_ms)
 
     def begin(self) -> None:
-        """Begin a controller epoch: sessions begin anew."""
+        """Begin a controller epoch: all sessions restart."""
         self.sessions = Sessions(self._session_ms)
         self._probing.clear()
 

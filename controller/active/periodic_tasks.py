@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """When each task is due, and how many changes of theirs are not through yet."""
+    """Due times of the tasks, and the number of their changes that are not committed yet."""
 
     def __init__(
         self,

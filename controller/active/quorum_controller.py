@@ -117,7 +117,7 @@ class QuorumController:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the controller waits for; None if it is active."""
+        """Reason in words why the controller is not active yet; None if it is."""
         return self.changes.waiting_for
 
     def health(self) -> ClusterHealth:

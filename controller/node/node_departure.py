@@ -60,7 +60,7 @@ class DepartureTimes:
 
 
 class DeparturePhase(enum.Enum):
-    """What a node is doing about its departure."""
+    """Phase of a node's departure."""
 
     STAYS = None
     PASSES_VOTE = "passes its vote on, as its machine is being drained"
@@ -221,13 +221,13 @@ class NodeDeparture:
                 self._hand_over(now)
 
     def _give_up(self, now: Instant) -> None:
-        """The time of this phase is over."""
+        """End a phase whose time is over."""
         if self._is_withdrawn:
             self._stay()
         elif self.phase is DeparturePhase.PASSES_VOTE and now.now_ms < self._moves_until_ms:
             self._begin(DeparturePhase.MOVES_REPLICAS, self._moves_until_ms, now)
         elif self.phase in WITHDRAWABLE:
-            logger.warning("this node %s: no time is left for that", self.phase.value)
+            logger.warning("this node %s: deadline reached; handing over", self.phase.value)
             self._begin_hand_over(now)
         elif self.phase is DeparturePhase.HANDS_OVER:
             self._close()
@@ -249,7 +249,7 @@ class NodeDeparture:
     def _on_answer(
         self, turn: int, then: Callable[[Any, Instant], None], answer: Any, now: Instant
     ) -> None:
-        """Of whatever goes wrong the controller is asked again, until there is no time left."""
+        """Pass the answer on; after an error the controller is asked again, until the deadline."""
         if turn != self._turn:
             return
         if isinstance(answer, Exception):

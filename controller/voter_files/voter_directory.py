@@ -9,7 +9,7 @@ before it is opened (metadata_log_check); if something is missing or damaged in 
     behind what was acknowledged    it was being written when the process or the machine died: cut
     before the snapshot's end       the snapshot stands for it: the log is rewritten from there
     where others vote, too          it is set aside, and this voter takes it from them; until then
-                                    it does not vote, or what it had promised to keep could be lost
+                                    it does not vote, or acknowledged entries could be lost
     where nobody else does          the start is refused: file, position, remedy
 
 All of it waits for the disk: call it in a thread, one call at a time. In which order things are
@@ -193,11 +193,11 @@ class VoterDirectory:
         voters = files.voters
         if set(voters) - {directory_id}:
             raise DirectoryUnusable(
-                f"{flaws[0]}, and so is its copy: how this voter has voted is not known; other "
+                f"{flaws[0]}, and so is its copy: the vote of this voter is unknown; other "
                 f"nodes hold the metadata, too: move {self.path} away, start again, and replace "
                 f"voter {directory_id} (`bradbury voters remove {directory_id}`, then `add`)"
             )
-        # Nobody else votes, so nobody has been promised anything in an epoch that the log has not.
+        # The only voter: it has voted for nobody in an epoch that is not in the log.
         logger.warning("%s: rebuilt from the metadata log", "; ".join(flaws))
         vote = Candidate(epoch=files.check.last_epoch + 1, owner="")
         state = QuorumStateOnDisk(vote=vote, voters=voters, directory_id=directory_id)

@@ -84,7 +84,7 @@ class ApiMetrics:
         self.waiting = Histogram()
         self.sending = Histogram()
         self.unsettled: list[tuple[float, float, float, float]] = []
-        """When requests came, were handled, were ready and were sent."""
+        """Times at which requests came, were handled, were ready and were sent."""
 
     def settle(self) -> None:
         """Put the times of all requests that were counted into the histograms."""

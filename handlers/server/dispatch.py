@@ -64,7 +64,7 @@ LONG_RESPONSE: Final = 1_000
 MAX_ELEMENTS: Final = 100_000
 """Maximum number of elements in all arrays of a request: topics, partitions, keys, members."""
 MAX_WHOLE_ELEMENTS: Final = 20_000
-"""The same limit for requests that are not handled in parts, and for long Produce requests."""
+"""Maximum number of elements of a request that is not handled in parts, and of long Produce."""
 
 
 _HINTS: Final = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}

@@ -75,7 +75,7 @@ def _make_private_if_own(directory: Path) -> None:
     try:
         make_private_folder(directory)
     except PermissionError:
-        logger.warning("%s is another user's: its mode stays, who may read it can", directory)
+        logger.warning("%s is owned by another user: permissions unchanged", directory)
 
 
 def install(data_dir: str, certificate: str | None, authority: str, client_settings: str) -> None:

@@ -133,7 +133,7 @@ def check_engine(engine: str, tasks: int | None, executors: Executors) -> None:
         if value is not None and executors.count is None:
             raise ValueError(
                 f"{name}={value}: only with executors=N, which starts N of that size in the Ray "
-                "cluster; those of a session of your own have the size that it gave them"
+                "cluster; in a session of your own, set it there"
             )
     if executors.cores is not None and executors.cores < 1:
         raise ValueError(f"executor_cores={executors.cores}: use 1 or more")

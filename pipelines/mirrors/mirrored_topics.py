@@ -25,7 +25,7 @@ INTERNAL: Final = (
     r".*\.checkpoints\.internal",
     r"replay-positions\.internal",
 )
-"""What never goes, whatever else is excluded: each cluster has its own."""
+"""Topics that are never mirrored, whatever else is excluded: each cluster has its own."""
 _SET_ON_TOPIC: Final = 1
 """Config source DYNAMIC_TOPIC_CONFIG of DescribeConfigs: set on the topic itself."""
 _NOT_COPIED: Final = frozenset(

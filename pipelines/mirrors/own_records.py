@@ -68,7 +68,7 @@ def find_own_record(
     fillings = mirror_positions.mirrored_from(admin, cluster, limits, but=but)
     if not _are_decided(admin, list(fillings)):
         logger.warning(
-            "whether topics that are left out have records of their own is not known now"
+            "cannot check excluded topics for local records: transactions are open; retrying"
         )
         return None
     fillings = mirror_positions.mirrored_from(admin, cluster, limits, but=but)

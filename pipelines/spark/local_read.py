@@ -165,7 +165,7 @@ def _placed(spark: SparkSession, tasks: Sequence[Task]) -> DataFrame:
 
 
 def _names_of(host: str) -> list[str]:
-    """What an executor on this host may be called: executors on RayDP are known by address."""
+    """Names of this host by which Spark may know an executor: on RayDP these are addresses."""
     if host == _NO_HOST:
         return []
     names = [host]

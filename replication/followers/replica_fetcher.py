@@ -586,7 +586,7 @@ class ReplicaFetcher:
     # --- letting go ------------------------------------------------------------------------------
 
     def when_settled(self, condition: object, step: WorkingStep) -> None:
-        """Tell `step` that `condition` is met when its logs are no longer being changed."""
+        """Notify `step` that `condition` is met, once its logs are no longer being changed."""
         self._settled.append((condition, step))
 
 

@@ -208,7 +208,7 @@ class ConversionQueue:
         *,
         is_next: bool,
     ) -> Convert | None:
-        """What has to be done with a batch that the event loop has no time for; None: nothing.
+        """Conversion that a batch needs in a thread; None: none.
 
         is_next: nothing is converted for this partition at the moment. Behind another batch the
         records are opened in a thread, too: their rules do not depend on who was there first.

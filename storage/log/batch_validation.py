@@ -139,7 +139,7 @@ def _refuse_create_time(
 
 
 class BatchRules:
-    """What a topic's settings require of a producer's batch, derived once and not for each.
+    """Requirements of a topic's settings on producers' batches, derived once and not for each.
 
     keeps_codec: batches are stored with the codec they came with.
     opens_records, opens_uncompressed, opens_compressed: see opens_records and must_open.

@@ -165,7 +165,7 @@ class SegmentEnd(NamedTuple):
     has_gaps: bool
 
     def is_doubtful(self) -> bool:
-        """Whether its file is gone, empty, or ends elsewhere. A few small reads."""
+        """Whether the segment's file is gone, empty, or ends elsewhere. A few small reads."""
         segment = self.segment
         try:
             with closing(segment.files.open_apart()) as file:

@@ -63,7 +63,7 @@ class AppendResult(NamedTuple):
     """Time of the append; -1 unless the topic has message.timestamp.type=LogAppendTime."""
     log_start_offset: int
     duplicate: bool
-    """Nothing was written. An acks=all answer still waits for last_offset to be committed."""
+    """Whether nothing was written. An acks=all answer still waits for last_offset to commit."""
 
 
 class LogSlice(NamedTuple):

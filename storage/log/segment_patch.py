@@ -266,8 +266,10 @@ class SegmentPatch:
         log.damage.on_healed(path)
 
     def _forget_derived(self) -> None:
-        """Where a marker was lost, an abort that came since seemed to be of an earlier transaction;
-        and snapshots lack producers, or have some that there never were.
+        """Delete snapshots and transaction indexes that were derived while batches were damaged.
+
+        Where a marker was lost, a later abort seemed to belong to an earlier transaction; and
+        snapshots lack producers, or have some that never existed.
         """
         local = self._log.local
         forget_derived(

@@ -1,6 +1,6 @@
-"""What becomes of a producer's batches, and who is told: each has one outcome.
+"""Outcomes of a producer's batches: each batch has one, and all whom it concerns are told.
 
-Told are its partition's queue, the accumulator, whose memory is free again, figures, interceptors,
+These are its partition's queue, the accumulator, whose memory is free again, figures, interceptors,
 the futures of its records, and of a failure the transaction.
 
 Source: Sender.completeBatch, failBatch, RecordAccumulator.splitAndReenqueue in apache/kafka
@@ -55,19 +55,19 @@ class BatchOutcomes:
         self._on_done = on_done
 
     def complete(self, batch: ProducerBatch, appended: AppendedBatch) -> None:
-        """The leader has appended it."""
+        """Complete a batch that the leader has appended."""
         self._queues.of(batch).on_done(batch)
         self._finish(batch, appended)
 
     def fail(self, batch: ProducerBatch, error: Exception) -> None:
-        """It is given up: refused for good, or for too long."""
+        """Fail a batch: it was refused for good, or for too long."""
         if self._on_failed is not None:
             self._on_failed(error)
         logger.warning("%d records were not delivered: %s", batch.record_count, error)
         self.drop(batch, error)
 
     def time_out(self, batch: ProducerBatch) -> None:
-        """Its delivery time is over."""
+        """Expire a batch: delivery_timeout_ms is over."""
         fate = "it may have been appended" if batch.base_sequence >= 0 else "it was never sent"
         self.fail(
             batch,
@@ -79,13 +79,13 @@ class BatchOutcomes:
         )
 
     def drop(self, batch: ProducerBatch, error: Exception) -> None:
-        """Its transaction has failed, or was aborted, which its owner knows already."""
+        """Drop a batch whose transaction has failed or was aborted; the owner knows already."""
         self._queues.of(batch).on_failed(batch)
         self._metrics.on_error(batch.topic, batch.record_count)
         self._finish(batch, error)
 
     def split(self, batch: ProducerBatch, codec: int) -> None:
-        """It is too large for the leader, which has none of it: its halves are sent instead."""
+        """Split a batch that is too large for the leader, which has none of it: send its halves."""
         parts = batch.split(codec)
         self._accumulator.on_split(batch)
         self._metrics.on_split()

@@ -74,7 +74,7 @@ class CollectedRecords:
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
 
     def on_placed(self, batches: list[ProducerBatch]) -> None:
-        """Say which batch each row is in. The columns are not needed any more."""
+        """Note which batch each row is in. The columns are not needed any more."""
         count = len(self.values)
         batch_of: npt.NDArray[np.int32] = np.empty(count, np.int32)
         position_of: npt.NDArray[np.int32] = np.empty(count, np.int32)

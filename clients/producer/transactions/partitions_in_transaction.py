@@ -14,9 +14,9 @@ from ...wire.record_metadata import TopicPartition
 
 
 class PartitionsInTransaction:
-    """Those of one transaction; the next one has others. `to_add`: not asked for, or not answered.
+    """Partitions of one transaction. `to_add`: those that the coordinator has not confirmed yet.
 
-    A partition is of the transaction before the first batch is sent to it.
+    A partition is in the transaction before the first batch is sent to it.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,16 @@ class PartitionsInTransaction:
         return partition in self._added
 
     def add(self, partitions: Collection[TopicPartition]) -> None:
-        """They are of the transaction now, as the coordinator says, or the brokers will see to."""
+        """Add partitions that the coordinator has confirmed, or that the brokers add themselves."""
         self.to_add.difference_update(partitions)
         self._added.update(partitions)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """The coordinator has added them to a transaction that nothing is sent in any more."""
+        """Drop partitions that the coordinator has added to a transaction which is being ended."""
         self.to_add.difference_update(partitions)
 
     def stop_adding(self) -> None:
-        """Nothing more is sent in this transaction."""
+        """Drop what is to be added: nothing more is sent in this transaction."""
         self.to_add.clear()
 
 

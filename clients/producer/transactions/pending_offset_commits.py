@@ -15,14 +15,14 @@ from .transaction_request import OffsetsToSend, TransactionOperation
 
 
 class PendingOffsetCommits:
-    """Those of all groups. The first are asked for until each partition is answered for."""
+    """Offset commits of all groups. The first is repeated until all its partitions are answered."""
 
     def __init__(self) -> None:
         self._waiting: deque[OffsetsToSend] = deque()
 
     @property
     def first(self) -> OffsetsToSend | None:
-        """Those whose turn it is."""
+        """Commits to send next."""
         return self._waiting[0] if self._waiting else None
 
     def add(
@@ -37,12 +37,12 @@ class PendingOffsetCommits:
         return waiting.operation
 
     def on_group_added(self) -> None:
-        """The transaction coordinator knows of the group of the first."""
+        """Note that the transaction coordinator has added the group of the first."""
         if self._waiting:  # an abort may have dropped them
             self._waiting[0].is_added = True
 
     def end_first(self) -> None:
-        """The first are in the transaction."""
+        """End the first: its offsets are in the transaction."""
         self._waiting.popleft().operation.end()
 
     def drop(self, error: Exception) -> None:

@@ -10,7 +10,7 @@ from .transaction_request import TransactionOperation
 
 
 class PendingOperation:
-    """At most one: after a time-out the same call waits on, and any other has to wait for it."""
+    """Pending call, at most one. After a time-out the same call resumes it; others are refused."""
 
     def __init__(self) -> None:
         self._operation: TransactionOperation | None = None
@@ -20,15 +20,15 @@ class PendingOperation:
         return self._operation
 
     def end(self, error: Exception | None) -> None:
-        """End it, if there is one, with the error."""
+        """End the pending call, if there is one. error: None: it has succeeded."""
         if self._operation is not None:
             self._operation.end(error)
 
     def same(self, name: str) -> TransactionOperation | None:
-        """The same call, not seen to its end yet.
+        """The pending call, if it is the call of this name; None if no call is pending.
 
         Raises:
-            InvalidTxnState: it is another one.
+            InvalidTxnState: another call is pending.
         """
         pending = self._operation
         if pending is None or pending.is_acknowledged:

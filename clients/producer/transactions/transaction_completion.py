@@ -1,4 +1,4 @@
-"""How a producer's current transaction ends: by EndTxn, by a new producer epoch, by both, or here.
+"""End of a producer's current transaction: by EndTxn, by a new producer epoch, by both, or here.
 
     EndTxn           something was sent, and the coordinator knows the producer
     InitProducerId   it does not; or the next transaction is of the other generation; or a batch may
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class TransactionCompletion:
-    """That of one transaction; each has its own.
+    """How one transaction ends; each has its own.
 
     is_started: the coordinator may know of the transaction.
     needs_new_epoch: a batch or offsets may be late, and must not join the next transaction.

@@ -1,4 +1,4 @@
-"""What a process knows of a queue: the parts of its connection to the queue's actor.
+"""Client side of a queue: the parts of a process's connection to the queue's actor.
 
 prefetched_items   items that the actor has sent ahead
 consumed_reports   items that were consumed, until the actor confirms that they are committed

@@ -20,8 +20,8 @@ CHECK_MS: Final = 1_000
 
 
 class FrameSender:
-    """That of one socket, from any thread. What the socket does not take at once waits in memory,
-    and a thread sends it, which ends with it. Errors are not raised: the reader sees them, too.
+    """Frame sender of one socket, used from any thread. What the socket does not take at once waits
+    in memory; a thread sends it and then ends. Errors are not raised: the reader sees them, too.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -46,14 +46,14 @@ class FrameSender:
         threading.Thread(target=self._run, name="bradbury-queue-send", daemon=True).start()
 
     def end(self) -> None:
-        """Say to the actor that nothing more comes, after what is on its way."""
+        """Shut down the sending direction once all frames are sent: the actor reads its end."""
         with self._lock:
             self._is_ending = True
             if not self._waiting:
                 self._shut_down()
 
     def _send_now(self, data: memoryview) -> memoryview:
-        """What does not fit. Nothing, if the connection is lost."""
+        """Send as much as fits; return the rest, which is empty if the connection is lost."""
         try:
             while data:
                 data = data[self._socket.send(data, socket.MSG_DONTWAIT) :]

@@ -15,7 +15,7 @@ from ..frames.queue_frames import FrameKind, frame
 
 @dataclass(slots=True)
 class QueueRequest:
-    """hand_out: its items have to be acknowledged."""
+    """Pending request. hand_out: its items have to be acknowledged."""
 
     kind: FrameKind
     body: bytes
@@ -24,7 +24,7 @@ class QueueRequest:
 
 
 class QueueRequests:
-    """By their numbers, which frames have. Guarded by the connection's lock."""
+    """Pending requests by number, which their frames carry. Guarded by the connection's lock."""
 
     def __init__(self) -> None:
         self._numbers = 0
@@ -73,5 +73,5 @@ class QueueRequests:
         return None
 
     def frames(self) -> list[bytes]:
-        """Those of all, to be sent again."""
+        """Frames of all pending requests, to be sent again."""
         return [frame(each.kind, number, each.body) for number, each in self._open.items()]

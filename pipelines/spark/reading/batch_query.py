@@ -94,7 +94,7 @@ class BatchQueryReader(DataSourceReader):
         return list(plan(self.ranges(), self._options))
 
     def ranges(self) -> list[PartitionRange]:
-        """What is to be read. Raises ValueError, UnknownTopicOrPartition, DataLoss."""
+        """Offset ranges to read. Raises ValueError, UnknownTopicOrPartition, DataLoss."""
         return self._ranges(self._offset_reader())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

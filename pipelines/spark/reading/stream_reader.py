@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen_end: Offsets | None = None
         self._latest: Offsets = {}
         self._recreated: Offsets = {}
-        """Where topics begin that were found to be recreated, for the batch that is planned."""
+        """Start offsets of topics found to be recreated, for the batch that is planned."""
         self._was_idle = False
         self._triggered_at: float | None = None
         self._commits: GroupCommits | None = None

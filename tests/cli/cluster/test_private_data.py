@@ -54,4 +54,4 @@ def test_one_of_another_user_keeps_its_mode_and_is_named(
         os.seteuid(0)
     assert request is not None
     assert (mode(shared), mode(shared / "tls")) == (0o777, 0o700)
-    assert f"{shared} is another user's" in caplog.text
+    assert f"{shared} is owned by another user" in caplog.text

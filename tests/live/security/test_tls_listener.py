@@ -273,7 +273,7 @@ def test_a_key_with_a_password_is_refused(
 
 
 def test_several_nodes_that_trust_nobody_are_refused(tls: BrokerConfig) -> None:
-    with pytest.raises(InvalidConfig, match="has to say whom they trust"):
+    with pytest.raises(InvalidConfig, match="to the certificates that they trust"):
         bradbury.local(nodes=2, config=tls()).close()
 
 

@@ -86,7 +86,7 @@ def the_mark_is_not_looked_at(patch: Patch) -> None:
 
 @fault(RECOVERY_FAULTS)
 def what_is_set_aside_takes_nothing_with_it(patch: Patch) -> None:
-    """How far the voter had promised to have the log is forgotten; as once in shipped code."""
+    """The acknowledged offset of a voter is forgotten; as once in shipped code."""
     original = VoterDirectory._set_log_aside
 
     def set_aside(directory: VoterDirectory, now_ms: int, *, keeps_mark: bool = False) -> None:
