@@ -370,7 +370,7 @@ class Node:
         )
 
     async def _close_clients(self) -> None:
-        await self.socket_server.let_go_of_keys()
+        await self.socket_server.stop_reading_keys()
         self.socket_server.close()
         self.metrics_endpoint.close()
         self._upkeep.close()

@@ -336,7 +336,7 @@ class CoordinatorContext(Generic[R]):
         while self._pending:
             first = self._pending[0]
             if first.failure is not None:
-                self._on_doubt(first.failure, now_ms, wall_ms)
+                self._on_unknown_outcome(first.failure, now_ms, wall_ms)
                 return
             if not first.is_committed:
                 return
@@ -352,7 +352,7 @@ class CoordinatorContext(Generic[R]):
         """
         self.effects.append(Reply(read.ticket, read.answer(self.coordinator)))
 
-    def _on_doubt(self, error: Exception, now_ms: int, wall_ms: int) -> None:
+    def _on_unknown_outcome(self, error: Exception, now_ms: int, wall_ms: int) -> None:
         if isinstance(error, KafkaError):
             logger.warning(
                 "reloading %s: the outcome of an append is unknown: %s",

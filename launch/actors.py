@@ -310,7 +310,7 @@ def _describe(controller: ActorHandle[Any], namespace: str) -> dict[str, Any]:
     while True:
         described: dict[str, Any] = ask(controller.describe)
         if not described["active"]:
-            described |= _standing_in(namespace)
+            described |= _standby_description(namespace)
         if described["active"] or time.monotonic() > deadline:
             return described
         time.sleep(0.1)
@@ -337,7 +337,7 @@ def _handles(namespace: str) -> dict[str, ActorHandle[Any]]:
     }
 
 
-def _standing_in(namespace: str) -> dict[str, Any]:
+def _standby_description(namespace: str) -> dict[str, Any]:
     """The description of a broker's standby controller; empty if none is active."""
     brokers = {
         name: handle.describe_standby

@@ -35,7 +35,7 @@ from .shared import ClosedConnection, Shared
 from .tls_connection import TlsConnection
 
 BUFFER_SECONDS = 5.0
-LOOK_SECONDS = 1.0
+TIMER_SECONDS = 1.0
 SWEEP_SECONDS = 5.0
 STALL_SECONDS = 1.0
 AUTHENTICATION_SECONDS = 30.0
@@ -117,7 +117,7 @@ class SocketServer:
             if acceptor.credentials is not None:
                 await acceptor.credentials.open()
 
-    async def let_go_of_keys(self) -> None:
+    async def stop_reading_keys(self) -> None:
         """Stop reading keys. Call it before `close`."""
         for acceptor in self._acceptors:
             if acceptor.credentials is not None:
@@ -128,7 +128,7 @@ class SocketServer:
         self._accept_counted_at = self._read_at = loop.time()
         for acceptor in self._acceptors:
             acceptor.open()
-        self._timer = loop.call_later(self._look_seconds(), self._look)
+        self._timer = loop.call_later(self._timer_seconds(), self._on_timer)
 
     def close(self) -> None:
         """Close the listeners and their connections. `bind` may be called again afterwards."""
@@ -219,24 +219,24 @@ class SocketServer:
 
     # --- closing what is idle, slow or in the way ------------------------------------------------
 
-    def _look_seconds(self) -> float:
+    def _timer_seconds(self) -> float:
         config = self._node.server_config.broker
         shortest = min(config.connections_max_idle_ms, config.bradbury_request_receive_max_ms)
-        return min(LOOK_SECONDS, shortest / 2000)
+        return min(TIMER_SECONDS, shortest / 2000)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._lines.settle()
         if self.memory.is_short:
             self._make_room(now)
-        if now - self._swept_at >= min(SWEEP_SECONDS, self._look_seconds() * 5):
+        if now - self._swept_at >= min(SWEEP_SECONDS, self._timer_seconds() * 5):
             self._swept_at = now
             self._sweep(now)
         if now - self._read_at >= READ_SECONDS and self._may_read_files():
             self._read_at = now
             self._reading = loop.run_in_executor(None, self._read_files)
-        self._timer = loop.call_later(self._look_seconds(), self._look)
+        self._timer = loop.call_later(self._timer_seconds(), self._on_timer)
 
     def _may_read_files(self) -> bool:
         """Whether there are certificates, and none are being read."""

@@ -77,7 +77,9 @@ class NodeWatch:
                 for node in image().nodes.values()
                 if "broker" in node.roles
             }
-            self._looking = asyncio.ensure_future(asyncio.to_thread(self._look, brokers))
+            self._looking = asyncio.ensure_future(
+                asyncio.to_thread(self._start_missing_brokers, brokers)
+            )
             try:
                 self._note(await self._looking)
                 seconds = WATCH_SECONDS
@@ -97,7 +99,7 @@ class NodeWatch:
         if self._looking is not None:
             await asyncio.wait({self._looking})
 
-    def _look(self, brokers: Mapping[str, Address]) -> JoinedNodes:
+    def _start_missing_brokers(self, brokers: Mapping[str, Address]) -> JoinedNodes:
         """Start the brokers that are missing. Runs in a thread."""
         started = {
             str(entry["name"]).removeprefix(BROKER_PREFIX)

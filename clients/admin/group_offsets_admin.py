@@ -131,7 +131,7 @@ def alter_group_offsets(
         response = yield from wait(
             client.send(address, request, OffsetCommitResponse, max_version=MAX_VERSION)
         )
-        return _judge(
+        return _errors_to_retry(
             group_id,
             (
                 (topic.name, one.partition_index, one.error_code)
@@ -181,7 +181,7 @@ def delete_group_offsets(
             if not error.retriable:
                 raise error
             return {group_id: error}
-        return _judge(
+        return _errors_to_retry(
             group_id,
             (
                 (topic.name, one.partition_index, one.error_code)
@@ -194,7 +194,9 @@ def delete_group_offsets(
         yield from at_coordinators(client, [group_id], ask, timeout_ms=timeout_ms)
 
 
-def _judge(group_id: str, answers: Iterable[tuple[str, int, int]]) -> dict[str, Exception]:
+def _errors_to_retry(
+    group_id: str, answers: Iterable[tuple[str, int, int]]
+) -> dict[str, Exception]:
     """Return {} if all is done, {group: error} if it must be retried. Raises final errors."""
     again: dict[str, Exception] = {}
     for topic, partition, code in answers:

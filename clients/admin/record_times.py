@@ -121,12 +121,12 @@ def _take(
                     raise reason
                 continue
             before = left[key]
-            if _look(key, answer, left, found) or left[key] != before:
+            if _find_in_answer(key, answer, left, found) or left[key] != before:
                 went_on = True
     return went_on, reason
 
 
-def _look(
+def _find_in_answer(
     key: TopicPartition,
     answer: PartitionData,
     left: dict[TopicPartition, int],

@@ -76,14 +76,14 @@ class Autoscaler:
                 break
             try:
                 admin = admin or self._admin()
-                self._look(group, admin)
+                self._resize(group, admin)
             except (KafkaError, ConnectionFailed) as error:
                 logger.warning("group %s: its lag cannot be read: %s", group.group, error)
             del group
         if admin is not None:
             admin.close()
 
-    def _look(self, group: ScaledGroup, admin: Admin) -> None:
+    def _resize(self, group: ScaledGroup, admin: Admin) -> None:
         partitions = read_backlogs(
             admin,
             group.group,

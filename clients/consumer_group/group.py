@@ -376,7 +376,7 @@ class ConsumerGroup:
             raise RuntimeError(
                 "the group runs a map, for_each or poll already: make another ConsumerGroup"
             )
-        ends, committed = self._look(stop_at_end=stop_at_end)
+        ends, committed = self._list_offsets(stop_at_end=stop_at_end)
         self._each = replace(self._each, function=function, deliver=deliver)
         weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
         members = Members(
@@ -415,7 +415,7 @@ class ConsumerGroup:
             workers=each + (1 if number < more else 0),
         )
 
-    def _look(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
+    def _list_offsets(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
         """Return the end offsets of the topics, and the offsets that are committed or not read.
 
         Raises:

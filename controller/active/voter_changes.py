@@ -62,7 +62,7 @@ class VoterChanging:
         if self._survey is not None:
             self._survey.on_tick(now)
         if self._look_at_ms is not None and now.now_ms >= self._look_at_ms:
-            self._look(now)
+            self._check_caught_up(now)
 
     def close(self, error: Exception) -> None:
         """Refuse the request: the controller has ended."""
@@ -83,7 +83,7 @@ class VoterChanging:
         if self._change.is_addition and self._name:
             self._survey = VoterSurvey(self._effects, self._times, self._on_survey)
         else:
-            self._look(now)
+            self._check_caught_up(now)
 
     def _on_survey(self, survey: Survey, now: Instant) -> None:
         self._survey = None
@@ -107,9 +107,9 @@ class VoterChanging:
             self._refuse(answer)
             return
         self._leader.catch_up(self._name, now)
-        self._look(now)
+        self._check_caught_up(now)
 
-    def _look(self, now: Instant) -> None:
+    def _check_caught_up(self, now: Instant) -> None:
         """Check whether all voters that have to catch up have done so."""
         self._look_at_ms = None
         try:

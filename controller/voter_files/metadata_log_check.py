@@ -146,7 +146,7 @@ class _Reader:
         while position < len(data):
             if 0 < self._before.offset == expected:
                 self._epoch, self._before = self._before.epoch, NO_SNAPSHOT
-            header, reason = self._look(data, position, expected)
+            header, reason = self._check_batch(data, position, expected)
             if header is not None and not reason:
                 position += header.size
                 expected, self._epoch = header.next_offset, header.leader_epoch
@@ -164,7 +164,7 @@ class _Reader:
             self._add(data, begin, position, base, expected)
         self._expected = expected
 
-    def _look(
+    def _check_batch(
         self, data: bytes, position: int, expected: int
     ) -> tuple[RecordBatchHeader | None, str]:
         header, reason = sound_batch(data, position)

@@ -126,7 +126,7 @@ class VoterDirectory:
         files = read_voter_files(self._file_system, self.path, found_state)
         state = self._state_of(files, directory.identity.directory_id)
         if files.had_log:
-            state = self._mend(files, state, now_ms)
+            state = self._repair(files, state, now_ms)
         logs = directory.load_logs(lambda topic: METADATA_LOG_CONFIG, now_ms=now_ms)
         log = logs.get((METADATA_TOPIC, 0))
         if log is None and state.catches_up:
@@ -206,7 +206,9 @@ class VoterDirectory:
 
     # --- damage ----------------------------------------------------------------------------------
 
-    def _mend(self, files: VoterFiles, state: QuorumStateOnDisk, now_ms: int) -> QuorumStateOnDisk:
+    def _repair(
+        self, files: VoterFiles, state: QuorumStateOnDisk, now_ms: int
+    ) -> QuorumStateOnDisk:
         """Repair the files, see the module. Raises DirectoryUnusable: acknowledged entries exist
         nowhere else.
         """

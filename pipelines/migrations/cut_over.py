@@ -144,7 +144,7 @@ def cut_over(
         session.topics.look(must_find=True)
         copier = session.copier
         copier.copy(threading.Event(), on_progress, math.inf)
-        copier.say_what_is_filled()  # advances past a skip at the end
+        copier.commit_starts()  # advances past a skip at the end
         _check_that_all_is_here(session, settings)
         if is_late:
             _set_timestamp_types(session)

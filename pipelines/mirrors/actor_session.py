@@ -90,7 +90,7 @@ class ActorMirrorSession(MirrorSession):
         *,
         continuous: bool,
     ) -> None:
-        self._look(on_progress, must_find=not continuous)
+        self._follow_topics(on_progress, must_find=not continuous)
         turn_s = TURN_SECONDS if continuous else math.inf
         self._start_workers(turn_s)
         self._worked_at = looked_at = synced_at = time.monotonic()
@@ -103,7 +103,7 @@ class ActorMirrorSession(MirrorSession):
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
-                self._look(on_progress)
+                self._follow_topics(on_progress)
                 looked_at = time.monotonic()
                 if self._wanted_actors() > len(self._workers):
                     self._end_workers()

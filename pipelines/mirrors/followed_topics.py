@@ -104,7 +104,7 @@ class FollowedTopics:
             copier.targets[name] = self._target_of(name, count, there)
         if new:
             copier.partitions |= {name: changed[name] for name in new}
-            copier.say_what_is_filled()
+            copier.commit_starts()
             # Of two that start at once each detects the positions that the other just committed.
             if self._without_cycles(names, new) != names:
                 wait_s = 0.0 if self._looks_first else COLLISION_SECONDS
@@ -138,12 +138,12 @@ class FollowedTopics:
                 f"{to!r} now; use the former policy, or another alias"
             )
         if to not in there:
-            self._begin_anew(name, to)
+            self._forget_former_copy(name, to)
         elif name not in self._filled:
             self._check_target(to, partitions)
         return to
 
-    def _begin_anew(self, name: str, to: str) -> None:
+    def _forget_former_copy(self, name: str, to: str) -> None:
         """Forget what was copied into a former topic of the target, which is deleted."""
         syncs = self._copier.syncs
         if not any(known.pieces for key, known in syncs.items() if key.topic == name):

@@ -142,7 +142,7 @@ class MirrorSession:
         """Copy up to the current ends; with `continuous` follow until `stopped` is set."""
         copier = self.copier
         interval_s = self._settings.sync_groups_interval_s
-        self._look(on_progress, must_find=not continuous)
+        self._follow_topics(on_progress, must_find=not continuous)
         looked_at = synced_at = time.monotonic()
         if not continuous:
             copier.copy(stopped, on_progress, math.inf)
@@ -154,15 +154,15 @@ class MirrorSession:
             if time.monotonic() - looked_at > TOPICS_SECONDS:
                 if self._is_over():
                     return
-                self._look(on_progress)
+                self._follow_topics(on_progress)
                 looked_at = time.monotonic()
             if time.monotonic() - synced_at > interval_s:
                 self._try_to_sync_groups()
                 synced_at = time.monotonic()
-        copier.say_how_far()
+        copier.commit_positions()
         self.sync_groups()
 
-    def _look(
+    def _follow_topics(
         self, on_progress: Callable[[MirrorProgress], None], *, must_find: bool = False
     ) -> None:
         copier = self.copier

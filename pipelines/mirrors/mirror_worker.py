@@ -89,10 +89,10 @@ class MirrorWorker:
                 # Aborted by a timeout, or by another mirror that has started; the latter is
                 # detected when this worker starts over.
                 logger.warning("restarting %r: %s", self, error)
-                self._begin_anew()
+                self._restart()
                 return self._turn(plan, turn_s)
         except BaseException:
-            self._let_go()
+            self._close_clients()
             raise
 
     def _turn(self, plan: MirrorPlan, turn_s: float) -> TurnReport:
@@ -103,13 +103,13 @@ class MirrorWorker:
         copier.progress = MirrorProgress()
         return report
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Start over with new clients and committed positions; keeps the progress of the turn."""
         former = self._copier
-        self._let_go()
+        self._close_clients()
         self._copier = self._open()
         if former is not None:
-            self._copier.take_unsaid(former)
+            self._copier.take_uncommitted_positions(former)
             self._copier.progress = former.progress
 
     def stop(self) -> None:
@@ -120,11 +120,11 @@ class MirrorWorker:
         """Commit the positions and disconnect. Another turn would connect again."""
         try:
             if self._copier is not None:
-                self._copier.say_how_far()
+                self._copier.commit_positions()
         finally:
-            self._let_go()
+            self._close_clients()
 
-    def _let_go(self) -> None:
+    def _close_clients(self) -> None:
         """Close all clients; an open transaction is aborted."""
         if self._copier is not None:
             self._copier.close_tail()
@@ -143,7 +143,7 @@ class MirrorWorker:
             former, copier = copier, self._open()
             if former is not None:
                 former.close_tail()
-                copier.take_unsaid(former)
+                copier.take_uncommitted_positions(former)
             self._copier = copier
         copier.targets = dict(plan.targets)
         copier.partitions = dict(plan.partitions)

@@ -2,8 +2,8 @@
 
 What always holds: positions and syncs are those committed in the target; a transaction that fails
 changes neither. Without transactions (`records`), at least once: they are those of acknowledged
-records, and are committed afterwards, every SAY_SECONDS and by `say_how_far`, which also detects
-another mirror of the alias.
+records, and are committed afterwards, every POSITIONS_SECONDS and by `commit_positions`, which also
+detects another mirror of the alias.
 
 Not here: which topics, and their names in the target (followed_topics), and what the source has of
 them (source_ranges).
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 COMMIT_BYTES: Final = 256 * 1024 * 1024
 FIRST_RECORDS: Final = 1_000
 """Records in the first commit; the size of records is not known yet."""
-SAY_SECONDS: Final = 5.0
+POSITIONS_SECONDS: Final = 5.0
 """Seconds between commits of positions by a mirror without transactions."""
 LEAST_SECONDS: Final = 0.002
 """Least seconds between two commits while following."""
@@ -88,8 +88,8 @@ class RecordCopier:
         self._settings = settings
         self._producer = producer
         self._records = records
-        self._unsaid: set[TopicPartition] = set()
-        self._said_at = time.monotonic()
+        self._uncommitted: set[TopicPartition] = set()
+        self._committed_at = time.monotonic()
         self._cluster = cluster
         self._is_mine = is_mine
         self._source = SourceRanges(settings, source, skips)
@@ -116,14 +116,14 @@ class RecordCopier:
         self.leads = False
         self.commits = 0
 
-    def say_what_is_filled(self) -> list[PartitionRange]:
+    def commit_starts(self) -> list[PartitionRange]:
         """Commit the starts of new topics and partitions, before anything of them is copied.
 
         Returns the ranges to copy; with `leads`, those of partitions without a position.
         """
-        return self._repeat(self._say_what_is_filled)
+        return self._repeat(self._commit_starts)
 
-    def _say_what_is_filled(self) -> list[PartitionRange]:
+    def _commit_starts(self) -> list[PartitionRange]:
         ranges = self._unknown_ranges() if self.leads else self._new_ranges()
         moved = [
             one
@@ -134,21 +134,21 @@ class RecordCopier:
         ]
         if moved:
             self._commit([one._replace(end=one.start) for one in moved], _nothing)
-            self.say_how_far()
+            self.commit_positions()
         return ranges
 
-    def say_how_far(self) -> None:
+    def commit_positions(self) -> None:
         """Commit the positions that were not committed with the records.
 
         Raises ProducerFenced: another mirror of this alias has started.
         """
-        unsaid = sorted(key for key in self._unsaid if key.topic in self.targets)
-        if unsaid:
-            self._repeat(partial(self._say, unsaid))
-        self._unsaid.clear()
-        self._said_at = time.monotonic()
+        uncommitted = sorted(key for key in self._uncommitted if key.topic in self.targets)
+        if uncommitted:
+            self._repeat(partial(self._commit_positions, uncommitted))
+        self._uncommitted.clear()
+        self._committed_at = time.monotonic()
 
-    def _say(self, partitions: Sequence[TopicPartition]) -> None:
+    def _commit_positions(self, partitions: Sequence[TopicPartition]) -> None:
         with self._producer.transaction():
             self._write_positions(self.positions, self.syncs, partitions, self._complete)
 
@@ -164,19 +164,19 @@ class RecordCopier:
                     raise
                 logger.warning(REPEATED, error)
 
-    def say_how_far_in_time(self) -> None:
-        if time.monotonic() - self._said_at > SAY_SECONDS:
-            self.say_how_far()
+    def commit_positions_when_due(self) -> None:
+        if time.monotonic() - self._committed_at > POSITIONS_SECONDS:
+            self.commit_positions()
 
-    def take_unsaid(self, former: RecordCopier) -> None:
+    def take_uncommitted_positions(self, former: RecordCopier) -> None:
         """Take over positions that a former copier of this share has not committed yet."""
         ids = former.positions.topic_ids
-        for key in former._unsaid & self.positions.offsets.keys():
+        for key in former._uncommitted & self.positions.offsets.keys():
             start, end = self.positions.offsets[key], former.positions.offsets[key]
             if start < end and self.positions.topic_ids[key.topic] == ids[key.topic]:
                 self.positions = self.positions.after([PartitionRange(*key, start, end)], ids)
                 self.syncs[key] = former.syncs.get(key, OffsetSyncs())
-                self._unsaid.add(key)
+                self._uncommitted.add(key)
 
     def forget(self, topics: Sequence[str]) -> None:
         """Treat topics as never copied; committed positions stay until they are copied again."""
@@ -188,7 +188,7 @@ class RecordCopier:
         self.commits += bool(topics)
         self.positions = self.positions.without(topics)
         self.syncs = {key: one for key, one in self.syncs.items() if key.topic not in topics}
-        self._unsaid = {key for key in self._unsaid if key.topic not in topics}
+        self._uncommitted = {key for key in self._uncommitted if key.topic not in topics}
 
     def withdraw(self, topics: Sequence[str]) -> None:
         """Delete the committed positions of these topics."""
@@ -212,7 +212,7 @@ class RecordCopier:
         """Copy up to the current ends, for about `turn_s` seconds; whether all was copied."""
         began = self.worked_at = time.monotonic()
         rounds = 1 + self._source.most_skips  # one up to each skip
-        self.say_how_far_in_time()
+        self.commit_positions_when_due()
         return all(self._copy(stopped, on_progress, began + turn_s) for _ in range(rounds))
 
     def _copy(
@@ -222,7 +222,7 @@ class RecordCopier:
         until: float,
     ) -> bool:
         failures = 0
-        ranges = self.say_what_is_filled() if self.targets else []
+        ranges = self.commit_starts() if self.targets else []
         while size_of(ranges) and not stopped.is_set():
             if time.monotonic() > until:
                 return False
@@ -237,7 +237,7 @@ class RecordCopier:
                 # fenced producer ends here. Deleted records and recreated topics are found now.
                 logger.warning(REPEATED, error)
                 self._next_records = max(1, self._next_records // 2)
-                ranges = self.say_what_is_filled()
+                ranges = self.commit_starts()
                 continue
             failures = 0
             self.worked_at = time.monotonic()
@@ -247,7 +247,7 @@ class RecordCopier:
             self._adapt(report, size_of(part))
             self._add(report, size_of(ranges))
             on_progress(self.progress)
-            self.say_how_far_in_time()
+            self.commit_positions_when_due()
         return True
 
     def _add(self, report: ReplayReport, behind: int) -> None:
@@ -311,13 +311,13 @@ class RecordCopier:
             while not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
                 fetched = tail.take(min(left_s, STOP_SECONDS))
                 began = self.worked_at = time.monotonic()
-                if began - self._said_at > SAY_SECONDS:
+                if began - self._committed_at > POSITIONS_SECONDS:
                     if self._source.are_made_again(
                         {key.topic for key in tail.positions}, self.targets
                     ):
                         self.close_tail()
                         return False
-                    self.say_how_far()
+                    self.commit_positions()
                 if not fetched:
                     continue
                 part = ranges_of(fetched)
@@ -438,7 +438,7 @@ class RecordCopier:
                 )
         self.positions, self.syncs, self._complete = after, syncs, complete
         if self._records is not None:
-            self._unsaid.update(copied)
+            self._uncommitted.update(copied)
         ranges = {one.topic_partition: one for one in part}
         self._on_placed(
             {

@@ -111,7 +111,7 @@ class TopicFollower:
     def _has_looked(self) -> bool:
         """Look up end offsets; False: it failed, but may be retried. Raises permanent errors."""
         try:
-            self._client.run(self._look(), TIMEOUT_MS)
+            self._client.run(self._list_ends(), TIMEOUT_MS)
         except Exception as error:
             now = time.monotonic()
             self._failing_since = self._failing_since or now
@@ -128,7 +128,7 @@ class TopicFollower:
             self._condition.wait_for(lambda: self._is_wanted or self._is_closed)
             return not self._is_closed
 
-    def _look(self) -> Steps[None]:
+    def _list_ends(self) -> Steps[None]:
         """Look up the log end offsets, and new partitions."""
         followed, client = self._followed, self._client
         known = set(self._unread.partitions)

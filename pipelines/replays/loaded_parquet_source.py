@@ -39,7 +39,7 @@ class LoadedParquetSource:
         self._path = Path(path).resolve()
         self._own = self._path / "_bradbury"
         self._places: dict[str, _Place] = {}
-        self._look()
+        self._update_places()
         self._by_number: dict[int, list[str]] = {}
         for name in sorted(self._places):
             number = number_of(name.rpartition("/")[2])
@@ -100,14 +100,14 @@ class LoadedParquetSource:
             try:
                 return open(place.path, "rb"), place
             except FileNotFoundError:
-                self._look()
+                self._update_places()
                 if self._places.get(name, place) == place:
                     raise ReplayFailed(
                         f"{self._path / name} was taken away; put it back, or use another --name "
                         "to replay all that is there"
                     ) from None
 
-    def _look(self) -> None:
+    def _update_places(self) -> None:
         """Update the current place of each file of a commit. Raises ReplayFailed."""
         missing = None
         while True:

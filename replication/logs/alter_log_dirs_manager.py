@@ -277,7 +277,7 @@ class AlterLogDirsManager:
                 log = self._log(move)
                 move.truncations = log.local.truncations
                 start = log.log_start_offset
-                yield from _run(StorageCall(_begin_anew(move.future, start)))
+                yield from _run(StorageCall(_restart_copy_at(move.future, start)))
                 continue
             if piece.size:
                 yield from _run(CopyPiece(move, piece))
@@ -324,7 +324,7 @@ class AlterLogDirsManager:
         if log.local.truncations != move.truncations:
             return False  # what was dropped was copied, though both may have the same end again
         cleaner_offset, checkpoints = log.compaction.cleaner_offset, move.directory.checkpoints
-        if cleaner_offset is not None and not checkpoints.say_gaps(move.key):
+        if cleaner_offset is not None and not checkpoints.has_noted_gaps(move.key):
             return False
         if _begins_later(move) and checkpoints.noted_start(move.key) < log.log_start_offset:
             return False  # it was answered that what is below is deleted
@@ -427,7 +427,7 @@ def _run(work: Work) -> ProcedureSteps:
         raise failure
 
 
-def _begin_anew(future: PartitionLog, start: int) -> Callable[[], None]:
+def _restart_copy_at(future: PartitionLog, start: int) -> Callable[[], None]:
     return lambda: future.truncate_fully_and_start_at(start)
 
 

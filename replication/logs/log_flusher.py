@@ -111,7 +111,7 @@ class LogFlusher:
         try:
             yield from self.checkpoint(log)
             for key, each in noted.items():
-                if directory.logs.get(key) is each and directory.checkpoints.say_gaps(key):
+                if directory.logs.get(key) is each and directory.checkpoints.has_noted_gaps(key):
                     each.compaction.note_gaps(each.log_start_offset)
             if log.compaction.cleaner_offset is None:  # somebody else's try was refused meanwhile
                 raise KafkaStorageError(f"the checkpoints of {log.directory} do not list it yet")

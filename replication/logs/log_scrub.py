@@ -19,7 +19,7 @@ from typing import Final
 
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.daily_hours import parse_daily_hours
-from ...storage.log.log_damage import SegmentEnd, doubtful_ends
+from ...storage.log.log_damage import SegmentEnd, segments_to_examine
 from ...storage.log.partition_log import PartitionLog
 from ...storage.segments.log_segment import LogSegment
 from ..effects import Effects
@@ -108,4 +108,4 @@ class LogScrub:
 
 
 def _find_doubtful(ends: list[SegmentEnd], found: list[LogSegment], _: Progress) -> None:
-    found += doubtful_ends(ends)
+    found += segments_to_examine(ends)

@@ -197,7 +197,7 @@ class DirectoryCheckpoints:
         else:
             self._expected_gaps.discard(key)
 
-    def say_gaps(self, key: TopicPartition) -> bool:
+    def has_noted_gaps(self, key: TopicPartition) -> bool:
         """Whether the file on the disk says that this log may have gaps."""
         return key in self._on_disk.get(CLEANER_OFFSETS, {})
 

@@ -184,7 +184,7 @@ class SegmentEnd(NamedTuple):
         )
 
 
-def doubtful_ends(ends: Iterable[SegmentEnd]) -> list[LogSegment]:
+def segments_to_examine(ends: Iterable[SegmentEnd]) -> list[LogSegment]:
     """Segments to be examined. Run in a thread."""
     return [end.segment for end in ends if end.is_doubtful()]
 

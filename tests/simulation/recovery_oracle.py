@@ -85,8 +85,8 @@ class RecoveryOracle:
             missing = [self._missing(each, now, voters) for each in candidates]
             if all(missing):
                 raise RecoveryFault(f"D3: after {damages}: {min(missing, key=len)}")
-        promised = sorted(each.promised for each in voters if each.voter_id in members)
-        if plan.metadata.is_whole and end < promised[(len(promised) - 1) // 2]:
+        acknowledged = sorted(each.acknowledged for each in voters if each.voter_id in members)
+        if plan.metadata.is_whole and end < acknowledged[(len(acknowledged) - 1) // 2]:
             raise RecoveryFault(f"D4: nothing is said to be lost after {damages}")
         made_up = [each for each in _said(image) - self.said if not _is_kept(*each)]
         if made_up:

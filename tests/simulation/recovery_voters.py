@@ -32,7 +32,7 @@ class Voter:
     node_id: int
     voter_id: str
     entries: list[Entry] = field(default_factory=list)
-    promised: int = 0
+    acknowledged: int = 0
     vote: int = -1
     damages: list[str] = field(default_factory=list)
     has_lost_all: bool = False
@@ -52,10 +52,10 @@ class Voter:
         return (self.entries[-1].epoch, self.entries[-1].end) if self.entries else (-1, 0)
 
 
-def lower_promise(disk: SimulatedDisk, voter: Voter) -> None:
+def lower_acknowledged(disk: SimulatedDisk, voter: Voter) -> None:
     """After a power loss the mark may lag: where the log is damaged no more is known of it."""
     mark = AcknowledgedOffset(disk, voter.metadata).read()
-    voter.promised = min(voter.promised, 0 if mark is None else mark.offset)
+    voter.acknowledged = min(voter.acknowledged, 0 if mark is None else mark.offset)
 
 
 def damage(disk: SimulatedDisk, voter: Voter, random: Random) -> None:

@@ -7,7 +7,7 @@ runs `bradbury metadata recover`, which is killed on its way, too. All from one 
 It drives controller/voter_files over a disk in memory, and nothing else of a cluster; the epochs
 and majorities are its own, as Raft has them. What must hold:
 
-    D1  a voter that starts and votes has all that it had promised to have, and nothing else
+    D1  a voter that starts and votes has all that it had acknowledged to have, and nothing else
     D2  a voter is refused, or takes its log from others, only where its files are damaged
     D3  what a recovery makes is what was committed, if any of the copies still has it
     D4  it makes nothing up, and says when something is lost
@@ -44,7 +44,7 @@ from bradbury.tests.support.storage.batches import make_batch
 
 from .metadata_history import Facts, settled
 from .recovery_oracle import INTERNAL, RecoveryFault, RecoveryOracle
-from .recovery_voters import Entry, Voter, damage, delete, lower_promise
+from .recovery_voters import Entry, Voter, damage, delete, lower_acknowledged
 from .world.simulated_disk import SimulatedDisk
 
 CLUSTER = "c"
@@ -111,7 +111,7 @@ class RecoveryWorld:
         voter.files.assign_cluster(CLUSTER)
         voter.files.store(Candidate(epoch=0, owner="c"), members)
         voter.log = voter.files.create_log(members, now_ms=self._now_ms)
-        voter.entries, voter.promised, voter.vote = [], 0, 0
+        voter.entries, voter.acknowledged, voter.vote = [], 0, 0
 
     def _up(self) -> list[Voter]:
         return [each for each in self.voters if each.log and each.voter_id in self.members]
@@ -157,7 +157,7 @@ class RecoveryWorld:
         voter.entries = list(self.branch)
         if flushes:
             log.flush()
-            voter.promised = self.image.offset
+            voter.acknowledged = self.image.offset
 
     def _commit(self) -> None:
         ends = sorted(
@@ -279,7 +279,7 @@ class RecoveryWorld:
             voter.damages, voter.has_lost_all = [], False
             count = random.choice([0, 0, 1, 1, 1, 2])
             if count:
-                lower_promise(self.disk, voter)
+                lower_acknowledged(self.disk, voter)
             for _ in range(count):
                 damage(self.disk, voter, self.random)
 
@@ -388,8 +388,8 @@ class RecoveryWorld:
         """D1."""
         where = f"{voter.metadata} after {voter.damages}"
         end = log.log_end_offset
-        if end < voter.promised and len(voter.damages) < 2:
-            raise RecoveryFault(f"D1: {where} ends at {end}, {voter.promised} was promised")
+        if end < voter.acknowledged and len(voter.damages) < 2:
+            raise RecoveryFault(f"D1: {where} ends at {end}, {voter.acknowledged} was acknowledged")
         if log.snapshot.offset:
             image = decode_snapshot(log.read_snapshot())
             images = [self.base, *(each.image for each in voter.entries)]
@@ -449,7 +449,7 @@ class RecoveryWorld:
                     self.disk = self.disk.lose_power(self.random)
                     for voter in self.voters:
                         if voter.damages:
-                            lower_promise(self.disk, voter)
+                            lower_acknowledged(self.disk, voter)
                 self.disk.after_death()
 
     def _attempt(self) -> RecoveryPlan:
@@ -489,7 +489,7 @@ class RecoveryWorld:
         self.base, self.branch, self.committed, self.epoch = image, [], image.offset, image.epoch
         self.oracle.snapshots[encode_snapshot(image, now_ms=self._now_ms)] = image.offset
         self.oracle.note(image)
-        first.promised, first.vote = image.offset, image.epoch
+        first.acknowledged, first.vote = image.offset, image.epoch
         self._now_ms += 1
         stored = self._open(first)
         if stored is None or stored.log is None:

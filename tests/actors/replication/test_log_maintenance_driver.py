@@ -52,12 +52,12 @@ def test_the_floor_holds_from_the_first_append_on_and_while_the_disk_is_asked(
             changed={},
             on_storage_failure=lambda: None,
         )
-        upkeep = LogMaintenanceDriver(maintenance, driver, wall_ms=lambda: 0)
-        upkeep.start()
+        maintaining = LogMaintenanceDriver(maintenance, driver, wall_ms=lambda: 0)
+        maintaining.start()
         at_start = health.headroom
         await measured.wait()
         after_a_round = health.headroom
-        await upkeep.stop()
+        await maintaining.stop()
         directories.close(clean=True)
         return at_start, after_a_round
 

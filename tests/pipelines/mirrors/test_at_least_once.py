@@ -93,7 +93,7 @@ def test_a_second_mirror_of_the_alias_ends_the_first_when_that_says_how_far_it_i
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(record_copier, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(record_copier, "POSITIONS_SECONDS", 0.0)
     send(source.bootstrap_servers, topic, range(3_000), batch_size=2_000)
 
     def another(_: object) -> None:

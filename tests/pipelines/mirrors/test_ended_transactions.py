@@ -105,7 +105,7 @@ def before_one_is_committed(
             do()
 
     monkeypatch.setattr(RecordCopier, "_write_positions", watched)
-    monkeypatch.setattr(record_copier, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(record_copier, "POSITIONS_SECONDS", 0.0)
     return seen
 
 

@@ -71,7 +71,7 @@ def test_a_topic_made_again_that_ends_where_the_former_one_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By its offsets it looks like the former one with a few records more."""
-    monkeypatch.setattr(record_copier, "SAY_SECONDS", 0.5)
+    monkeypatch.setattr(record_copier, "POSITIONS_SECONDS", 0.5)
     with (
         source.admin() as admin,
         Continuous(

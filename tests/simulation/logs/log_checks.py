@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bradbury.storage.disk.storage_failure import StorageFailure
-from bradbury.storage.log.log_damage import doubtful_ends
+from bradbury.storage.log.log_damage import segments_to_examine
 from bradbury.storage.segments.batch_scan import walk_headers
 
 from .log_files import FilesFound
@@ -105,7 +105,7 @@ class LogChecks:
     def examine_all(self) -> None:
         """As the scrubber."""
         damage_ = self._world.log.damage
-        for segment in doubtful_ends(damage_.ends()):
+        for segment in segments_to_examine(damage_.ends()):
             damage_.suspect(segment, "its end")
         for segment in list(self._world.log.segments):
             self.examine(segment)

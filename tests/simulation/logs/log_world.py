@@ -39,6 +39,7 @@ from bradbury.storage.log_config import LogConfig
 from ..world.simulated_disk import SimulatedDisk
 from .log_checks import LogChecks
 from .log_files import DIRECTORY, KEY, damage, find_files
+from .log_maintenance import LogMaintenance
 from .log_model import (
     LogFault,
     LogModel,
@@ -46,7 +47,6 @@ from .log_model import (
 )
 from .log_reading import LogReading
 from .log_refusals import LogRefusals
-from .log_upkeep import LogUpkeep
 from .log_writing import LogWriting
 
 TOPIC_ID = UUID(int=7)
@@ -98,7 +98,7 @@ class LogWorld:
         self.deaths = self.damaged = self.healed = self.cut = 0
         self.reading, self.writing = LogReading(self), LogWriting(self)
         self.refusals = LogRefusals(self, seed)
-        self.upkeep, self.checks = LogUpkeep(self), LogChecks(self)
+        self.maintenance, self.checks = LogMaintenance(self), LogChecks(self)
         self.directory: LogDirectory = self._open()
         self.log: PartitionLog = self.directory.create_log(
             *KEY, TOPIC_ID, self.config, now_ms=self.now_ms
@@ -124,19 +124,19 @@ class LogWorld:
             (self.writing.end_transaction, 3),
             (self.writing.append_again, 2),
             (self.writing.truncate, 1),
-            (self.upkeep.roll, 1),
-            (self.upkeep.begin_flush, 2),
-            (self.upkeep.complete_flush, 3),
-            (self.upkeep.checkpoint, 2),
-            (self.upkeep.commit, 5),
-            (self.upkeep.delete_records, 1),
-            (self.upkeep.retain, 1),
-            (self.upkeep.delete_old_files, 1),
-            (self.upkeep.clean, 2 if self.compacts else 0),
+            (self.maintenance.roll, 1),
+            (self.maintenance.begin_flush, 2),
+            (self.maintenance.complete_flush, 3),
+            (self.maintenance.checkpoint, 2),
+            (self.maintenance.commit, 5),
+            (self.maintenance.delete_records, 1),
+            (self.maintenance.retain, 1),
+            (self.maintenance.delete_old_files, 1),
+            (self.maintenance.clean, 2 if self.compacts else 0),
             (self.reading.search, 2),
             (self.reading.read_somewhere, 3),
             (self.reading.read_committed, 1),
-            (self.upkeep.heal, 2 if self.log.damage.ranges else 0),
+            (self.maintenance.heal, 2 if self.log.damage.ranges else 0),
         ]
         chosen = random.choices(
             [each for each, _ in actions],

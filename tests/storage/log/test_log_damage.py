@@ -11,7 +11,7 @@ from bradbury.protocol.errors import CorruptMessage, KafkaStorageError
 from bradbury.protocol.records.record_batch import walk_batches
 from bradbury.protocol.records.records import encode_records
 from bradbury.storage.disk.file_system import File, OsFileSystem
-from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
+from bradbury.storage.log.log_damage import DamagedSegment, segments_to_examine
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.segment_patch import SegmentPatch
 from bradbury.storage.log_config import LogConfig
@@ -157,7 +157,7 @@ def test_it_is_healed_by_what_another_replica_has(tmp_path: Path, how: str) -> N
     _, content = stopped(tmp_path / "t-0")
     damage(middle(tmp_path / "t-0"), how)
     log = opened(tmp_path / "t-0")
-    for segment in doubtful_ends(log.damage.ends()) or log.segments[:-1]:
+    for segment in segments_to_examine(log.damage.ends()) or log.segments[:-1]:
         log.damage.suspect(segment, "test")
     examine(log)
     assert log.damage.ranges
@@ -193,7 +193,7 @@ def test_what_another_replica_sends_is_checked(tmp_path: Path) -> None:
     _, content = stopped(tmp_path / "t-0")
     damage(middle(tmp_path / "t-0"), "empty")
     log = opened(tmp_path / "t-0")
-    log.damage.suspect(doubtful_ends(log.damage.ends())[0], "test")
+    log.damage.suspect(segments_to_examine(log.damage.ends())[0], "test")
     examine(log)
     [gap] = log.damage.ranges
     wrong_crc = bytearray(batches_from(content, gap.start))
@@ -246,7 +246,7 @@ def test_a_healed_epoch_begins_where_the_log_does(tmp_path: Path) -> None:
 def test_nothing_is_suspect_in_a_sound_log(tmp_path: Path) -> None:
     _, content = stopped(tmp_path)
     log = opened(tmp_path)
-    assert doubtful_ends(log.damage.ends()) == []
+    assert segments_to_examine(log.damage.ends()) == []
     assert read_all(log) == content
     assert not log.damage.suspects
 
@@ -389,7 +389,7 @@ def test_looking_at_the_ends_keeps_no_file_open(tmp_path: Path) -> None:
     before = descriptors_of(tmp_path)
     ends = log.damage.ends()
     assert len(ends) >= 3
-    assert doubtful_ends(ends) == []
+    assert segments_to_examine(ends) == []
     for segment in list(log.segments)[:-1]:
         examination = log.damage.begin_examination(segment)
         assert examination is not None
@@ -403,7 +403,7 @@ def test_other_replicas_are_not_led_over_a_gap(tmp_path: Path) -> None:
     file = middle(tmp_path)
     damage(file, "empty")
     log = opened(tmp_path, SKIPPING)
-    log.damage.suspect(doubtful_ends(log.damage.ends())[0], "test")
+    log.damage.suspect(segments_to_examine(log.damage.ends())[0], "test")
     examine(log)
     [gap] = log.damage.ranges
     assert read(log, gap.start), "a consumer goes on"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from bradbury.protocol.config_key import LONG_MAX
-from bradbury.storage.log.log_damage import doubtful_ends
+from bradbury.storage.log.log_damage import segments_to_examine
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
@@ -77,7 +77,7 @@ class LogLife:
 
 
 def examine(log: PartitionLog) -> None:
-    for segment in doubtful_ends(log.damage.ends()):
+    for segment in segments_to_examine(log.damage.ends()):
         examination = log.damage.begin_examination(segment)
         assert examination is not None
         examination.run()

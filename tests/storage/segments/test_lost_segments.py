@@ -14,7 +14,7 @@ from bradbury.protocol.records.records import encode_records
 from bradbury.storage.directories.directory_identity import DirectoryIdentity, write_identity
 from bradbury.storage.directories.log_directory import LogDirectory
 from bradbury.storage.disk.file_system import OsFileSystem, sync_directory
-from bradbury.storage.log.log_damage import DamagedSegment, doubtful_ends
+from bradbury.storage.log.log_damage import DamagedSegment, segments_to_examine
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log.retention import apply_retention
 from bradbury.storage.log_config import LogConfig
@@ -59,7 +59,7 @@ def stopped(path: Path, config: LogConfig = PLAIN) -> tuple[list[Path], bytes]:
 
 
 def examine(log: PartitionLog) -> None:
-    for segment in doubtful_ends(log.damage.ends()):
+    for segment in segments_to_examine(log.damage.ends()):
         examination = log.damage.begin_examination(segment)
         assert examination is not None
         examination.run()

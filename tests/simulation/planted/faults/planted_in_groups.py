@@ -125,13 +125,15 @@ def a_former_coordinator_goes_on(patch: Patch) -> None:
 def a_commit_in_doubt_is_taken_for_none(patch: Patch) -> None:
     """What may yet be in the log is forgotten, as if it had been refused."""
 
-    def on_doubt(context: CoordinatorContext, error: Any, now_ms: int, wall_ms: int) -> None:
+    def on_unknown_outcome(
+        context: CoordinatorContext, error: Any, now_ms: int, wall_ms: int
+    ) -> None:
         refused = KafkaStorageError(str(error))
         pending = context._pending[0]
         context._on_append_refused(pending, refused, now_ms=now_ms, wall_ms=wall_ms)
         context._complete(now_ms, wall_ms)
 
-    patch(CoordinatorContext, "_on_doubt", on_doubt)
+    patch(CoordinatorContext, "_on_unknown_outcome", on_unknown_outcome)
 
 
 @fault(**MOVING, log_errors=0.1)

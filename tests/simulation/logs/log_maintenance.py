@@ -1,4 +1,4 @@
-"""What is done to the log of the log world besides: flushes, retention, compaction, healing."""
+"""Maintenance of the log of the log world: flushes, retention, compaction, healing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .log_world import LogWorld
 
 
-class LogUpkeep:
-    """Of one world."""
+class LogMaintenance:
+    """Maintenance of one world's log."""
 
     def __init__(self, world: LogWorld) -> None:
         self._world = world
@@ -70,7 +70,7 @@ class LogUpkeep:
             checkpoints.expect_gaps(KEY, True)
             try:
                 checkpoints.bring_up_to_date()
-                if checkpoints.say_gaps(KEY):
+                if checkpoints.has_noted_gaps(KEY):
                     log.compaction.note_gaps(log.log_start_offset)
             finally:
                 checkpoints.expect_gaps(KEY, False)
