@@ -411,11 +411,11 @@ class Node:
                 if become is None
                 else lambda image: self.membership.ended(lambda: become(image))
             ),
-            answers=self._answer_by,
+            serve_image=self._answer_by,
             quotas=self._use_quotas,
-            questions=self.transaction_partitions.on_metadata,
+            pending_verifications=self.transaction_partitions.on_metadata,
             offsets=None if groups is None else groups.on_metadata,
-            is_over=lambda: not self.is_open,
+            is_stopping=lambda: not self.is_open,
         )
 
     def _answer_by(self, image: MetadataImage) -> MetadataImage:

@@ -1,15 +1,15 @@
 """The order in which a node takes over a new image of the metadata.
 
-    settings      what the partitions are made and served with
-    access        who may not get at them any more is kept out before more of them are served
-    coordinators  know the topics and leaders by which those that are elected in the next step send
-                  the markers they find in their logs; see transactions/transaction_markers
-    partitions    become what the image says; nothing goes on before they serve
-    answers       requests are answered by the image from here on: a node that says it leads a
-                  partition leads it. The controller is told, too, that this image is applied
-    quotas        of clients
-    questions     that wait for leaders of transactions' partitions are sent to the new ones
-    offsets       of topics that are gone are deleted, once no request sees the topic any more
+    settings               with which partitions are created and served
+    access                 is revoked before more partitions are served
+    coordinators           know the topics and leaders by which those that are elected in the next
+                           step send the markers in their logs; see transactions/transaction_markers
+    partitions             become what the image says; nothing continues before they serve
+    serve_image            requests are answered by the image from here on: a node that says it
+                           leads a partition leads it. The controller learns that it is applied
+    quotas                 of clients
+    pending_verifications  of partitions in transactions are sent to their new leaders
+    offsets                of deleted topics are deleted, once no request sees the topic any more
 
 Source: BrokerMetadataPublisher.onMetadataUpdate in apache/kafka.
 """
@@ -27,23 +27,23 @@ OnImage = Callable[[MetadataImage], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataUsers:
-    """What of a node takes over an image: each is called with it. None: the node has no such part.
+    """Parts of a node that take over an image: each is called with it. None: there is no such part.
 
     partitions: returns the condition that they are what the image says; it begins when waited for.
-    answers: returns the image that requests were answered by until then.
+    serve_image: returns the image by which requests were answered until then.
     quotas, offsets: called with the image before, and the new one.
-    is_over: whether the node has begun to stop, and takes over nothing more.
+    is_stopping: whether the node has begun to stop, and takes over nothing more.
     """
 
     settings: OnImage
     access: OnImage | None
     coordinators: OnImage | None
     partitions: Callable[[MetadataImage], Condition] | None
-    answers: Callable[[MetadataImage], MetadataImage]
+    serve_image: Callable[[MetadataImage], MetadataImage]
     quotas: Callable[[MetadataImage, MetadataImage], object]
-    questions: OnImage
+    pending_verifications: OnImage
     offsets: Callable[[MetadataImage, MetadataImage], object] | None
-    is_over: Callable[[], bool]
+    is_stopping: Callable[[], bool]
 
 
 def publish_metadata(image: MetadataImage, users: MetadataUsers) -> ProcedureSteps:
@@ -60,10 +60,10 @@ def publish_metadata(image: MetadataImage, users: MetadataUsers) -> ProcedureSte
         [failure] = yield [users.partitions(image)]
         if failure is not None:
             raise failure
-        if users.is_over():
+        if users.is_stopping():
             return
-    before = users.answers(image)
+    before = users.serve_image(image)
     users.quotas(before, image)
-    users.questions(image)
+    users.pending_verifications(image)
     if users.offsets is not None:
         users.offsets(before, image)

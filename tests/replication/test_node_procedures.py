@@ -45,7 +45,7 @@ class PublishingNode:
     def __init__(self, *, is_broker: bool = False) -> None:
         self.seen: list[str] = []
         self.image = OLD
-        self.is_over = False
+        self.is_stopping = False
         self.partitions = Part("partitions", self.seen)
         hosts = not is_broker
         self.users = MetadataUsers(
@@ -53,11 +53,11 @@ class PublishingNode:
             access=lambda image: self.note("access", image),
             coordinators=(lambda image: self.note("coordinators", image)) if hosts else None,
             partitions=(lambda image: self.partitions) if hosts else None,
-            answers=self.answer_by,
+            serve_image=self.answer_by,
             quotas=lambda before, image: self.note("quotas", before, image),
-            questions=lambda image: self.note("questions", image),
+            pending_verifications=lambda image: self.note("pending verifications", image),
             offsets=(lambda before, image: self.note("offsets", before, image)) if hosts else None,
-            is_over=lambda: self.is_over,
+            is_stopping=lambda: self.is_stopping,
         )
 
     def note(self, name: str, *images: MetadataImage) -> None:
@@ -65,7 +65,7 @@ class PublishingNode:
         self.seen.append(name)
 
     def answer_by(self, image: MetadataImage) -> MetadataImage:
-        self.note("answers", image)
+        self.note("serve image", image)
         before, self.image = self.image, image
         return before
 
@@ -76,14 +76,20 @@ def test_requests_are_answered_by_an_image_when_the_partitions_are_what_it_says(
     assert node.seen == ["settings", "access", "coordinators", "partitions begins"]
     assert (node.image, run.end) == (OLD, [])
     node.partitions.meet()
-    assert node.seen[4:] == ["partitions ends", "answers", "quotas", "questions", "offsets"]
+    assert node.seen[4:] == [
+        "partitions ends",
+        "serve image",
+        "quotas",
+        "pending verifications",
+        "offsets",
+    ]
     assert (node.image, run.end) == (NEW, [None])
 
 
 def test_a_node_without_partitions_takes_an_image_over_at_once() -> None:
     node = PublishingNode(is_broker=True)
     run = Run(publish_metadata(NEW, node.users))
-    assert node.seen == ["settings", "access", "answers", "quotas", "questions"]
+    assert node.seen == ["settings", "access", "serve image", "quotas", "pending verifications"]
     assert run.end == [None]
 
 
@@ -98,7 +104,7 @@ def test_an_image_that_the_partitions_cannot_follow_answers_no_request() -> None
 def test_a_node_that_has_begun_to_stop_takes_nothing_over() -> None:
     node = PublishingNode()
     run = Run(publish_metadata(NEW, node.users))
-    node.is_over = True
+    node.is_stopping = True
     node.partitions.meet()
     assert node.seen[-1] == "partitions ends"
     assert (node.image, run.end) == (OLD, [None])

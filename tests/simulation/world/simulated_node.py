@@ -490,11 +490,11 @@ class SimulatedNode:
             access=self._use_access,
             coordinators=self.transactions.on_metadata,
             partitions=self._partitions_become,
-            answers=self._answer_by,
+            serve_image=self._answer_by,
             quotas=lambda before, image: None,
-            questions=self.transaction_partitions.on_metadata,
+            pending_verifications=self.transaction_partitions.on_metadata,
             offsets=self.groups.on_metadata,
-            is_over=lambda: self.is_stopping,
+            is_stopping=lambda: self.is_stopping,
         )
 
     def _use_access(self, image: MetadataImage) -> None:
