@@ -41,10 +41,14 @@ from ..group.rebalance_listener import RebalanceListener
 from ..security.security_options import check_names
 from ..threads.call_thread import CallThread
 from ..threads.loop_waiter import LoopWaiter
-from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ..wire.record_metadata import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    TopicPartitionLike,
+)
 from ..wire.sampled_stats import Metrics
 from .consumer import Consumer
-from .consumer_positions import Partition
 from .poll_steps import PollSteps
 
 T = TypeVar("T")
@@ -118,7 +122,7 @@ class AsyncConsumer:
     def subscription(self) -> list[str]:
         return self._started().subscription()
 
-    async def assign(self, partitions: Iterable[Partition]) -> None:
+    async def assign(self, partitions: Iterable[TopicPartitionLike]) -> None:
         consumer = self._started()
         await self._calls.run(lambda: consumer.assign(partitions))
 
@@ -129,10 +133,10 @@ class AsyncConsumer:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.partitions_for(topic))
 
-    def pause(self, *partitions: Partition) -> None:
+    def pause(self, *partitions: TopicPartitionLike) -> None:
         self._started().pause(*partitions)
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: TopicPartitionLike) -> None:
         self._started().resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
@@ -190,41 +194,41 @@ class AsyncConsumer:
 
     # --- positions ---------------------------------------------------------------------------
 
-    def seek(self, partition: Partition, offset: int) -> None:
+    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
         self._started().seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
         self._started().seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
         self._started().seek_to_end(*partitions)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
         self._started().seek_to_time(timestamp_ms, *partitions)
 
-    async def position(self, partition: Partition) -> int:
+    async def position(self, partition: TopicPartitionLike) -> int:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.position(partition))
 
-    async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.beginning_offsets(*partitions))
 
-    async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    async def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.end_offsets(*partitions))
 
     async def offsets_for_times(
-        self, timestamps_ms: Mapping[Partition, int]
+        self, timestamps_ms: Mapping[TopicPartitionLike, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.offsets_for_times(timestamps_ms))
 
-    async def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    async def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.lag(*partitions))
 
-    def current_lag(self, partition: Partition) -> int | None:
+    def current_lag(self, partition: TopicPartitionLike) -> int | None:
         return self._started().current_lag(partition)
 
     # --- committed offsets -------------------------------------------------------------------
@@ -234,12 +238,12 @@ class AsyncConsumer:
         consumer = self._started()
         await self._calls.run(lambda: consumer.commit(offsets))
 
-    async def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
+    async def committed(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.committed(*partitions))
 
     async def committed_metadata(
-        self, *partitions: Partition
+        self, *partitions: TopicPartitionLike
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.committed_metadata(*partitions))

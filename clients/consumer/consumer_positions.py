@@ -16,8 +16,6 @@ from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
 from ..wire.record_metadata import OffsetAndTimestamp, TopicPartition, TopicPartitionLike
 from .thread_waiter import ThreadWaiter
 
-Partition = TopicPartitionLike
-
 
 class ConsumerPositions:
     """Positions of one consumer's partitions. isolation: 0, or 1 for read_committed.
@@ -42,32 +40,32 @@ class ConsumerPositions:
         self._waiter.check_open()
         return len(self._waiter.run(self._client.topic(topic)).partitions)
 
-    def seek(self, partition: Partition, offset: int) -> None:
+    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
         """See Consumer.seek."""
         if offset < 0:
             raise ValueError(f"offset {offset} is negative; use 0 or more, or seek_to_beginning")
         self._fetcher.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
         """See Consumer.seek_to_beginning."""
         self._restart(partitions, StartAt.EARLIEST)
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
         """See Consumer.seek_to_end."""
         self._restart(partitions, StartAt.LATEST)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
         """See Consumer.seek_to_time."""
         if timestamp_ms < 0:
             raise ValueError(f"timestamp_ms={timestamp_ms}: use milliseconds since 1970")
         self._restart(partitions, StartAtTime(timestamp_ms))
 
-    def pause(self, *partitions: Partition) -> None:
+    def pause(self, *partitions: TopicPartitionLike) -> None:
         """See Consumer.pause."""
         for partition in partitions:
             self._fetcher.set_paused(partition, paused=True)
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: TopicPartitionLike) -> None:
         """See Consumer.resume."""
         for partition in partitions:
             self._fetcher.set_paused(partition, paused=False)
@@ -76,7 +74,7 @@ class ConsumerPositions:
         """See Consumer.paused."""
         return sorted(key for key, state in self._fetcher.states().items() if state.paused)
 
-    def position(self, partition: Partition) -> int:
+    def position(self, partition: TopicPartitionLike) -> int:
         """See Consumer.position."""
         state = self._fetcher.state(partition)
         if state.position == UNKNOWN_OFFSET:
@@ -92,16 +90,16 @@ class ConsumerPositions:
             )
         return state.position
 
-    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         """See Consumer.beginning_offsets."""
         return self._list(partitions, EARLIEST)
 
-    def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         """See Consumer.end_offsets."""
         return self._list(partitions, LATEST)
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[Partition, int]
+        self, timestamps_ms: Mapping[TopicPartitionLike, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """See Consumer.offsets_for_times."""
         self._waiter.check_open()
@@ -116,12 +114,12 @@ class ConsumerPositions:
             for key, answer in found.items()
         }
 
-    def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         """See Consumer.lag."""
         ends = self._list(partitions, LATEST)
         return {key: max(0, end - self.position(key)) for key, end in ends.items()}
 
-    def current_lag(self, partition: Partition) -> int | None:
+    def current_lag(self, partition: TopicPartitionLike) -> int | None:
         """See Consumer.current_lag."""
         state = self._fetcher.state(partition)
         end = state.last_stable_offset if self._isolation else state.high_watermark
@@ -129,11 +127,13 @@ class ConsumerPositions:
             return None
         return max(0, end - state.position)
 
-    def _restart(self, partitions: tuple[Partition, ...], start_at: StartPoint) -> None:
+    def _restart(self, partitions: tuple[TopicPartitionLike, ...], start_at: StartPoint) -> None:
         for partition in partitions or self.assignment():
             self._fetcher.restart(partition, start_at)
 
-    def _list(self, partitions: tuple[Partition, ...], at: int) -> dict[TopicPartition, int]:
+    def _list(
+        self, partitions: tuple[TopicPartitionLike, ...], at: int
+    ) -> dict[TopicPartition, int]:
         self._waiter.check_open()
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
         found = self._waiter.run(

@@ -40,7 +40,7 @@ import ray
 
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
-from ..consumer.consumer import Consumer, Partition
+from ..consumer.consumer import Consumer
 from ..group.group_member import CommitCallback, GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
@@ -87,7 +87,7 @@ class ConsumerProcess:
     def subscription(self) -> list[str]:
         return self._consumer.subscription()
 
-    def assign(self, partitions: Iterable[Partition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartitionLike]) -> None:
         self._consumer.assign(partitions)
 
     def assignment(self) -> list[TopicPartition]:
@@ -96,10 +96,10 @@ class ConsumerProcess:
     def partitions_for(self, topic: str) -> int:
         return self._consumer.partitions_for(topic)
 
-    def pause(self, *partitions: Partition) -> None:
+    def pause(self, *partitions: TopicPartitionLike) -> None:
         self._consumer.pause(*partitions)
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: TopicPartitionLike) -> None:
         self._consumer.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
@@ -124,36 +124,36 @@ class ConsumerProcess:
         """End the running call, or else the next one that waits, with Wakeup. Runs at once."""
         self._consumer.wakeup()
 
-    def seek(self, partition: Partition, offset: int) -> None:
+    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
         self._consumer.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
         self._consumer.seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
         self._consumer.seek_to_end(*partitions)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
         self._consumer.seek_to_time(timestamp_ms, *partitions)
 
-    def position(self, partition: Partition) -> int:
+    def position(self, partition: TopicPartitionLike) -> int:
         return self._consumer.position(partition)
 
-    def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         return self._consumer.beginning_offsets(*partitions)
 
-    def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         return self._consumer.end_offsets(*partitions)
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[Partition, int]
+        self, timestamps_ms: Mapping[TopicPartitionLike, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return self._consumer.offsets_for_times(timestamps_ms)
 
-    def lag(self, *partitions: Partition) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
         return self._consumer.lag(*partitions)
 
-    def current_lag(self, partition: Partition) -> int | None:
+    def current_lag(self, partition: TopicPartitionLike) -> int | None:
         return self._consumer.current_lag(partition)
 
     @ray.method(concurrency_group="control")
@@ -172,11 +172,11 @@ class ConsumerProcess:
         """Send a commit without waiting. The callback is called in the actor, by a later call."""
         self._consumer.commit_async(offsets, callback)
 
-    def committed(self, *partitions: Partition) -> dict[TopicPartition, int | None]:
+    def committed(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int | None]:
         return self._consumer.committed(*partitions)
 
     def committed_metadata(
-        self, *partitions: Partition
+        self, *partitions: TopicPartitionLike
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return self._consumer.committed_metadata(*partitions)
 

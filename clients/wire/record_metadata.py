@@ -9,7 +9,7 @@ from ...protocol import topic_partition
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic. A plain (topic, partition) pair equals it and does as well."""
+    """Partition of a topic. A plain (topic, partition) pair equals it and does as well."""
 
     topic: str
     partition: int
@@ -19,7 +19,7 @@ class TopicPartition(NamedTuple):
 
 
 TopicPartitionLike = topic_partition.TopicPartition
-"""Argument of clients: a TopicPartition, or a plain pair."""
+"""Partition as an argument of clients: a TopicPartition, or a plain (topic, partition) pair."""
 
 
 class OffsetAndMetadata(NamedTuple):
