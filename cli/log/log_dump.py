@@ -23,7 +23,7 @@ import typer
 from ..terminal.failure import CommandFailed, UsageError
 from ..terminal.moments import show_time
 from ..terminal.output import count_text, note, print_json_line
-from .log_files import Damage, content_of, walk_batches, walk_index, walk_transactions
+from .log_files import Damage, content_of, locate_batches, walk_index, walk_transactions
 
 if TYPE_CHECKING:
     from ...protocol.records.record_batch import RecordBatchHeader
@@ -79,7 +79,7 @@ def _dump_log(path: Path, most: int | None, *, with_records: bool, as_json: bool
     count, record_count = 0, 0
     with content_of(path) as data:
         try:
-            for position, size in walk_batches(data):
+            for position, size in locate_batches(data):
                 batch = data[position : position + size]
                 try:
                     if is_old(batch):

@@ -118,10 +118,12 @@ class Damage(Exception):
         self.position = position
 
 
-def walk_batches(data: Content) -> Iterator[tuple[int, int]]:
+def locate_batches(data: Content) -> Iterator[tuple[int, int]]:
     """Yield (position, size in bytes) of each batch of a segment, from its length and magic alone.
 
-    An entry of magic 0 or 1 is a batch, too (protocol/records/old_batches).
+    An entry of magic 0 or 1 is a batch, too (protocol/records/old_batches). Not record_batch's
+    walk_batches, which reads magic 2 alone and ends in silence where a batch is cut off: a report
+    of damage needs the position and the reason.
 
     Raises:
         Damage: an impossible length, or the file ends within a batch.

@@ -34,8 +34,8 @@ from .log_files import (
     base_offset_of,
     below_a_folder,
     content_of,
+    locate_batches,
     logs_of,
-    walk_batches,
     walk_index,
 )
 from .log_verify import show_problems
@@ -190,7 +190,7 @@ def _batches_of(path: Path, transactions: TransactionIndexCheck) -> _Batches:
     next_offset = base_offset_of(path)
     with content_of(path) as data:
         try:
-            for position, _ in walk_batches(data):
+            for position, _ in locate_batches(data):
                 head = data[position : position + HEADER_SIZE]
                 old = is_old(head)
                 header = believed_header(head) if old else read_header(head)

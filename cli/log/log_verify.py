@@ -34,8 +34,8 @@ from .log_files import (
     base_offset_of,
     below_a_folder,
     content_of,
+    locate_batches,
     logs_of,
-    walk_batches,
 )
 from .transaction_index_check import TransactionIndexCheck, remedy_for
 
@@ -120,7 +120,7 @@ class _LogCheck:
         with content_of(path) as data:
             sound: list[tuple[int, RecordBatchHeader]] = []
             try:
-                for position, size in walk_batches(data):
+                for position, size in locate_batches(data):
                     header, reason = self._batch(data, position, size, base_offset)
                     if not summary.batches:
                         summary.first_offset = header.base_offset

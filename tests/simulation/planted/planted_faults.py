@@ -1,8 +1,7 @@
 """Mistakes that somebody could make, planted one at a time: does the simulation find them?
 
-Each is a function that puts a wrong piece in the place of a right one, in the pure code or in how
-the simulation joins it, and the kind of cluster in which it would show. Nothing of this is in the
-product. `planted` undoes it.
+Each is a function that puts a wrong piece in the place of a right one of the shipped code, and the
+kind of cluster in which it would show. Nothing of this is in the product. `planted` undoes it.
 """
 
 from dataclasses import replace
