@@ -78,7 +78,7 @@ class PollMetadata(ControllerCall[MetadataUpdate]):
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdown(ControllerCall[None]):
-    """A node is about to stop: other nodes lead from now on where they can.
+    """Move leadership off a node that is about to stop, where other nodes can lead.
 
     Raises BrokerIdNotRegistered, StaleBrokerEpoch: it was not in service any more.
     """

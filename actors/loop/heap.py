@@ -72,7 +72,7 @@ class Heap:
             gc.freeze()
 
     def close(self) -> None:
-        """A node that was opened is gone."""
+        """Count a node that has stopped."""
         with self._lock:
             self._nodes -= 1
             if self._nodes:

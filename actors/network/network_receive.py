@@ -1,4 +1,4 @@
-"""A request that has not come whole. Kafka's NetworkReceive.
+"""Request that has not arrived as a whole. Kafka's NetworkReceive.
 
 A request longer than the node's scratch buffer is filled into a buffer of its connection's own,
 which doubles as the bytes really come: a false length costs nothing. The buffer stays for the next

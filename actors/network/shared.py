@@ -15,7 +15,7 @@ from .request_memory import RequestMemory
 
 
 class ClosedConnection(Protocol):
-    """A connection that was closed."""
+    """Connection that was closed."""
 
     session: ClientSession
     peer: str

@@ -39,7 +39,7 @@ class CommitCalls:
         return in_time
 
     def serve(self, number: int, error: Exception | None) -> None:
-        """A commit that began when `number` calls had been made has ended. error: why it failed."""
+        """End the first `number` calls: a commit that covers them has ended. error: its failure."""
         with self._changed:
             self._error = error
             self._served = number

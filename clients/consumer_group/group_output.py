@@ -45,7 +45,7 @@ MAX_BLOCK_MS: Final = 10_000
 
 
 class OutcomeUnknown(Exception):
-    """The producer was fenced while it committed: the committed offsets show the outcome."""
+    """Raised if the producer was fenced in a commit: the committed offsets show the outcome."""
 
 
 def outputs_of(returned: object) -> Outputs:

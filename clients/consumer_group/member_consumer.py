@@ -86,7 +86,7 @@ class MemberConsumer:
                 self.current.wakeup()
 
     def begin_step(self) -> None:
-        """The state is read from here on: what changes after this ends the next poll."""
+        """Begin to read the state: a change after this call ends the next poll."""
         self._changed = False
 
     def poll(self) -> pa.Table:

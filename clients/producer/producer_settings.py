@@ -38,7 +38,7 @@ def check_delivery(
 
 
 def check_times(delivery_timeout_ms: int, linger_ms: int, request_timeout_ms: int) -> None:
-    """A record has time for one request at least.
+    """Check that a record has time for one request at least.
 
     Raises:
         InvalidConfig: it has not.

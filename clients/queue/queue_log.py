@@ -46,7 +46,7 @@ POLL_RECORDS: Final = 10_000
 
 
 class QueueFenced(Exception):
-    """Another actor of the same queue has taken over."""
+    """Raised if another actor of the same queue has taken over."""
 
 
 def group_of(name: str) -> str:

@@ -340,7 +340,7 @@ class NodeDeparture:
         return bool(self._leaving) and self._ends_at_ms is not None
 
     def _look_at_vote(self) -> None:
-        """Another machine that is drained may have passed its vote on to this one: begin again.
+        """Pass a vote on again that another drained machine may have passed to this one.
 
         Not before the image has shown that this one's was passed on.
         """

@@ -20,7 +20,7 @@ from .group_request import shard_of
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    """Each shard is asked once, for all its groups, so they go as one batch."""
+    """Ask each shard once, for all its groups, so that they are deleted in one batch."""
     response = DeleteGroupsResponse()
     shards: dict[int, tuple[GroupShard, list[str]]] = {}
     for group_id in dict.fromkeys(request.groups_names):

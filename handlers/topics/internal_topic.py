@@ -1,4 +1,4 @@
-"""The topics of coordinators are made when the first coordinator is looked for, as in Kafka.
+"""Creation of the coordinators' topics, on the first look-up of a coordinator, as in Kafka.
 
 By then the nodes of a cluster that was just started have come, so a topic's replicas can be on
 several of them: as many as its setting says, or one on each machine if there are fewer.

@@ -1,4 +1,4 @@
-"""A cluster that is secured without a page of settings: `bradbury up --secure`.
+"""Security of a cluster without a page of settings: `bradbury up --secure`.
 
 certificate_authority   signs the certificates of the nodes; its key stays where `up` was run
 node_certificate        a node's key, made on the node, which it never leaves

@@ -71,7 +71,7 @@ def request_if_needed(
 
 
 def _make_private_if_own(directory: Path) -> None:
-    """A volume may be root's, and written through its group (Kubernetes' fsGroup): it stays so."""
+    """Make a folder private, unless it is root's and written by its group (Kubernetes' fsGroup)."""
     try:
         make_private_folder(directory)
     except PermissionError:

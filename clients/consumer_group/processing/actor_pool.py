@@ -39,7 +39,7 @@ DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {"num_cpus": 0, "max_restarts": -1}
 
 
 class StaleWorker(Exception):
-    """A batch was sent to a former process of the worker, and was not processed in this one."""
+    """Raised if a batch was sent to a former process of the worker: not processed by this one."""
 
 
 class WorkerProcess:

@@ -152,7 +152,7 @@ class CollectedRecords:
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    """Each loop is woken once, however many coroutines wait there."""
+    """Wake each loop once, however many coroutines wait there."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for waiter in waiters:
         by_loop[waiter.get_loop()].append(waiter)
@@ -289,7 +289,7 @@ class TableDelivery:
             self._placed += sum(batch.record_count for batch in batches)
 
     def seal(self, error: Exception | None = None) -> None:
-        """No more batches will come, because of `error` if there is one."""
+        """Note that no more batches will come, because of `error` if there is one."""
         self._close(error)
 
     def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:
