@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
 
 REQUEST_MS = 250
+WAIT_MS = 100
 BACKOFF_MS = 20
 READ_BYTES = 4_000
 
@@ -46,6 +47,8 @@ class CommittedReader:
         self.values: list[bytes] = []
         self.last_stable_offset = 0
         self._aborted: set[int] = set()
+        # Some of them wait for records, as consumers do; others see what is there at any moment.
+        self._wait_ms = WAIT_MS if machine % 2 else 0
         self._ask()
 
     def _ask(self) -> None:
@@ -60,6 +63,8 @@ class CommittedReader:
             partition_max_bytes=READ_BYTES,
         )
         request = FetchRequest(
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
             max_bytes=READ_BYTES,
             isolation_level=1,
             topics=[FetchTopic(topic_id=self.cluster.topics()[topic], partitions=[asked])],
