@@ -19,7 +19,6 @@ from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.list_offsets import ListOffsetsResponse
 from ...protocol.schema import Message
-from ...protocol.topic_partition import TopicPartition
 from ..network.peer_connection import PeerConnection
 from ..network.peers import Peers
 from .group_host import GroupHost
@@ -61,7 +60,7 @@ async def read_lags(node: CoordinatingNode) -> tuple[list[GroupPartitionLag], in
     if not positions:
         return [], beyond
     image = node.image
-    look = LagQuery(positions, lambda key: _leader(image, key))
+    look = LagQuery(positions, lambda key: image.live_leader(*key))
     leaders = _Leaders(node)
     try:
         ends = await asyncio.to_thread(lambda: list(look.ends()))
@@ -94,12 +93,6 @@ async def _positions(groups: GroupHost) -> tuple[list[GroupPosition], int]:
             since = 0
             await asyncio.sleep(0)
     return found, beyond
-
-
-def _leader(image: MetadataImage, key: TopicPartition) -> int | None:
-    partition = image.partition(*key)
-    known = None if partition is None else image.nodes.get(partition.leader)
-    return None if known is None or known.fenced else known.node_id
 
 
 class _Leaders:

@@ -33,9 +33,7 @@ class ServingLeaders:
         return self.image.partition(*partition) is not None
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        found = self.image.partition(*partition)
-        node = None if found is None else self.image.nodes.get(found.leader)
-        return None if node is None or node.fenced else node.node_id
+        return self.image.live_leader(*partition)
 
 
 class TransactionMarkerSender:

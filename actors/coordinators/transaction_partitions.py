@@ -88,11 +88,8 @@ class HostedTransactionPartitions:
         topic = self._image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None or not topic.partitions:
             return None
-        leader = topic.partitions[
-            partition_for_group(transactional_id, len(topic.partitions))
-        ].leader
-        node = self._image.nodes.get(leader)
-        return None if node is None or node.fenced else node.node_id
+        partition = partition_for_group(transactional_id, len(topic.partitions))
+        return self._image.live_leader(topic.name, partition)
 
     def on_metadata(self, image: MetadataImage) -> None:
         before, self._image = self._image, image

@@ -201,6 +201,12 @@ class MetadataImage:
             return None
         return image.partitions[partition]
 
+    def live_leader(self, topic: str, partition: int) -> int | None:
+        """Node id of the leader, if that node is not fenced; None: there is none to ask now."""
+        found = self.partition(topic, partition)
+        node = None if found is None else self.nodes.get(found.leader)
+        return None if node is None or node.fenced else node.node_id
+
     def topics_deleted_since(self, before: MetadataImage) -> set[str]:
         """Names of topics that were deleted, also when there are new topics of that name."""
         if before.topics is self.topics:

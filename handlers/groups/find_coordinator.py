@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from ...cluster.metadata.metadata_image import NO_LEADER, NodeImage
+from ...cluster.metadata.metadata_image import NodeImage
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import (
     CoordinatorNotAvailable,
@@ -114,11 +114,10 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> NodeImage:
     topic = image.topics.get(name)
     if topic is None or not topic.partitions:
         raise CoordinatorNotAvailable(f"{name} is being created")
-    partition = topic.partitions[partition_for_group(key, len(topic.partitions))]
-    node = image.nodes.get(partition.leader)
-    if partition.leader == NO_LEADER or node is None or node.fenced:
+    leader = image.live_leader(name, partition_for_group(key, len(topic.partitions)))
+    if leader is None:
         raise CoordinatorNotAvailable(f"the coordinator of {key!r} is not running")
-    return node
+    return image.nodes[leader]
 
 
 API = api(
