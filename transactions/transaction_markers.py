@@ -99,7 +99,7 @@ class TransactionKey(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """All markers are written: call on_markers_written of that coordinator, if still current."""
+    """All markers are written: to on_markers_written of that partition's coordinator, if any."""
 
     key: TransactionKey
     markers: SendMarkers
@@ -168,6 +168,17 @@ class TransactionMarkerManager:
         self._pending[partition, markers.transactional_id] = pending
         self._direct(pending, list(pending.left))
         self._end_if_done(pending)
+
+    def on_elected(self, partition: int, coordinator_epoch: int) -> None:
+        """Called when a coordinator of that partition begins here: those before it have ended.
+
+        One of them may have been here and replaced without on_resigned. What it still sends may be
+        of transactions that another node has ended meanwhile.
+        """
+        for pending in list(self._pending.values()):
+            key = pending.key
+            if key.partition == partition and key.coordinator_epoch < coordinator_epoch:
+                self._drop(pending)
 
     def on_resigned(self, partition: int) -> None:
         """Called when the node no longer coordinates that partition of __transaction_state."""

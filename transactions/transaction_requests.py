@@ -6,7 +6,7 @@ Each brings a ticket, and is answered by a Reply or Refuse with that ticket.
 from __future__ import annotations
 
 from .transaction_coordinators import TransactionContext
-from .transaction_effects import SendMarkers
+from .transaction_markers import MarkersWritten
 from .transaction_metadata import Partitions
 
 
@@ -89,10 +89,14 @@ class TransactionRequests:
             wall_ms=wall_ms,
         )
 
-    def on_markers_written(self, markers: SendMarkers, *, now_ms: int, wall_ms: int) -> None:
+    def on_markers_written(self, written: MarkersWritten, *, now_ms: int, wall_ms: int) -> None:
         """Called when all markers are written. A coordinator that is loading asks for the markers
-        again.
+        again. Those of a former one do not count: after it another node may have led, where the id
+        has begun another transaction.
         """
+        key, markers = written
+        if key.coordinator_epoch != self._context.leader_epoch:
+            return
         self._context.run_if_active(
             lambda coordinator: coordinator.on_markers_written(markers, now_ms=wall_ms),
             now_ms=now_ms,

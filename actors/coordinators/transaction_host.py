@@ -55,9 +55,7 @@ class TransactionHost:
         self.on_leader = self._host.on_leader
 
     def _new_shard(self, context: TransactionContext, replica: LeaderReplica) -> TransactionShard:
-        # A former coordinator here may have been replaced without on_resigned: what it still sends
-        # may be of transactions that another node has ended meanwhile.
-        self._markers.on_resigned(context.partition)
+        self._markers.on_elected(context.partition, context.leader_epoch)
         return TransactionShard(context, replica, self._wall_ms, self._send_markers)
 
     def _send_markers(self, shard: TransactionShard, markers: SendMarkers) -> None:
@@ -65,8 +63,8 @@ class TransactionHost:
 
     def _on_markers_written(self, written: MarkersWritten) -> None:
         shard = self._host.led.get(written.key.partition)
-        if shard is not None and shard.coordinator_epoch == written.key.coordinator_epoch:
-            shard.on_markers_written(written.markers)
+        if shard is not None:
+            shard.on_markers_written(written)
 
     def on_resigned(self, partition: int) -> None:
         self._host.on_resigned(partition)

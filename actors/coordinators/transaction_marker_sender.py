@@ -56,6 +56,10 @@ class TransactionMarkerSender:
         self.manager.send(partition, coordinator_epoch, markers)
         self._driver.carry_out()
 
+    def on_elected(self, partition: int, coordinator_epoch: int) -> None:
+        self.manager.on_elected(partition, coordinator_epoch)
+        self._driver.carry_out()
+
     def on_resigned(self, partition: int) -> None:
         self.manager.on_resigned(partition)
         self._driver.carry_out()

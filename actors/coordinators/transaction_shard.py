@@ -10,6 +10,7 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.topic_partition import TopicPartition
 from ...transactions.transaction_coordinators import TransactionContext
 from ...transactions.transaction_effects import InitializedProducer, SendMarkers
+from ...transactions.transaction_markers import MarkersWritten
 from ...transactions.transaction_metadata import TransactionMetadata
 from ...transactions.transaction_records import transactions_in
 from ...transactions.transaction_requests import TransactionRequests
@@ -103,5 +104,5 @@ class TransactionShard:
     def metadata_of(self, transactional_id: str) -> TransactionMetadata | None:
         return self._context.coordinator.metadata_of(transactional_id)
 
-    def on_markers_written(self, markers: SendMarkers) -> None:
-        self._driver.input(self._requests.on_markers_written, markers)
+    def on_markers_written(self, written: MarkersWritten) -> None:
+        self._driver.input(self._requests.on_markers_written, written)

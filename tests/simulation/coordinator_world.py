@@ -52,6 +52,7 @@ from bradbury.transactions.transaction_coordinators import (
     transaction_coordinators,
 )
 from bradbury.transactions.transaction_effects import InitializedProducer, SendMarkers
+from bradbury.transactions.transaction_markers import MarkersWritten, TransactionKey
 from bradbury.transactions.transaction_metadata import (
     MAX_EPOCH,
     NO_EPOCH,
@@ -397,8 +398,8 @@ class CoordinatorWorld:
         epoch, markers = self._markers[at]
         if self.random.random() < 0.9:  # now and then an answer comes twice
             del self._markers[at]
-        if epoch == self.leader_epoch:
-            self._input(self._requests.on_markers_written, markers)
+        key = TransactionKey(PARTITION, epoch, markers.transactional_id)
+        self._input(self._requests.on_markers_written, MarkersWritten(key, markers))
 
     # --- producers ---------------------------------------------------------------------------------------
 

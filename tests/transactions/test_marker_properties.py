@@ -50,11 +50,13 @@ class Markers(RuleBasedStateMachine):
         self.world.send(name, *wanted, partition=partition, epoch=key.coordinator_epoch)
         self.sees_the_end()
 
-    @rule(partition=st.sampled_from([0, 1]))
-    def coordinator_moves_away_and_back(self, partition: int) -> None:
-        self.world.manager.on_resigned(partition)
+    @rule(partition=st.sampled_from([0, 1]), resigns=st.booleans())
+    def coordinator_moves_away_and_back(self, partition: int, resigns: bool) -> None:
+        if resigns:
+            self.world.manager.on_resigned(partition)
         self.open = {key: each for key, each in self.open.items() if key.partition != partition}
         self.epochs[partition] += 1
+        self.world.manager.on_elected(partition, self.epochs[partition])
 
     # --- leaders ---------------------------------------------------------------------------------
 

@@ -255,6 +255,25 @@ def test_a_former_coordinator_does_not_replace_the_present_one(world: MarkerWorl
     assert world.sent == {1: [("id", {PAID})]}
 
 
+def test_a_new_coordinator_ends_what_former_ones_of_its_partition_send(world: MarkerWorld) -> None:
+    """Though nobody said that they had resigned."""
+    world.leaders[THIRD] = None
+    world.send("former", PAID, THIRD, partition=0, epoch=3)
+    world.send("other", PAID, partition=1, epoch=3)
+    world.tick()
+    world.send("queued", SENT, partition=0, epoch=4)
+    world.manager.on_elected(0, 5)
+    world.send("present", SENT, partition=0, epoch=5)
+    world.manager.on_elected(0, 5)
+    world.tick()
+    world.answer(1)
+    world.answer(2)
+    world.move(THIRD, 2)
+    world.tick()
+    assert world.written == ["other", "present"]
+    assert len(world.manager) == 0
+
+
 def test_a_request_is_bounded_and_the_rest_follows(
     world: MarkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
