@@ -104,10 +104,10 @@ class HostedReplica:
             result = append_marker(
                 self.step, decision, now_ms=driver.now_ms(), wall_ms=self._wall_ms()
             )
+            return self._appended(result)
         finally:
             if driver.effects:
                 driver.carry_out()
-        return self._appended(result)
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -123,10 +123,10 @@ class HostedReplica:
                 now_ms=driver.now_ms(),
                 wall_ms=self._wall_ms(),
             )
+            return self._appended(result)
         finally:
             if driver.effects:
                 driver.carry_out()
-        return self._appended(result)
 
     def produce(
         self,
@@ -150,20 +150,16 @@ class HostedReplica:
             if isinstance(result, Conversion):
                 loop = asyncio.get_running_loop()
                 answer: asyncio.Future[Appended] = loop.create_future()
-                step.conversions.begin(result, answer, loop.create_future())
+                step.conversions.begin(result, answer, loop.create_future)
                 return answer
+            return self._appended(result)
         finally:
             if driver.effects:
                 driver.carry_out()
-        return self._appended(result)
 
     def _appended(self, result: AppendResult) -> Appended:
         base_offset, last_offset, log_append_time_ms, log_start_offset, _ = result
-        step = self.step
-        committed: asyncio.Future[None] | None = None
-        if not step.is_committed(last_offset):
-            committed = asyncio.get_running_loop().create_future()
-            step.produces.when_committed(last_offset, committed)
+        committed = self.step.when_committed(last_offset, _new_future)
         return Appended(base_offset, log_append_time_ms, log_start_offset, committed)
 
     # --- fetching --------------------------------------------------------------------------------
@@ -204,11 +200,8 @@ class HostedReplica:
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
         """See handlers.ports.replica_port.LeaderReplica."""
-        if self.step.deletes.is_deleted(offset):
-            return None
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.step.deletes.when_deleted(offset, done)
-        return done
+        deleted: asyncio.Future[None] | None = self.step.deletes.when_deleted(offset, _new_future)
+        return deleted
 
     # --- look-ups by time ------------------------------------------------------------------------
 
@@ -229,6 +222,10 @@ class HostedReplica:
             return await self._in_thread(partial(question, search))
         except OSError as error:
             raise log.damage.on_read_error(log.segments, -1, error) from error
+
+
+def _new_future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
 
 
 def _found(found: TimestampOffset | None) -> FoundOffset | None:

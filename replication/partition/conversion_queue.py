@@ -38,7 +38,6 @@ from ...storage.log.batch_validation import open_batch
 from ...storage.log.partition_log import AppendResult, PartitionLog
 from ...storage.producers.verification_guard import VerificationGuard
 from ..effects import Effects
-from .delayed_produces import DelayedProduces
 
 MOST_BYTES_OPENED_AT_ONCE: Final = 8 * 1024
 """Maximum size of a batch whose records are checked on the event loop."""
@@ -75,12 +74,12 @@ class Conversion:
 
     __slots__ = (
         "batch",
-        "committed",
         "convert",
         "failure",
         "guard",
         "is_converted",
         "is_void",
+        "new_ticket",
         "size",
         "ticket",
     )
@@ -101,7 +100,7 @@ class Conversion:
         """Whether it was refused before it was converted: nobody needs the result."""
         self.failure: Exception | None = None
         self.ticket: Any = None
-        self.committed: Any = None
+        self.new_ticket: Any = None
 
     def run(self) -> None:
         """Convert the batch. Raises what the conversion raises."""
@@ -132,7 +131,6 @@ class AppendingReplica(Protocol):
     """Replica as its conversion queue needs it; see replica.Replica."""
 
     log: PartitionLog
-    produces: DelayedProduces
 
     def check_produce(self, *, acks_all: bool) -> None: ...
     def append(
@@ -144,7 +142,7 @@ class AppendingReplica(Protocol):
         wall_ms: int,
         guard: VerificationGuard | None = None,
     ) -> AppendResult: ...
-    def is_committed(self, offset: int) -> bool: ...
+    def when_committed(self, last_offset: int, new_ticket: Callable[[], Any]) -> Any: ...
 
 
 class ConversionQueue:
@@ -234,19 +232,19 @@ class ConversionQueue:
             takes_long = is_large
         return partial(open_batch, config=config) if takes_long or not is_next else None
 
-    def begin(self, conversion: Conversion, ticket: Any, committed: Any) -> None:
+    def begin(self, conversion: Conversion, ticket: Any, new_ticket: Callable[[], Any]) -> None:
         """Have a batch wait for its conversion and for those before it.
 
         Args:
             ticket: answered by BatchAppended, or refused.
-            committed: ticket that is answered when the batch is committed.
+            new_ticket: makes the ticket that is answered when the batch is committed.
 
         Raises:
             RequestTimedOut: too much is in work; the batch is not taken.
         """
         self._memory.reserve(conversion.size)
         conversion.batch = bytearray(conversion.batch)  # the receive buffer is used again
-        conversion.ticket, conversion.committed = ticket, committed
+        conversion.ticket, conversion.new_ticket = ticket, new_ticket
         self._waiting.append(conversion)
         if conversion.convert is not None:
             self._effects.append(ConvertRecords(self, conversion))
@@ -277,11 +275,7 @@ class ConversionQueue:
         except Exception as error:  # noqa: BLE001 -- the caller that awaits the answer judges it
             self._effects.append(Refuse(conversion.ticket, error))
             return
-        committed = None
-        if not self._replica.is_committed(result.last_offset):
-            # It waits from now on: the next input may commit it, or end the leadership.
-            committed = conversion.committed
-            self._replica.produces.when_committed(result.last_offset, committed)
+        committed = self._replica.when_committed(result.last_offset, conversion.new_ticket)
         self._effects.append(BatchAppended(conversion.ticket, result, committed))
 
     def abandon(self, error: KafkaError) -> None:

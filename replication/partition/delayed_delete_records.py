@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...cluster.partition.leader_state import LeaderState
@@ -51,9 +52,15 @@ class DelayedDeleteRecords:
         leader = self._replica.leader
         return leader is None or leader.low_watermark(self._replica.log.log_start_offset) >= offset
 
-    def when_deleted(self, offset: int, ticket: Any) -> None:
-        """Answer the ticket as soon as is_deleted(offset), or when another node leads."""
+    def when_deleted(self, offset: int, new_ticket: Callable[[], Any]) -> Any:
+        """Ticket that is answered as soon as is_deleted(offset), or when another node leads; None:
+        it is.
+        """
+        if self.is_deleted(offset):
+            return None
+        ticket = new_ticket()
         self._waiting.append((offset, ticket))
+        return ticket
 
     def on_follower_fetch(self) -> None:
         """Called when a follower has reported its log start."""

@@ -22,9 +22,9 @@ class DelayedProduces:
         self.uncommitted: deque[tuple[int, Any]] = deque()
         """(last offset of the batch, ticket) of batches that are not committed."""
 
-    def when_committed(self, last_offset: int, ticket: Any) -> None:
+    def add(self, last_offset: int, ticket: Any) -> None:
         """Answer the ticket when the batch with this last offset is committed, or cannot be any
-        more. Called right after its append, if it is not committed yet.
+        more. It is not yet: see Replica.when_committed.
         """
         self.uncommitted.append((last_offset, ticket))
 

@@ -26,7 +26,7 @@ class TransactionDecision(NamedTuple):
 def append_marker(
     replica: Replica, decision: TransactionDecision, *, now_ms: int, wall_ms: int
 ) -> AppendResult:
-    """Append the marker, if this node leads. Whether it is committed: see Replica.append.
+    """Append the marker, if this node leads. Whether it is committed: see Replica.when_committed.
 
     It is taken on a disk that is nearly full, too: without it nothing after the transaction is
     shown to readers of committed records, and nothing is compacted.

@@ -19,8 +19,8 @@ follower asks for next is what it has (see cluster/partition/leader_state).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ...cluster.metadata.metadata_image import PartitionImage
 from ...cluster.partition.follower_state import next_high_watermark
@@ -195,7 +195,7 @@ class Replica:
     ) -> AppendResult:
         """Append one batch as the leader. Raises KafkaError: nothing was appended.
 
-        Whether acks=all may be answered now says `is_committed`; else see `produces`.
+        When acks=all may be answered: see `when_committed`.
         `uses_reserve`: also on a disk that is nearly full. Other arguments: see
         PartitionLog.append_as_leader.
         """
@@ -239,6 +239,19 @@ class Replica:
     def is_committed(self, offset: int) -> bool:
         """Whether acks=all may be answered for the record at `offset`."""
         return offset < self.log.high_watermark
+
+    def when_committed(self, last_offset: int, new_ticket: Callable[[], Any]) -> Any:
+        """Ticket that is answered when acks=all may be, for the batch with this last offset; None:
+        it may be now.
+
+        Called right after the append, before its effects are carried out: the next input may commit
+        the batch, or end the leadership.
+        """
+        if self.is_committed(last_offset):
+            return None
+        ticket = new_ticket()
+        self.produces.add(last_offset, ticket)
+        return ticket
 
     def on_follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> tuple[int, int] | None:
         """See handlers.ports.replica_port.LeaderReplica."""

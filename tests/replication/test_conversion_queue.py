@@ -82,7 +82,7 @@ class Leader:
             wall_ms=1_000,
         )
         if isinstance(result, Conversion):
-            self.queue.begin(result, name, f"{name} is committed")
+            self.queue.begin(result, name, lambda: f"{name} is committed")
             return False
         return True
 

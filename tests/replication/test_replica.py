@@ -118,14 +118,14 @@ def test_a_fetch_that_comes_late_is_put_right_by_the_session_that_goes_on(tmp_pa
 def test_acks_all_is_answered_when_all_in_sync_have_it_and_not_before(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
     leader.append()
-    leader.step.produces.when_committed(0, "ticket")
+    assert leader.step.when_committed(0, lambda: "ticket") == "ticket"
     leader.fetch(2, 1)
-    assert leader.effects == [] and not leader.step.is_committed(0)
+    assert leader.effects == []
     carried = []
     leader.driver.on(Reply, carried.append)
     leader.fetch(3, 1)
     assert [each.ticket for each in carried] == ["ticket"]
-    assert leader.step.is_committed(0)
+    assert leader.step.when_committed(0, lambda: "too late") is None
 
 
 class Waiter:
@@ -180,17 +180,18 @@ def test_a_deletion_is_answered_when_all_in_sync_have_deleted_and_not_before(
     replied: list[Reply] = []
     leader.driver.on(Reply, replied.append)
     assert leader.step.deletes.delete_records(1) == 1
-    leader.step.deletes.when_deleted(1, "ticket")
+    assert leader.step.deletes.when_deleted(1, lambda: "ticket") == "ticket"
     leader.fetch(2, 1, log_start_offset=1)
     assert replied == []
     leader.fetch(3, 1, log_start_offset=1)
     assert [each.ticket for each in replied] == ["ticket"]
+    assert leader.step.deletes.when_deleted(1, lambda: "too late") is None
 
 
 def test_whoever_waits_hears_that_the_directory_is_offline(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
     leader.append()
-    leader.step.produces.when_committed(0, "ticket")
+    leader.step.when_committed(0, lambda: "ticket")
     waiter = Waiter()
     leader.step.fetches.park(waiter, is_follower=True)
     refused: list[Refuse] = []

@@ -29,7 +29,7 @@ class Node:
         self.driver = StepDriver()
         self.threads = ConversionThreads(self.driver, wall_ms=lambda: 1)
         self.memory = ConversionMemory()
-        replica: Any = SimpleNamespace(append=self._append, is_committed=lambda offset: True)
+        replica: Any = SimpleNamespace(append=self._append, when_committed=lambda *given: None)
         self.queue = ConversionQueue(replica, self.driver.effects, self.memory)
 
     def _append(self, batch: bytearray, **given: object) -> AppendResult:
