@@ -310,6 +310,7 @@ class Queue:
         block: bool = True,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> ReceivedItem:
+        """Async version of `receive`. A cancelled coroutine receives nothing."""
         connection = self._connected()
         until = _until(block, timeout)
         await asyncio.to_thread(connection.maxsize)

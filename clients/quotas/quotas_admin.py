@@ -48,7 +48,14 @@ class ClientQuotaEntity(NamedTuple):
 
 
 class ClientQuotaFilterComponent(NamedTuple):
-    """Entities with this type: of a name, the default, or either."""
+    """Entities with this type: of a name, the default, or either.
+
+    For example all quotas of users, of each name and the default:
+
+        admin.describe_client_quotas(
+            ClientQuotaFilter((ClientQuotaFilterComponent.of_entity_type(USER),))
+        )
+    """
 
     entity_type: str
     match_type: int

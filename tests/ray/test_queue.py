@@ -150,6 +150,33 @@ def test_coroutines_put_and_get(make_queue: MakeQueue) -> None:
         asyncio.run(scenario(make_queue(maxsize)))
 
 
+def test_coroutines_receive_and_acknowledge(make_queue: MakeQueue) -> None:
+    async def scenario(queue: bradbury.Queue) -> None:
+        with pytest.raises(Empty):
+            await queue.receive_async(block=False)
+        with pytest.raises(Empty):
+            await queue.receive_async(timeout=SHORT_S)
+        with pytest.raises(ValueError, match="non-negative"):
+            await queue.receive_async(timeout=-1)
+        waiting = asyncio.create_task(queue.receive_async())
+        await asyncio.sleep(SHORT_S)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        receivers = [asyncio.create_task(queue.receive_async(timeout=WAIT_S)) for _ in range(2)]
+        await asyncio.gather(*(queue.put_async(item) for item in ("done", "refused")))
+        received = {each.item: each for each in await asyncio.gather(*receivers)}
+        received["done"].ack()
+        received["refused"].nack()
+        again = await queue.receive_async(timeout=WAIT_S)
+        assert (again.item, again.delivery_count) == ("refused", 2)
+        again.ack()
+
+    queue = make_queue()
+    asyncio.run(scenario(queue))
+    assert queue.empty()
+
+
 @pytest.mark.long  # a further queue, and so a further process
 def test_a_coroutine_that_is_cancelled_has_got_nothing(make_queue: MakeQueue) -> None:
     async def scenario() -> None:

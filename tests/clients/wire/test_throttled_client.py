@@ -7,6 +7,7 @@ import pytest
 import bradbury
 from bradbury.clients.quotas.quotas_admin import (
     CLIENT_ID,
+    USER,
     ClientQuotaEntity,
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
@@ -35,6 +36,10 @@ def test_quotas_are_set_described_and_removed(servers: str) -> None:
         assert admin.describe_client_quotas(ClientQuotaFilter((default,))) == {
             pair: {"producer_byte_rate": 1024.0, "request_percentage": 12.5}
         }
+        named = ClientQuotaFilterComponent.of_entity_type(USER)
+        assert set(admin.describe_client_quotas(ClientQuotaFilter((named,)))) == {pair}
+        only_users = ClientQuotaFilter((named,), strict=True)
+        assert admin.describe_client_quotas(only_users) == {}, "the pair has a client id, too"
         assert len(admin.describe_client_quotas()) == 2
         admin.alter_client_quotas({pair: {"request_percentage": None}}, validate_only=True)
         assert len(admin.describe_client_quotas()[pair]) == 2

@@ -24,7 +24,7 @@ from bradbury.launch.local import LocalCluster
 from bradbury.protocol.errors import InconsistentClusterId
 from bradbury.storage.disk.file_system import OsFileSystem
 from bradbury.storage.disk.storage_failure import DataDirectoryError
-from bradbury.tests.support.storage.damaged_files import (
+from bradbury.tests.live.nodes.damaged_files import (
     DAMAGES,
     PARTITIONS,
     RECORDS,

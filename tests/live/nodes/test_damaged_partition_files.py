@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 import bradbury
 from bradbury.launch.local import LocalCluster
 from bradbury.storage.segments.closed_segments import CLOSED_SEGMENTS
-from bradbury.tests.support.storage.killed_cluster import ABORTED, CONFIG, TOPIC, value_of
+from bradbury.tests.live.nodes.killed_cluster import ABORTED, CONFIG, TOPIC, value_of
 
 RECORDS = 100
 
@@ -153,7 +153,7 @@ def read_all(servers: str, *, until_told: bool, seconds: float = 25.0) -> list[R
 def stopped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, int, str]]:
     nodes, ending = request.param
     arguments = [str(tmp_path / "data"), str(nodes), str(len(ROWS)), str(RECORDS)]
-    module = "bradbury.tests.support.storage.killed_cluster"
+    module = "bradbury.tests.live.nodes.killed_cluster"
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

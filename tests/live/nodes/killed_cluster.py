@@ -1,6 +1,6 @@
 """A cluster in a process of its own that writes a topic and is then stopped, or killed.
 
-    python -m bradbury.tests.support.storage.killed_cluster DATA_DIR NODES PARTITIONS RECORDS
+    python -m bradbury.tests.live.nodes.killed_cluster DATA_DIR NODES PARTITIONS RECORDS
 
 It prints a line when all is written, closes when its input ends, and may be killed before that.
 """
