@@ -102,7 +102,10 @@ class HostedPartitions:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """See handlers.ports.replica_port.Partitions."""
-        return self._serving.delete_records(topic, partition, before_offset)
+        log_start_offset = self._serving.delete_records(topic, partition, before_offset)
+        if self._driver.effects:
+            self._driver.carry_out()
+        return log_start_offset
 
     async def checkpoint_log_start_offsets(
         self, partitions: Sequence[TopicPartition]

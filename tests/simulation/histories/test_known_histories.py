@@ -154,9 +154,9 @@ def fetches_of_other_epochs() -> None:
     bench.decide(1, 2, (1, 2, 3), to=(1,))
     node = bench.nodes[1]
     with pytest.raises(FencedLeaderEpoch):
-        node.leader_of(*PARTITION, current_leader_epoch=1)
+        node.partitions.leader_of(*PARTITION, current_leader_epoch=1)
     with pytest.raises(UnknownLeaderEpoch):
-        node.leader_of(*PARTITION, current_leader_epoch=3)
+        node.partitions.leader_of(*PARTITION, current_leader_epoch=3)
 
 
 def test_kip_320_a_fetch_of_another_leader_epoch_is_refused() -> None:

@@ -54,6 +54,16 @@ class SimulatedDriver:
     def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
         self._carriers[kind] = carry_out
 
+    def before(self, kind: type[E], look: Callable[[E], None]) -> None:
+        """Have somebody look at each effect of a kind before it is carried out."""
+        carry_out = self._carriers[kind]
+
+        def look_and_carry_out(effect: E) -> None:
+            look(effect)
+            carry_out(effect)
+
+        self._carriers[kind] = look_and_carry_out
+
     def carry_out(self) -> None:
         if self._is_carrying_out:
             return

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.actors.coordinators.transaction_partitions import HostedTransactionPartitions
 from bradbury.actors.replication.controller_request_sender import ControllerRequestSender
-from bradbury.actors.replication.hosted_replica import HostedReplica
+from bradbury.actors.replication.hosted_partitions import HostedPartitions
 from bradbury.cluster.control.alter_partition import AlterPartition, ProposedIsr
 from bradbury.cluster.control.controller_state import NodeRegistration
 from bradbury.cluster.metadata.metadata_image import MetadataImage
@@ -44,7 +45,6 @@ from bradbury.replication.partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
     ReplicaOpened,
-    Resigned,
 )
 from bradbury.replication.partition.replica import Replica
 from bradbury.replication.partition.replication_throttle import ReplicationThrottle
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from .simulated_cluster import SimulatedCluster
 
 RETRY_MS = 30
+NOBODY_LOOKS: Any = SimpleNamespace(on_follower=lambda node_id, peer: None)
+"""Whether the connection of a follower closes."""
 STANDBY_TIMES = StandbyTimes(look_ms=50, again_ms=200, start_ms=2_000)
 OF_STANDBY = (ProbePort, StartStandby, AskStandby, EndStandby)
 
@@ -124,10 +126,6 @@ class SimulatedNode:
         self.driver = driver = SimulatedDriver(
             self.process, fsync_ms=cluster.swarm.fsync_ms, on_work=self._on_work
         )
-        driver.on(ReplicaOpened, self._on_replica_opened)
-        driver.on(ReplicaClosed, self._on_replica_closed)
-        driver.on(LeaderElected, self._on_leader_elected)
-        driver.on(Resigned, self._on_resigned)
         self.fetch_sessions = FetchSessionCache(
             1_000, 120_000, random_id=lambda: 1 + cluster.random.randrange(2**31 - 1)
         )
@@ -142,6 +140,17 @@ class SimulatedNode:
             settings=lambda: cluster.settings,
             monotonic_ms=self.now_ms,
         )
+        shipped: Any = driver
+        self.partitions = HostedPartitions(
+            steps.serving,
+            shipped,
+            throttle=self.throttle,
+            unreachable=NOBODY_LOOKS,
+            host_replica=lambda step: self.replica_of(step).hosted,
+        )
+        driver.before(ReplicaOpened, self._on_replica_opened)
+        driver.before(ReplicaClosed, self._on_replica_closed)
+        driver.before(LeaderElected, self._on_leader_elected)
         self.steps.truncate = self._truncate
         self._proposed: dict[TopicPartition, ProposedIsr] = {}
 
@@ -159,6 +168,10 @@ class SimulatedNode:
         self.driver.on(SendControllerRequest, self._send_controller_request)
         self.groups = SimulatedGroups(self)
         self.transactions = SimulatedTransactions(self)
+        self.partitions.listeners = {
+            OFFSETS_TOPIC: self.groups,
+            TRANSACTIONS_TOPIC: self.transactions,
+        }
         self.transaction_partitions = HostedTransactionPartitions(asking)
 
     def errs(self) -> bool:
@@ -512,7 +525,7 @@ class SimulatedNode:
         self.cluster.oracle.on_applied(self, before)
         return before
 
-    def _replica_of(self, step: Replica) -> SimulatedReplica:
+    def replica_of(self, step: Replica) -> SimulatedReplica:
         """Also of one whose effects are still to be carried out."""
         known = self.replicas.get((step.topic, step.partition))
         if known is None:
@@ -521,7 +534,7 @@ class SimulatedNode:
         return known
 
     def _on_replica_opened(self, effect: ReplicaOpened) -> None:
-        self.cluster.oracle.on_high_watermark(self._replica_of(effect.replica))
+        self.cluster.oracle.on_high_watermark(self.replica_of(effect.replica))
 
     def _on_replica_closed(self, effect: ReplicaClosed) -> None:
         partition_id = (effect.replica.topic, effect.replica.partition)
@@ -533,20 +546,10 @@ class SimulatedNode:
         replica = self.replicas[step.topic, step.partition]
         if step.leader is not None and step.leader.leader_epoch == state.leader_epoch:
             self.cluster.oracle.on_leader(replica, state)
-        if step.topic == OFFSETS_TOPIC:
-            self.groups.on_leader(step.partition, state.leader_epoch, replica)
-        elif step.topic == TRANSACTIONS_TOPIC:
-            self.transactions.on_leader(step.partition, state.leader_epoch, replica)
-
-    def _on_resigned(self, effect: Resigned) -> None:
-        if effect.replica.topic == OFFSETS_TOPIC:
-            self.groups.on_resigned(effect.replica.partition)
-        elif effect.replica.topic == TRANSACTIONS_TOPIC:
-            self.transactions.on_resigned(effect.replica.partition)
 
     def _truncate(self, step: Replica, offset: int) -> None:
         """The oracle looks at what is about to go."""
-        self.cluster.oracle.on_truncate(self._replica_of(step), offset)
+        self.cluster.oracle.on_truncate(self.replica_of(step), offset)
         ReplicaManager.truncate(self.steps, step, offset)
         self.cluster.on_truncated(self)
 
@@ -557,43 +560,10 @@ class SimulatedNode:
             for asked in topic.partitions if known is not None else ():  # it is being deleted
                 self.replicas[known.name, asked.partition].claim(asked.fetch_offset)
 
-    # --- what handlers ask of it: handlers.ports.context.Node, handlers.ports.replica_port.Partitions ---------
-
-    @property
-    def partitions(self) -> SimulatedNode:
-        return self
+    # --- what handlers ask of it: handlers.ports.context.Node ------------------------------------
 
     def now_ms(self) -> int:
         return self.clock.now_ms
 
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        start = self.steps.serving.delete_records(topic, partition, before_offset)
-        self.driver.carry_out()
-        return start
-
-    async def checkpoint_log_start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, KafkaError]:
-        return await self.logs.checkpoint_log_start_offsets(partitions)
-
     def new_id(self) -> UUID:
         return UUID(int=self.cluster.random.getrandbits(128))
-
-    def leader_of(
-        self, topic: str, partition: int, *, current_leader_epoch: int = -1
-    ) -> HostedReplica:
-        step = self.steps.serving.leader_of(
-            topic, partition, current_leader_epoch=current_leader_epoch
-        )
-        return self.replicas[step.topic, step.partition].hosted
-
-    def follower_of(
-        self, topic: str, partition: int, *, current_leader_epoch: int = -1
-    ) -> HostedReplica | None:
-        step = self.steps.serving.follower_of(
-            topic, partition, current_leader_epoch=current_leader_epoch
-        )
-        return None if step is None else self.replicas[step.topic, step.partition].hosted
-
-    def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
-        """Nobody looks whether its connection closes."""

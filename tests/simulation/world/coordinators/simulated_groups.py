@@ -52,12 +52,14 @@ class SimulatedGroups:
         self.shard = self._host.shard
         self._shards: dict[GroupShard, SimulatedShard] = {}
 
-    def on_leader(self, partition: int, leader_epoch: int, replica: SimulatedReplica) -> None:
+    def on_leader(self, partition: int, leader_epoch: int, replica: Any) -> None:
+        """`replica`: the shipped HostedReplica."""
         node = self._node
-        stored: Any = CoordinatorReplica(node, replica, entries_in, self._on_append)
+        led = node.replica_of(replica.step)
+        stored: Any = CoordinatorReplica(node, led, entries_in, self._on_append)
         with node.loop.running():
             self._host.on_leader(partition, leader_epoch, stored)
-            self._know(partition, replica)
+            self._know(partition, led)
 
     def on_resigned(self, partition: int) -> None:
         with self._node.loop.running():

@@ -43,21 +43,25 @@ class SimulatedTransactions:
         self.shard = self._host.shard
         self._shards: dict[TransactionShard, SimulatedTransactionShard] = {}
 
-    def on_leader(self, partition: int, leader_epoch: int, replica: SimulatedReplica) -> None:
+    def on_leader(self, partition: int, leader_epoch: int, replica: Any) -> None:
+        """`replica`: the shipped HostedReplica."""
         node = self._node
+        led = node.replica_of(replica.step)
         stored: Any = CoordinatorReplica(
             node,
-            replica,
+            led,
             transactions_in,
             lambda records: node.cluster.faults.on_decision(node, tuple(records)),
         )
         with node.loop.running():
             self._host.on_leader(partition, leader_epoch, stored)
-            led = self._host._host.led
-            shard = led[partition]
+            shards = self._host._host.led
+            shard = shards[partition]
             if shard not in self._shards:
-                self._shards = {each: self._shards[each] for each in led.values() if each != shard}
-                self._shards[shard] = SimulatedTransactionShard(node, shard, replica)
+                self._shards = {
+                    each: self._shards[each] for each in shards.values() if each != shard
+                }
+                self._shards[shard] = SimulatedTransactionShard(node, shard, led)
 
     def on_resigned(self, partition: int) -> None:
         with self._node.loop.running():

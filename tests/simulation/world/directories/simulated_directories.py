@@ -5,7 +5,7 @@ Composed as actors/replication/partition_host is; the directories' disks are par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -85,6 +85,8 @@ class SimulatedDirectories:
             on_storage_failure=steps.on_storage_failure,
         )
         steps.start(self.log_manager, self._maintenance.note_gaps)
+        no_log_dirs: Any = None  # no request asks for them
+        node.partitions.start(no_log_dirs, self._maintenance.checkpoint)
         self._maintenance.begin()
         self._moves = AlterLogDirsManager(
             directories,
@@ -245,17 +247,6 @@ class SimulatedDirectories:
             then(None if deleted.error_code else deleted.low_watermark)
 
         handle(self._node, DeleteRecordsRequest([asked], DELETION_TIMEOUT_MS), 2, answered)
-
-    async def checkpoint_log_start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, KafkaError]:
-        """See handlers.ports.replica_port.Partitions."""
-        errors: dict[TopicPartition, KafkaError] = {}
-        serving = self._node.steps.serving
-        await self._node.driver.run(
-            serving.checkpoint_log_start_offsets(partitions, self._maintenance.checkpoint, errors)
-        )
-        return errors
 
 
 def _expect_kafka_error(error: Exception | None) -> None:
