@@ -75,6 +75,37 @@ class AskController(NamedTuple):
     then: Then
 
 
+class FindActor(NamedTuple):
+    """Look up the actor of this name; then on_answer with its handle, or ConnectionFailed.
+
+    `number` names this in on_answer and StopAsking, as in AskActor and AskForVote.
+    """
+
+    number: int
+    name: str
+
+
+class AskActor(NamedTuple):
+    """Ask an actor that was found, and may be the controller; then on_answer."""
+
+    number: int
+    actor: Any
+    call: ControllerCall[Any]
+
+
+class AskForVote(NamedTuple):
+    """Ask the voter of the broker of this name for its vote; then on_answer with a Candidate."""
+
+    number: int
+    name: str
+
+
+class StopAsking(NamedTuple):
+    """Cancel what was begun under this number: its answer is not waited for."""
+
+    number: int
+
+
 class StoreIdentity(NamedTuple):
     """Store the node's identity on its disk."""
 

@@ -21,7 +21,6 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from ..actors.controller.controller_handle import BROKER_PREFIX, CONTROLLER
 from ..actors.ray.node_watch import Certify
 from ..actors.ray.placement import PARTITION_DIRECTORY, ActorPlan, Placement, with_kept
 from ..actors.ray.ray_actors import (
@@ -30,6 +29,7 @@ from ..actors.ray.ray_actors import (
     GroupCoordinatorActor,
     PartitionActor,
 )
+from ..controller.node.controller_finder import BROKER_PREFIX, CONTROLLER
 from ..discovery.ray_connection import UpError
 from ..protocol.errors import NotController
 

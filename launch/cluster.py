@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from ..actors.controller.controller_handle import CONTROLLER
 from ..actors.ray.placement import (
     PORTS_PER_NODE,
     Address,
@@ -36,6 +35,7 @@ from ..cluster.control.access.scram_control import AlterUserScramCredentials
 from ..cluster.control.rebalance import PartitionMove, Rebalance
 from ..cluster.quorum.voter_change import VoterChange
 from ..controller.controller_calls import Change, ChangeVoter, ControllerCall
+from ..controller.node.controller_finder import CONTROLLER
 from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (
     LOCAL,

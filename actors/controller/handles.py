@@ -15,9 +15,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 
 from ...cluster.quorum.voter import Candidate, CommittedEntryLost
 from ...controller.controller_calls import ControllerCall
+from ...controller.node.controller_finder import BROKER_PREFIX, CONTROLLER
 from ...controller.voter_requests import DescribeVoter, QuorumRequest
 from ...protocol.errors import ConnectionFailed, KafkaError
-from .controller_handle import BROKER_PREFIX, CONTROLLER
 
 A = TypeVar("A")
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 import ray
 
 from ...cluster.metadata.metadata_image import MetadataImage
+from ...controller.node.controller_finder import BROKER_PREFIX
 from ...handlers.ports.server_config import ServerConfig
-from ..controller.controller_handle import BROKER_PREFIX
 from .placement import ActorPlan, Address, JoinedNodes, Placement, plan_joined
 from .ray_nodes import DrainingNodes, living_nodes
 

@@ -25,12 +25,13 @@ import ray
 
 from ...controller.candidate_state import Superseded
 from ...controller.controller_calls import ControllerCall
+from ...controller.node.controller_finder import BROKER_PREFIX
 from ...controller.voter_requests import QuorumRequest
 from ...handlers.ports.server_config import ServerConfig
 from ...protocol.errors import ConnectionFailed, InvalidConfig, KafkaError, NotController
 from ...storage.disk.storage_failure import DataDirectoryError
 from ..controller.controller import Controller
-from ..controller.controller_handle import BROKER_PREFIX, ControllerHandle
+from ..controller.controller_handle import ControllerHandle
 from ..controller.handles import RayActors, find_voters
 from ..controller.standby import Standby
 from ..controller.voter_host import VoterHost

@@ -14,11 +14,7 @@ from uuid import uuid4
 import pytest
 
 from bradbury.actors.controller.controller import Controller
-from bradbury.actors.controller.controller_handle import (
-    LOOK_S,
-    ControllerHandle,
-    ControllerTimes,
-)
+from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.actors.controller.standby import Standby
 from bradbury.actors.controller.voter_host import VoterHost
 from bradbury.cluster.control.controller_state import NodeRegistration
@@ -28,6 +24,7 @@ from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import PollMetadata, RegisterBroker
 from bradbury.controller.controller_effects import Instant
+from bradbury.controller.node.controller_finder import LOOK_MS, ControllerTimes
 from bradbury.controller.standby_controller import StandbyController, StandbyTimes
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController
@@ -253,11 +250,12 @@ def test_a_node_that_stood_still_itself_does_not_take_the_controller_for_silent(
         cluster = Cluster(tmp_path)
         controller = await cluster.start()
         node = cluster.brokers[0]
-        handle = ControllerHandle(Actors(controller), times=ControllerTimes(silence=2 * LOOK_S))
+        times = ControllerTimes(silence_ms=2 * LOOK_MS)
+        handle = ControllerHandle(Actors(controller), times=times)
         poll = PollMetadata(1, "i", controller.image.offset)
         answer = asyncio.create_task(handle.ask(poll))
         await asyncio.sleep(0.1)
-        time.sleep(2 * LOOK_S)  # noqa: ASYNC251 -- as by SIGSTOP: the clock goes on meanwhile
+        time.sleep(2 * LOOK_MS / 1000)  # noqa: ASYNC251 -- as by SIGSTOP: the clock goes on meanwhile
         await asyncio.sleep(0)
         await create(controller, "news")
         update = await answer

@@ -10,8 +10,8 @@ import ray
 from cryptography import x509
 
 import bradbury
-from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.clients.security.client_config_file import read_client_options
+from bradbury.controller.node.controller_finder import CONTROLLER
 from bradbury.launch.secure.certificate_authority import CertificateAuthority
 from bradbury.launch.secure.node_certificate import install, request_if_needed
 from bradbury.tests.support.ray.ray_nodes import RayNode, wait_for

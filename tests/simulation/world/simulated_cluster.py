@@ -17,7 +17,6 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.cluster.broker_config import RACK_AWARE, BrokerConfig
 from bradbury.cluster.metadata.metadata_image import NodeImage
 from bradbury.cluster.metadata.metadata_records import (
@@ -31,6 +30,7 @@ from bradbury.cluster.metadata.metadata_records import (
 )
 from bradbury.cluster.partition.replica_placement import place_replicas
 from bradbury.cluster.quorum.voter import Candidate, LogEnd
+from bradbury.controller.node.controller_finder import CONTROLLER
 from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records

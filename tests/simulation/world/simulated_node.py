@@ -447,7 +447,8 @@ class SimulatedNode:
                 if self.standing is not None:
                     self.standing.ask(call, done)
             case VoteGranted():
-                self.controller.find_controller_again()
+                with self.loop.running():
+                    self.controller.find_controller_again()
             case EndStandby(reason):
                 standing, self.standing = self.standing, None
                 if standing is not None:

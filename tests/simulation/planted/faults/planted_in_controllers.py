@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bradbury.actors.controller.controller_handle import ControllerHandle
 from bradbury.cluster.control import alter_partition, controller_state
 from bradbury.cluster.metadata.metadata_image import PartitionImage
 from bradbury.cluster.partition.partition_change import next_partition
@@ -19,6 +18,7 @@ from bradbury.controller.active.change_queue import ChangeQueue
 from bradbury.controller.active.quorum_controller import QuorumController
 from bradbury.controller.controller_calls import PollMetadata
 from bradbury.controller.metadata_leader import MetadataLeader
+from bradbury.controller.node.controller_finder import ControllerFinder
 from bradbury.controller.node.node_lifecycle import NodeLifecycle
 from bradbury.controller.voter_files.replicated_log import ReplicatedLog
 from bradbury.controller.voter_files.voter_directory import VoterDirectory
@@ -319,11 +319,11 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
         node.controller_epoch = -1
         original(node, answer, now)
 
-    polled = ControllerHandle._poll
+    answered = ControllerFinder._on_update
 
-    async def poll(handle: ControllerHandle, call: Any) -> Any:
-        handle._epoch = -1
-        return await polled(handle, call)
+    def on_answer(finder: ControllerFinder, request: Any, update: Any, now_ms: int) -> None:
+        finder._epoch = -1
+        answered(finder, request, update, now_ms)
 
     looked = QuorumController._poll
 
@@ -332,7 +332,7 @@ def an_older_controllers_news_are_taken(patch: Patch) -> None:
 
     patch(QuorumController, "_poll", look)
     patch(NodeLifecycle, "_on_update", on_update)
-    patch(ControllerHandle, "_poll", poll)
+    patch(ControllerFinder, "_on_update", on_answer)
 
 
 @fault(**{**RIVALS, "kinds": ("rival",), "stale_controller": 0.9})

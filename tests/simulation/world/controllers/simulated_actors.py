@@ -1,6 +1,7 @@
 """The controller and the voters as a node of the simulation reaches them by name, as Ray has them.
 
-How a node finds the controller, gives it up and asks again is shipped: actors/controller/controller_handle.
+How a node finds the controller, gives it up and asks again is shipped: controller/node/controller_finder, and its
+driver, actors/controller/controller_handle.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bradbury.actors.controller.controller_handle import BROKER_PREFIX, ControllerTimes
 from bradbury.cluster.quorum.voter import Candidate
 from bradbury.controller.controller_calls import PollMetadata
+from bradbury.controller.node.controller_finder import BROKER_PREFIX, ControllerTimes
 from bradbury.protocol.errors import ConnectionFailed
 
 from ..simulated_network import LOST, Answer, Process
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 CONTROLLER_MS = 250
 VOTE_MS = 100
-TIMES = ControllerTimes(retry=0.02, find=0.15, silence=3.0, least_wait=0.25)
+TIMES = ControllerTimes(retry_ms=20, find_ms=150, silence_ms=3_000, least_wait_ms=250)
 """Some times shorter than in life, as sessions are. A silent one is LOST before `silence`."""
 
 

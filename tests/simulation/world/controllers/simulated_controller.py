@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from bradbury.actors.controller.controller_handle import CONTROLLER
 from bradbury.cluster.broker_config import BrokerConfig
 from bradbury.cluster.control.controller_request import ControllerRequest
 from bradbury.cluster.metadata.metadata_image import MetadataImage
@@ -29,6 +28,7 @@ from bradbury.controller.controller_effects import (
     RunInThread,
 )
 from bradbury.controller.metadata_leader import MetadataLeader
+from bradbury.controller.node.controller_finder import CONTROLLER
 from bradbury.controller.quorum_times import QuorumTimes
 from bradbury.handlers.configs.config_rules import ServerConfigRules
 from bradbury.handlers.ports.server_config import ServerConfig
