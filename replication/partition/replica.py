@@ -236,7 +236,7 @@ class Replica:
                 health.check()
         return result
 
-    def is_committed(self, offset: int) -> bool:
+    def _is_committed(self, offset: int) -> bool:
         """Whether acks=all may be answered for the record at `offset`."""
         return offset < self.log.high_watermark
 
@@ -247,7 +247,7 @@ class Replica:
         Called right after the append, before its effects are carried out: the next input may commit
         the batch, or end the leadership.
         """
-        if self.is_committed(last_offset):
+        if self._is_committed(last_offset):
             return None
         ticket = new_ticket()
         self.produces.add(last_offset, ticket)

@@ -324,11 +324,11 @@ def a_retry_is_acknowledged_at_once(patch: Patch) -> None:
         return result
 
     repeated: dict[Replica, int] = {}
-    is_committed = Replica.is_committed
+    is_committed = Replica._is_committed
     patch(Replica, "append", append)
     patch(
         Replica,
-        "is_committed",
+        "_is_committed",
         lambda replica, offset: (
             repeated.get(replica, -1) == offset or is_committed(replica, offset)
         ),
@@ -338,7 +338,7 @@ def a_retry_is_acknowledged_at_once(patch: Patch) -> None:
 @fault(kinds=("kill", "pause"))
 def acknowledged_when_appended(patch: Patch) -> None:
     """acks=all is answered as acks=1."""
-    patch(Replica, "is_committed", lambda replica, offset: True)
+    patch(Replica, "_is_committed", lambda replica, offset: True)
 
 
 @fault(kinds=("kill", "pause", "cut"), loss=0.1)
