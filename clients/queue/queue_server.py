@@ -19,7 +19,6 @@ import secrets
 import struct
 import time
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, Final
 
 from ...protocol.errors import ConnectionFailed, KafkaError
@@ -46,11 +45,6 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 1.0
 REPORT_S: Final = 0.1
-READ_AHEAD: Final = 1_024
-"""Items in memory from which on the log is read only now and then, until somebody takes some: a
-fetch for each put costs about as much as the put.
-"""
-PAUSE_S: Final = 0.05
 CHECK_S: Final = 1.0
 CLEAN_S: Final = 60.0
 HEADER_SIZE: Final = HEADER.size
@@ -70,7 +64,6 @@ class QueueServer:
             self._processes,
             state=lambda: self._state,
             catch_up=self._catch_up,
-            on_taken=self._on_taken,
             spawn=self._spawn,
         )
         self._puts = QueuePuts(
@@ -91,7 +84,6 @@ class QueueServer:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         self._read_more = asyncio.Event()
-        self._more_wanted = asyncio.Event()
         self._state = self._new_state(await self._log.start())
         self._server = await asyncio.start_server(self._on_connection, host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -241,19 +233,6 @@ class QueueServer:
             self._puts.on_read()
             self._read_more.set()
             self._takes.serve()
-            if self._has_enough and not self.maxsize:
-                self._more_wanted.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PAUSE_S):
-                        await self._more_wanted.wait()
-
-    @property
-    def _has_enough(self) -> bool:
-        return self._state.ready >= READ_AHEAD and not self._takes.are_waiting
-
-    def _on_taken(self) -> None:
-        if not self._has_enough:
-            self._more_wanted.set()
 
     async def _catch_up(self) -> None:
         """Wait until the log has been read to its current end."""
@@ -263,7 +242,6 @@ class QueueServer:
         try:
             async with asyncio.timeout(ANSWER_S):
                 while self._state.next_offset < end:
-                    self._more_wanted.set()
                     self._read_more.clear()
                     await self._read_more.wait()
         except TimeoutError:

@@ -34,8 +34,7 @@ class _Taker:
 class QueueTakes:
     """Takes of all processes. Nothing is given before `opens_at`, time.monotonic().
 
-    state: which item is where now. catch_up: read the log to its current end. on_taken: called when
-    a process has got items, or waits for some.
+    state: which item is where now. catch_up: read the log to its current end.
     """
 
     def __init__(
@@ -44,14 +43,12 @@ class QueueTakes:
         *,
         state: Callable[[], QueueState],
         catch_up: Callable[[], Awaitable[None]],
-        on_taken: Callable[[], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.opens_at = 0.0
         self._processes = processes
         self._state = state
         self._catch_up = catch_up
-        self._on_taken = on_taken
         self._spawn = spawn
         self._waiting: deque[_Taker] = deque()
 
@@ -67,13 +64,7 @@ class QueueTakes:
             loop = asyncio.get_running_loop()
             taker.timer = loop.call_later(timeout_ms / 1000, self._timed_out, taker)
         self._waiting.append(taker)
-        self._on_taken()
         self._spawn(self._recall_for(process))
-
-    @property
-    def are_waiting(self) -> bool:
-        """Whether a process waits for items."""
-        return bool(self._waiting)
 
     def serve(self) -> None:
         """Give what is ready to those that wait, in their order, each about as much."""
@@ -114,7 +105,6 @@ class QueueTakes:
             for e in entries
         ]
         taker.process.send(FrameKind.ITEMS, taker.number, *pack_items(pieces))
-        self._on_taken()
         return True
 
     async def _take_now(self, taker: _Taker) -> None:

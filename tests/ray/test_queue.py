@@ -19,7 +19,6 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 import bradbury
 from bradbury.clients.queue.queue import Empty, Full
-from bradbury.clients.queue.queue_server import READ_AHEAD
 from bradbury.protocol.errors import MessageTooLarge, UnknownTopicOrPartition
 from bradbury.tests.support.ray.ray_nodes import wait_for
 
@@ -100,9 +99,8 @@ def test_items_come_in_the_order_in_which_they_were_put(make_queue: MakeQueue) -
 
 
 def test_a_long_queue_is_as_long_as_was_put_and_comes_in_order(make_queue: MakeQueue) -> None:
-    """Beyond what its actor has ready it reads the log only now and then, until somebody asks."""
     queue = make_queue()
-    count = 3 * READ_AHEAD
+    count = 3_000
     for start in range(0, count, 500):
         queue.put_nowait_batch(list(range(start, min(start + 500, count))))
     for number in range(count, count + 20):
