@@ -28,6 +28,18 @@ SMALL = [
 ]
 
 
+def finished(*module: str) -> subprocess.CompletedProcess[str]:
+    """A module that has run to its end, with its arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", *module],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def test_there_are_benchmarks() -> None:
     assert "broker" in PROGRAMS
     assert "start_and_memory" in PROGRAMS
@@ -38,14 +50,7 @@ def test_there_are_benchmarks() -> None:
 @pytest.mark.parametrize("package", ["bradbury.benchmarks", "benchmarks"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_help_is_shown_and_nothing_is_run(program: str, package: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", f"{package}.{program}", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = finished(f"{package}.{program}", "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
     assert "--help" in done.stdout
@@ -54,13 +59,6 @@ def test_help_is_shown_and_nothing_is_run(program: str, package: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", SMALL)
 def test_one_of_rules_and_storage_alone_runs_to_its_end(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *f"bradbury.benchmarks.{command}".split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = finished(*f"bradbury.benchmarks.{command}".split())
     assert done.returncode == 0, done.stderr
     assert done.stdout
