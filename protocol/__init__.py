@@ -2,7 +2,7 @@
 
 messages/                          requests and answers of each API, from Kafka's schemas
 columns/                           records as columns: encode, decode, Arrow
-security/                          SASL and rules of access, as both sides need them
+security/                          SASL and ACLs, as both sides need them
 records/                           record batches, message sets, compression
 schema, codec, varint, header      messages described, read and written
 message_generator                  writes messages/ and error_code

@@ -91,7 +91,7 @@ class KernelTlsSocket:
 
         Raises:
             ssl.SSLError: the peer does not speak TLS, or not one that we accept.
-            ConnectionResetError: the peer has left.
+            ConnectionResetError: the peer has closed the connection.
         """
         self._awaits_room = False
         try:
@@ -102,7 +102,7 @@ class KernelTlsSocket:
             self._awaits_room = True
             return False
         except ssl.SSLEOFError:
-            raise ConnectionResetError("the peer has left") from None
+            raise ConnectionResetError("the peer has closed the connection") from None
         except ssl.SSLError:
             # A socket that is closed unread is reset, and the peer would not see OpenSSL's alert.
             with suppress(OSError):

@@ -141,7 +141,7 @@ class TlsSocket:
 
         Raises:
             ssl.SSLError: the peer does not speak TLS, or not one that we accept.
-            ConnectionResetError: the peer has left.
+            ConnectionResetError: the peer has closed the connection.
         """
         while True:
             try:
@@ -230,7 +230,7 @@ class TlsSocket:
     def _take(self) -> None:
         received = self._socket.recv(READ_BYTES)
         if not received:
-            raise ConnectionResetError("the peer has left")
+            raise ConnectionResetError("the peer has closed the connection")
         self._without_data += len(received)
         if self._without_data > MOST_WITHOUT_DATA:
             raise ConnectionResetError("the peer sends only TLS messages without data")

@@ -304,7 +304,7 @@ def delete_records(
     from ...protocol.errors import OffsetOutOfRange, PolicyViolation
 
     if before != "latest" and not before.isdecimal():
-        raise UsageError(f"--before {before!r} is no offset; use a number, or latest")
+        raise UsageError(f"--before {before!r} is not an offset; use a number, or latest")
     servers = bootstrap_servers(bootstrap)
     count = require_partition(servers, topic, partition)
     if partition is None and before != "latest" and count > 1:

@@ -216,7 +216,7 @@ class _Reader:
         try:
             return self._take(length).decode()
         except UnicodeDecodeError:
-            raise MalformedRequest("a string in a member's metadata is no UTF-8") from None
+            raise MalformedRequest("a string in a member's metadata is not UTF-8") from None
 
     def nullable_bytes(self) -> bytes | None:
         length = self.int32()

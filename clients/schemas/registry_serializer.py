@@ -136,7 +136,7 @@ class RegistrySerializer:
     def _message(self, value: Any) -> bytes:
         if not isinstance(value, self._schema):
             raise ValueError(  # noqa: TRY004 -- one kind of error for what is not of the schema
-                f"{type(value).__name__} is no {self._schema.DESCRIPTOR.full_name}"
+                f"{type(value).__name__} is not a {self._schema.DESCRIPTOR.full_name}"
             )
         content: bytes = value.SerializeToString()
         return self._indexes + content
@@ -194,7 +194,9 @@ def _avro_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
         try:
             fastavro.schemaless_writer(stream, parsed, value)
         except Exception as error:  # noqa: BLE001 -- any error that a value of another type causes
-            raise ValueError(f"not of the schema: {type(error).__name__}: {error}") from None
+            raise ValueError(
+                f"does not match the schema: {type(error).__name__}: {error}"
+            ) from None
         return stream.getvalue()
 
     return encode
@@ -211,7 +213,7 @@ def _json_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
         kind.check_schema(content)
     except (ValueError, jsonschema.SchemaError) as error:
         said = getattr(error, "message", None) or error
-        raise ValueError(f"schema is no JSON Schema: {said}") from None
+        raise ValueError(f"schema is not a JSON Schema: {said}") from None
     others: Any = Registry().with_resources(
         (name, Resource.from_contents(json.loads(text), DRAFT7))
         for name, text in references.items()
@@ -222,9 +224,9 @@ def _json_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
         try:
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         except TypeError as error:
-            raise ValueError(f"not of the schema: {error}") from None
+            raise ValueError(f"does not match the schema: {error}") from None
         for wrong in validator.iter_errors(value):
-            raise ValueError(f"not of the schema: {wrong.json_path}: {wrong.message}")
+            raise ValueError(f"does not match the schema: {wrong.json_path}: {wrong.message}")
         return text.encode()
 
     return encode

@@ -65,7 +65,7 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
         key = name.replace(".", "_")
         if not separator:
             # What stands there may be the rest of a password.
-            raise InvalidConfig(f"{path}: line {number} is no `name=value`")
+            raise InvalidConfig(f"{path}: line {number} is not `name=value`")
         try:
             refuse_gssapi({name: value})
         except InvalidConfig as error:

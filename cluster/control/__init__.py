@@ -9,7 +9,7 @@ offline_replicas                       others lead what a failed directory holds
 reassignment, rebalance                other replicas; which moves even the load
 automatic_rebalance                    partitions go to nodes that have none, unasked
 throttled_moves                        which replicas of a move are held to a rate
-access/                                users, delegation tokens, rules of access
+access/                                users, delegation tokens, ACLs
 config_control, client_quota_control   settings; quotas of clients
 node_control, poll_times               nodes that go for good; when each node last asked for news
 """

@@ -1,6 +1,6 @@
 """The cluster's metadata at one offset of the metadata log: an immutable value.
 
-Nodes, topics with their partitions, settings, rules of access, the producer id counter. A new image
+Nodes, topics with their partitions, settings, ACLs, the producer id counter. A new image
 shares every part that did not change with the former one, so holding an old image is free and
 comparing parts by identity tells what moved.
 

@@ -412,10 +412,10 @@ class _Recovery:
         if self._is_whole or not (known.acls or known.scram or known.tokens or nothing_is_known):
             return
         self.notes.append(
-            "rules of access, users' credentials and tokens are lost, if there were any; set them "
+            "ACLs, users' credentials and tokens are lost, if there were any; set them "
             "before clients come back"
             if nothing_is_known
-            else "rules of access, users' credentials and tokens may not be the latest: look at "
+            else "ACLs, users' credentials and tokens may not be the latest: look at "
             "`bradbury acls list` and `bradbury users list` before clients come back"
         )
 

@@ -59,7 +59,7 @@ def parse_advertised(text: str, names: Sequence[str]) -> tuple[AdvertisedListene
             raise InvalidConfig(f"{NAME}: {part!r} is not NAME://host:port")
         if host in UNROUTABLE:
             raise InvalidConfig(
-                f"{NAME} cannot use the nonroutable meta-address {host}; say the one that clients "
+                f"{NAME} cannot use the nonroutable meta-address {host}; use the one that clients "
                 f"reach, or nothing for each node's own: {name}://:{match[3]}"
             )
         if name in found:

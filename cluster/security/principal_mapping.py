@@ -61,7 +61,7 @@ def _parse(text: str) -> list[_Rule]:
         match = _RULE.match(text, position)
         if match is None:
             raise InvalidConfig(
-                f"ssl.principal.mapping.rules: {text[position:]!r} is no rule; "
+                f"ssl.principal.mapping.rules: {text[position:]!r} is not a rule; "
                 "RULE:pattern/replacement/[LU] and DEFAULT are"
             )
         rules.append(_rule(match))
@@ -83,7 +83,7 @@ def _rule(match: re.Match[str]) -> _Rule:
         pattern = re.compile(match[2])
     except re.error as error:
         raise InvalidConfig(
-            f"ssl.principal.mapping.rules: {match[2]!r} is no pattern ({error})"
+            f"ssl.principal.mapping.rules: {match[2]!r} is not a regular expression ({error})"
         ) from None
     groups = [int(number) for number in _GROUP.findall(match[4])]
     if groups and max(groups) > pattern.groups:

@@ -242,11 +242,11 @@ class SecurityConfig(Config):
             if match[2]:
                 raise InvalidConfig(
                     f"listeners: {text!r} names a host; it is given by --host where the cluster is "
-                    f"started, so say {name}://:{match[3]}"
+                    f"started, so use {name}://:{match[3]}"
                 )
             if name not in protocols:
                 raise InvalidConfig(
-                    f"listeners: {name} has no protocol; say it in listener.security.protocol.map"
+                    f"listeners: {name} has no protocol; set it in listener.security.protocol.map"
                 )
             if name in found:
                 raise InvalidConfig(f"listeners: there are two of the name {name}")
@@ -353,7 +353,7 @@ class SecurityConfig(Config):
         if is_first and port:
             raise InvalidConfig(
                 f"listeners: the port of the first, {name}, is given by --port where the cluster "
-                f"is started; say {name}://:0"
+                f"is started; use {name}://:0"
             )
         if not protocol.is_tls and not protocol.is_sasl:
             return ListenerConfig(name=name, protocol=protocol, port=port)
@@ -363,8 +363,8 @@ class SecurityConfig(Config):
             mechanisms = tuple(filter(None, text.split(",")))
             if not mechanisms:
                 raise InvalidConfig(
-                    f"listener {name} is {protocol}: sasl.enabled.mechanisms has to say how "
-                    f"clients prove who they are, of {', '.join(MECHANISMS)}"
+                    f"listener {name} is {protocol}: set sasl.enabled.mechanisms to one or more "
+                    f"of {', '.join(MECHANISMS)}"
                 )
         return ListenerConfig(
             name=name,
@@ -426,8 +426,8 @@ class SecurityConfig(Config):
 
         if not value("jwks.endpoint.url"):
             raise InvalidConfig(
-                f"listener {name} takes SASL OAUTHBEARER: sasl.oauthbearer.jwks.endpoint.url has "
-                "to say where the keys are that sign the tokens"
+                f"listener {name} accepts SASL OAUTHBEARER: set sasl.oauthbearer.jwks.endpoint.url "
+                "to the JSON Web Key Set that verifies tokens"
             )
         return OauthSettings(
             jwks_url=value("jwks.endpoint.url"),

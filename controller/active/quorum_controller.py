@@ -349,7 +349,7 @@ class QuorumController:
     def _poll(self, ticket: Any, call: PollMetadata, now: Instant) -> None:
         if call.newest_epoch > self.changes.me.epoch:  # that controller fences all who poll here
             self.end(f"a voter has voted in epoch {call.newest_epoch}")
-            raise NotController("another controller was voted for")
+            raise NotController("the voters elected another controller")
         node = controller_state.check_session(self.image, call.node_id, call.incarnation)
         self._cluster.sessions.on_contact(call.node_id, now_ms=now.now_ms)
         self._publisher.on_applied(call, self.image, now)

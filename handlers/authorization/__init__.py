@@ -5,6 +5,6 @@ record_access, topic_access         records; topics
 group_access, offset_fetch_access   groups; their committed offsets, read
 transaction_access                  producers and transactional ids
 config_access, quota_access         settings; clients' quotas
-cluster_access                      replicas, voters, features, rules of access
+cluster_access                      replicas, voters, features, ACLs
 user_access, token_access           users' credentials; delegation tokens
 """

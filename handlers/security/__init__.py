@@ -2,7 +2,7 @@
 
 sasl_handshake, sasl_authenticate         the mechanism; its tokens
 sasl_authentication, raw_sasl_token       how far it has proved who it is; tokens without headers
-create_acls, delete_acls, describe_acls   rules of access
+create_acls, delete_acls, describe_acls   ACLs
 create_delegation_token                   a delegation token: it is made,
 renew_delegation_token                    is good for longer,
 expire_delegation_token                   is over,

@@ -1,4 +1,4 @@
-"""CreateAcls (API key 30): rules of access. What they may be: cluster/control/access/acl_control.
+"""CreateAcls (API key 30): ACLs. What they may be: cluster/control/access/acl_control.
 
 The answer comes when every node applies the new rules, or after WAIT_MS.
 """

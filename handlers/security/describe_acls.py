@@ -1,4 +1,4 @@
-"""DescribeAcls (API key 29): the rules of access that a filter matches, by resource.
+"""DescribeAcls (API key 29): the ACLs that a filter matches, by resource.
 
 Without an authorizer SECURITY_DISABLED, as of every broker: nothing is protected here, which tools
 ask before they copy or show rules. Source: AclApis.handleDescribeAcls.

@@ -197,7 +197,9 @@ class DeltaTarget:
         """Partition column; None: there is none. Raises LoadFailed: there are several."""
         columns = self._table.metadata().partition_columns
         if len(columns) > 1:
-            raise LoadFailed(f"{self._path} is partitioned by {', '.join(columns)}: by no load")
+            raise LoadFailed(
+                f"{self._path} is partitioned by {', '.join(columns)}, as no load does"
+            )
         return columns[0] if columns else None
 
     def _files(self, by: str | None) -> list[TableFile]:

@@ -207,8 +207,8 @@ class ParquetTarget:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the system, not pyarrow's for invalid content
             raise LoadFailed(
-                f"a file of {self._path} cannot be compacted ({error}): put it back from a backup, "
-                "or take it away"
+                f"a file of {self._path} cannot be compacted ({error}): restore it from a backup, "
+                "or remove it"
             ) from None
         removed = [name for names in groups for name in names]
         content = {

@@ -62,7 +62,7 @@ def read_schema_file(file: Path, decoder: str) -> Any:
         raise ValueError(f"the schema {file}: {error}") from None
     if not pa.types.is_struct(found):
         raise ValueError(
-            f"the schema {file} is no object; use the fields of the values with their types, as "
+            f"the schema {file} is not an object; use the values' fields with their types, as "
             '{"customer": "string", "total": "double"}'
         )
     return pa.schema(list(found))

@@ -103,7 +103,7 @@ class LoadedParquetSource:
                 self._update_places()
                 if self._places.get(name, place) == place:
                     raise ReplayFailed(
-                        f"{self._path / name} was taken away; put it back, or use another --name "
+                        f"{self._path / name} was removed; restore it, or use another --name "
                         "to replay all that is there"
                     ) from None
 
@@ -117,7 +117,7 @@ class LoadedParquetSource:
                 found = self._found(newest, commit)
             except FileNotFoundError as error:  # renamed or compacted between the two looks
                 if missing == (newest, error.filename):
-                    raise ReplayFailed(f"{error.filename} was taken away; put it back") from None
+                    raise ReplayFailed(f"{error.filename} was removed; restore it") from None
                 missing = newest, error.filename
             except (ValueError, pa.ArrowException) as error:
                 raise ReplayFailed(f"a file of {self._given} cannot be read: {error}") from None

@@ -191,7 +191,7 @@ class TopicDataset(_Base):
         if anew := recreated_topics(state.get("topic_ids", {}), self._topic_ids):
             raise DataLoss(
                 f"topic {anew[0]!r} was deleted and recreated since the state was made, whose "
-                "offsets are those of the former topic: begin without the state"
+                "offsets are those of the former topic: start without the state"
             )
         self._ranges = [PartitionRange(*one) for one in state["ranges"]]
         self._epoch = state["epoch"]

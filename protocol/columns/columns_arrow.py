@@ -193,7 +193,7 @@ def headers_of(rows: Sequence[Headers | None]) -> pa.Array | None:
 def headers_array(ends: Int32s, keys: pa.Array, values: pa.Array) -> pa.Array:
     """Lists of headers; `ends` has one more entry than there are records.
 
-    What is no UTF-8 in a key becomes U+FFFD, as in Java's consumer: brokers store any bytes.
+    What is not UTF-8 in a key becomes U+FFFD, as in Java's consumer: brokers store any bytes.
     """
     try:
         names = keys.cast(pa.string())

@@ -128,5 +128,5 @@ def unpack_items(body: memoryview) -> list[ItemPiece]:
         )
         at += size
     if len(heads) != count or at != len(body):
-        raise FrameError(f"{len(body)} bytes of items, and not {at}")
+        raise FrameError(f"{len(body)} bytes of items, expected {at}")
     return pieces

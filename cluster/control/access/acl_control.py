@@ -66,7 +66,7 @@ class CreateAcls(AccessRequest[tuple[RequestOutcome, ...]]):
                 existing.add(acl.binding)
                 records.append(AccessControlEntryRecord.of(acl.acl_id, acl.binding))
         if len(records) > MAX_RECORDS:
-            raise PolicyViolation(f"a request makes at most {MAX_RECORDS} rules of access")
+            raise PolicyViolation(f"a request creates at most {MAX_RECORDS} ACLs")
         return records, tuple(outcomes)
 
 

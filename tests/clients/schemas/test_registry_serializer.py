@@ -52,7 +52,7 @@ def test_columns_of_arrow_become_columns_of_bytes(server: RegistryServer) -> Non
         serialize({"tail": "b"}),
     ]
     assert serialize.column([None, {"tail": "a"}]).null_count == 1
-    with pytest.raises(ValueError, match="value 1: not of the schema"):
+    with pytest.raises(ValueError, match="value 1: does not match the schema"):
         serialize.column([{"tail": "a"}, {"tail": 1}])
 
 
@@ -94,8 +94,8 @@ def test_a_schema_that_does_not_fit_earlier_ones_is_refused(server: RegistryServ
         ("avro", {"type": "recrd"}, "schema is not an Avro schema"),
         ("avro", {"n": "long"}, "an object in it, has no 'type'"),
         ("avro", "{", "schema is not an Avro schema"),
-        ("json", {"type": "strin"}, "schema is no JSON Schema"),
-        ("json", "{", "schema is no JSON Schema"),
+        ("json", {"type": "strin"}, "schema is not a JSON Schema"),
+        ("json", "{", "schema is not a JSON Schema"),
         ("protobuf", None, "a class that protoc has generated"),
     ],
 )
@@ -110,11 +110,16 @@ def test_what_is_no_schema_is_not_registered(
 @pytest.mark.parametrize(
     ("value_format", "schema", "value", "said"),
     [
-        ("avro", FLIGHT, {"tail": 1}, "not of the schema"),
-        ("avro", FLIGHT, {}, "not of the schema"),
-        ("json", OBJECT, {"tail": 1}, r"not of the schema: \$.tail: 1 is not of type 'string'"),
-        ("json", OBJECT, {"tail": b"x"}, "not of the schema"),
-        ("protobuf", Timestamp, {"seconds": 1}, "dict is no google.protobuf.Timestamp"),
+        ("avro", FLIGHT, {"tail": 1}, "does not match the schema"),
+        ("avro", FLIGHT, {}, "does not match the schema"),
+        (
+            "json",
+            OBJECT,
+            {"tail": 1},
+            r"does not match the schema: \$.tail: 1 is not of type 'string'",
+        ),
+        ("json", OBJECT, {"tail": b"x"}, "does not match the schema"),
+        ("protobuf", Timestamp, {"seconds": 1}, "dict is not a google.protobuf.Timestamp"),
     ],
 )
 def test_a_value_that_is_not_of_the_schema_is_refused(

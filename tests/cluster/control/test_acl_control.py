@@ -1,4 +1,4 @@
-"""Rules of access: made, refused, found and removed."""
+"""ACLs: made, refused, found and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of others make rules of access, and are met by them, known by their certificates."""
+"""Clients of others make ACLs, and are met by them, known by their certificates."""
 
 from __future__ import annotations
 

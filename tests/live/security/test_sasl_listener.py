@@ -488,7 +488,7 @@ def test_secrets_are_read_where_they_stand_and_shown_to_nobody(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms has to say"),
+        ({"sasl.enabled.mechanisms": ""}, "set sasl.enabled.mechanisms"),
         ({"sasl.enabled.mechanisms": "OTHER"}, "is a list of"),
         ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "GSSAPI \\(Kerberos\\) is not there; SCRAM"),
         ({"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "GSSAPI"}, "is not there"),

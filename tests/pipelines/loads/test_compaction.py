@@ -267,7 +267,7 @@ def test_a_file_that_was_taken_away_is_named(
     compact(table)
     for file in Path(table.to).glob("*.parquet"):
         file.unlink()
-    with pytest.raises(ReplayFailed, match="compacted.*was taken away"):
+    with pytest.raises(ReplayFailed, match="compacted.*was removed"):
         bradbury.replay(table.to, again, bootstrap_servers=bootstrap)
 
 

@@ -1,6 +1,6 @@
 """Somebody who says who may get in, and what every node makes of it.
 
-For each user there are rules of access, a SCRAM credential and a delegation token. One thing is
+For each user there are ACLs, a SCRAM credential and a delegation token. One thing is
 asked at a time, so what is committed is known, but for what got no good answer: that may have been
 done, or may yet be done by a request that is late.
 

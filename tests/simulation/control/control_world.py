@@ -2,7 +2,7 @@
 
 Shipped are `cluster/control` with all it goes by, the records, the image and its snapshots. A seed
 is some hundred requests: nodes come, go, lose their disks and are taken out; topics, partitions,
-settings, leaders, reassignments, drained machines, rules of access, users, tokens, quotas. Replicas
+settings, leaders, reassignments, drained machines, ACLs, users, tokens, quotas. Replicas
 follow at once or never: the ISR is what a request says. See control_checks for what must hold.
 
 At the end all nodes come back, moves are carried through, and the cluster has to come to rest.

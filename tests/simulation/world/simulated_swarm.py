@@ -132,7 +132,7 @@ class Swarm:
     compacts: bool = False
     """The coordinators' partitions are compacted, in small segments."""
     access: bool = False
-    """Rules of access, users' credentials and tokens are changed."""
+    """ACLs, users' credentials and tokens are changed."""
     old_producers: int = 0
     """Producers of message formats of before Kafka 0.11, whose records are converted."""
     old_codec: str = "producer"

@@ -1,4 +1,4 @@
-"""Planted faults of rules of access, users' credentials and tokens; see planted_faults."""
+"""Planted faults of ACLs, users' credentials and tokens; see planted_faults."""
 
 from __future__ import annotations
 
