@@ -79,7 +79,7 @@ def test_a_schema_as_spark_writes_it(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "is not JSON"),
-        ('"string"', "is no object"),
+        ('"string"', "is not an object"),
         ({}, "the values is {}; use the name of a type"),
         ({"a": 1}, "a is 1; use the name of a type"),
         ({"a": {"b": "money"}}, "a.b has the type 'money'"),
