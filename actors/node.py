@@ -51,6 +51,7 @@ from ..protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..protocol.topic_partition import TopicPartition
 from ..replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
 from ..replication.manager.node_close import close_node
+from ..replication.manager.node_join import join_node
 from ..replication.partition.replica import Replica
 from ..storage.disk.file_system import FileSystem, OsFileSystem
 from .controller.producer_ids import ProducerIds
@@ -306,19 +307,31 @@ class Node:
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
         """
-        await self.membership.register(self._registration())
+        membership = self.membership
+        await membership.run(
+            join_node(
+                registered=membership.ended(lambda: membership.register(self._registration())),
+                partitions=self._start_partitions,
+                followed=membership.ended(membership.follow),
+                clients=self._serve_clients,
+            )
+        )
+        await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
+
+    def _start_partitions(self) -> None:
         host = self.storage.host
-        if host is not None and not host.is_started:
-            host.start(self.node_id, self.controller, suspect=self._suspect)
-            if "group" in self._node_config.roles:
-                self.groups = GroupHost(self.server_config.groups, self.now_ms, self.new_id)
-                host.partitions.listeners[OFFSETS_TOPIC] = self.groups
-                self.transactions = TransactionHost(self)
-                host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
-        await self.membership.follow()
+        if host is None or host.is_started:
+            return
+        host.start(self.node_id, self.controller, suspect=self._suspect)
+        if "group" in self._node_config.roles:
+            self.groups = GroupHost(self.server_config.groups, self.now_ms, self.new_id)
+            host.partitions.listeners[OFFSETS_TOPIC] = self.groups
+            self.transactions = TransactionHost(self)
+            host.partitions.listeners[TRANSACTIONS_TOPIC] = self.transactions
+
+    def _serve_clients(self) -> None:
         self.socket_server.open()
         self._upkeep.serve()
-        await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
 
     async def _suspect(self, node_id: int) -> None:
         """Tell the controller that this one cannot reach another node."""

@@ -1,4 +1,4 @@
-"""In which order does a node take over an image of the metadata, and in which order does it end?"""
+"""In which order does a node join, take over an image of the metadata, and end?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bradbury.protocol.errors import KafkaError
 from bradbury.replication.effects import Effects, WorkingStep
 from bradbury.replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
 from bradbury.replication.manager.node_close import close_node
+from bradbury.replication.manager.node_join import join_node
 from bradbury.replication.procedure import Procedure, ProcedureSteps
 
 OLD, NEW = MetadataImage(offset=1), MetadataImage(offset=2)
@@ -149,4 +150,46 @@ def test_what_fails_while_a_part_ends_is_told() -> None:
     run, parts = closing([])
     failure = OSError("full")
     parts["clients"].meet(failure)
+    assert run.end == [failure]
+
+
+def joining(seen: list[str]) -> tuple[Run, Part, Part]:
+    registered, followed = Part("registration", seen), Part("metadata", seen)
+    steps = join_node(
+        registered=registered,
+        partitions=lambda: seen.append("partitions"),
+        followed=followed,
+        clients=lambda: seen.append("clients"),
+    )
+    return Run(steps), registered, followed
+
+
+def test_a_node_that_joins_serves_clients_when_it_has_applied_the_first_image() -> None:
+    seen: list[str] = []
+    run, registered, followed = joining(seen)
+    assert seen == ["registration begins"]
+    registered.meet()
+    assert seen[1:] == ["registration ends", "partitions", "metadata begins"]
+    assert run.end == []
+    followed.meet()
+    assert seen[4:] == ["metadata ends", "clients"]
+    assert run.end == [None]
+
+
+def test_a_node_that_is_refused_starts_nothing() -> None:
+    seen: list[str] = []
+    run, registered, _followed = joining(seen)
+    refused = KafkaError("another cluster's")
+    registered.meet(refused)
+    assert seen == ["registration begins", "registration ends"]
+    assert run.end == [refused]
+
+
+def test_without_the_first_image_no_client_is_served() -> None:
+    seen: list[str] = []
+    run, registered, followed = joining(seen)
+    registered.meet()
+    failure = KafkaError("fenced")
+    followed.meet(failure)
+    assert "clients" not in seen
     assert run.end == [failure]

@@ -60,7 +60,7 @@ IMPATIENT_MS: Final = 150
 """After which it asks again, as if its connection were lost."""
 WAIT_MS: Final = 700
 """How long a change waits for nodes to go by it: 5 s in life."""
-LOOK_MS: Final = 20
+CHECK_MS: Final = 20
 NOTICE_MS: Final = 1_000
 """For the look at sessions, and the commit that takes a node out of service."""
 LOST_ANSWERS_MS: Final = 3_000
@@ -114,7 +114,7 @@ class AccessOperator:
         self.acknowledged = 0
         self.longest_ms = 0
         self._process.after(PACE_MS, self._act)
-        cluster.clock.after(LOOK_MS, self._look)
+        cluster.clock.after(CHECK_MS, self._check)
 
     # --- what is asked ---------------------------------------------------------------------------
 
@@ -278,8 +278,8 @@ class AccessOperator:
 
         return is_open
 
-    def _look(self) -> None:
-        self._cluster.clock.after(LOOK_MS, self._look)
+    def _check(self) -> None:
+        self._cluster.clock.after(CHECK_MS, self._check)
         controller = self._cluster.current
         if controller is not self._counted_by:  # it begins all sessions anew
             self._counted_by = controller
@@ -292,7 +292,7 @@ class AccessOperator:
         for node in self._cluster.nodes.values():
             for gate in self._let_in_wrongly(node):
                 key = node.node_id, gate
-                counted[key] = self._let_in_ms.get(key, 0) + LOOK_MS
+                counted[key] = self._let_in_ms.get(key, 0) + CHECK_MS
                 self.longest_ms = max(self.longest_ms, counted[key])
                 if counted[key] > bound_ms:
                     raise Violation(

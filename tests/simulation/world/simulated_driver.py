@@ -76,9 +76,9 @@ class SimulatedDriver:
             self._is_carrying_out = False
 
     def run(
-        self, sequel: ProcedureSteps, then: Callable[[Exception | None], None] | None = None
+        self, steps: ProcedureSteps, then: Callable[[Exception | None], None] | None = None
     ) -> Any:
-        """Run a sequel of steps for a caller that is none: it is called, or awaits the end."""
+        """Run a procedure: `then` is called at its end; without it, the result is awaited."""
         if then is None:
             future = asyncio.get_running_loop().create_future()
             then = partial(settle, future)
@@ -86,7 +86,7 @@ class SimulatedDriver:
             future = None
         Procedure(
             self.effects,
-            sequel,
+            steps,
             self.now_ms(),
             lambda error: self.effects.append(ended(then, error)),
         ).begin()

@@ -40,6 +40,7 @@ from bradbury.replication.manager.broker_metadata_publisher import (
     publish_metadata,
 )
 from bradbury.replication.manager.node_close import close_node
+from bradbury.replication.manager.node_join import join_node
 from bradbury.replication.manager.replica_manager import ReplicaManager
 from bradbury.replication.partition.partition_effects import (
     LeaderElected,
@@ -342,12 +343,21 @@ class SimulatedNode:
             has_all_data=self.logs.lifecycle.has_all_data,
             metadata_directory_id=self.metadata_directory_id,
         )
-        self.lifecycle.register(self._on_registered, registration)
+        driver, lifecycle = self.driver, self.lifecycle
+        driver.run(
+            join_node(
+                registered=Ended(driver, lambda then: lifecycle.register(then, registration)),
+                partitions=self._begin_following,
+                followed=Ended(driver, lifecycle.follow),
+                clients=lambda: None,  # they ask by the network, and are refused until then
+            ),
+            self._on_joined,
+        )
         self._perform()
         self.standby = StandbyController(self.controller.candidacy, effects, STANDBY_TIMES)
-        self._look()
+        self._tick_standby()
 
-    def _look(self) -> None:
+    def _tick_standby(self) -> None:
         """Whether to start a standby controller."""
         lifecycle, standing = self.lifecycle, self.standing
         assert self.voter is not None
@@ -364,7 +374,7 @@ class SimulatedNode:
         self._perform()
         self.process.after(
             max(1, self.standby.next_deadline_ms - self.clock.now_ms),
-            lambda: self._look() if lifecycle is self.lifecycle else None,
+            lambda: self._tick_standby() if lifecycle is self.lifecycle else None,
         )
 
     def _stand(self, timeout_ms: int, done: Callable[[Any], None]) -> None:
@@ -385,16 +395,12 @@ class SimulatedNode:
 
         self.process.after(timeout_ms, give_up)
 
-    def _on_registered(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self.process.after(RETRY_MS, self._live)
-            return
+    def _begin_following(self) -> None:
         assert self.lifecycle.node_id == self.node_id, "ids are given in order of the first start"
         self.is_registered = True
         self.logs.begin()
-        self.lifecycle.follow(self._on_followed)
 
-    def _on_followed(self, failure: Exception | None) -> None:
+    def _on_joined(self, failure: Exception | None) -> None:
         if isinstance(failure, StaleBrokerEpoch):  # a newer life: this one ends
             self.cluster.on_fenced(self)
         elif failure is not None:

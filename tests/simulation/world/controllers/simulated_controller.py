@@ -102,7 +102,7 @@ class SimulatedController:
         self.step = QuorumController(
             actor, config_of(cluster.swarm), rules(), self._effects, times_of(cluster.swarm)
         )
-        self.is_changing_voters = False
+        self._voter_changes = 0
         self._timer_ms: int | None = None
         self._elected: MetadataLeader | None = None
         self._leader: MetadataLeader | None = None
@@ -174,9 +174,24 @@ class SimulatedController:
 
     # --- inputs ----------------------------------------------------------------------------------
 
+    @property
+    def is_changing_voters(self) -> bool:
+        """Voters are added or removed: by the swarm, or as a node is drained for good."""
+        return self._voter_changes > 0
+
     def ask(self, call: ControllerCall[Any], answer: Answer) -> None:
+        if isinstance(call, ChangeVoter):
+            self._voter_changes += 1
+            answer = self._noting_change(answer)
         self.step.handle(answer, call, self._now())
         self._after_input()
+
+    def _noting_change(self, answer: Answer) -> Answer:
+        def changed(result: Any) -> None:
+            self._voter_changes -= 1
+            answer(result)
+
+        return changed
 
     def change(self, request: ControllerRequest[Any], answer: Answer) -> None:
         self.ask(Change(request, timeout_ms=0), answer)
@@ -290,9 +305,4 @@ class SimulatedController:
             request = VoterChange(is_addition=False, node_id=nodes[name], directory_id=name)
         else:
             return
-        self.is_changing_voters = True
-
-        def changed(_: Any) -> None:
-            self.is_changing_voters = False
-
-        self.ask(ChangeVoter(request, timeout_ms=300), changed)
+        self.ask(ChangeVoter(request, timeout_ms=300), lambda answer: None)

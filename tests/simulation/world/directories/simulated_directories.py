@@ -219,8 +219,8 @@ class SimulatedDirectories:
     def move(self, partition_id: TopicPartition, path: str) -> None:
         """AlterReplicaLogDirs, as an administrator asks for it."""
         now_ms = self._node.clock.now_ms
-        sequel = self._moves.move(*partition_id, path, now_ms=now_ms, wall_ms=now_ms)
-        self._node.driver.run(sequel, _expect_kafka_error)
+        steps = self._moves.move(*partition_id, path, now_ms=now_ms, wall_ms=now_ms)
+        self._node.driver.run(steps, _expect_kafka_error)
 
     def _resume_move(self, effect: ResumeMove) -> None:
         now_ms = self._node.clock.now_ms

@@ -78,13 +78,13 @@ class SimulatedScrubber:
             self._on_quiet = None
             then()
 
-    def _repeat(self, sequel: Callable[[], ProcedureSteps], pause_ms: int) -> None:
+    def _repeat(self, steps: Callable[[], ProcedureSteps], pause_ms: int) -> None:
         node = self._node
 
         def begin() -> None:
             if not self.healer.is_stopping:
                 self._running += 1
-                node.driver.run(sequel(), ended)
+                node.driver.run(steps(), ended)
 
         def ended(error: Exception | None) -> None:
             if error is not None and not isinstance(error, ScrubbingStopped):
