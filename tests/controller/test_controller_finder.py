@@ -208,6 +208,20 @@ def test_one_vote_of_three_is_no_majority_but_counts_when_the_time_is_over() -> 
     assert world.names == ["broker/b"]
 
 
+def test_a_tick_before_the_voters_time_is_over_ends_nothing() -> None:
+    world = World(*VOTERS)
+    world.reach(epoch=3)
+    world.finder.find_again(world.now_ms)
+    world.ask("question", QUESTION)
+    world.vote("a", 5, "broker/b")
+    world.finder.on_tick(world.now_ms + TIMES.find_ms - 1)
+    world.carry_out()
+    assert world.names == ["broker/b", "broker/c"]
+    world.finder.on_tick(world.now_ms + TIMES.find_ms)
+    world.carry_out()
+    assert [type(each) for each in world.asked.values()] == [FindActor]
+
+
 def test_voters_who_all_answer_are_enough_however_few_votes_there_are() -> None:
     world = World(*VOTERS)
     world.reach(epoch=3)
