@@ -117,6 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json(end, initial=begun, topic_ids=ids)
         if end == begun and not self._recreated:
             self._was_idle = True
+            if self._frozen_end is not None:
+                self.stop()  # Trigger.AvailableNow ends with this answer, and the process with it
             return start
         self._was_idle = False
         self._triggered_at = time.monotonic()
@@ -140,7 +142,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(from_json(end))
 
     def stop(self) -> None:
-        """Finish commits. The process, with its client's daemon thread, ends with the query."""
+        """Finish commits. The process, with its client's daemon thread, ends with the query, before
+        which Spark calls this or not.
+        """
         if self._commits is not None:
             self._commits.close()
 

@@ -102,6 +102,37 @@ def test_the_lag_of_a_query_is_that_of_its_group_while_it_runs_and_when_it_has_e
     assert shown() == (group, 2, 7)
 
 
+def test_a_query_that_ends_by_itself_has_shown_all_that_it_has_done(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: bradbury.Admin,
+    producer: bradbury.Producer,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """Spark ends the reader's process without a word when it knows that nothing is left to read."""
+    topic = new_topic(2)
+    group = f"query-of-{topic}"
+    for expected in (10, 20):
+        producer.send_batch(topic, [b"%d" % number for number in range(10)]).result(60)
+        query = (
+            spark.readStream.format("bradbury")
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("commitOffsets", "true")
+            .option("kafka.group.id", group)
+            .load()
+            .writeStream.format("noop")
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+        )
+        assert query.awaitTermination(PATIENCE_SECONDS)
+        lag = admin.lag(group)
+        assert lag.records == 0
+        assert sum(one.committed.offset for one in lag if one.committed) == expected
+
+
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
