@@ -16,12 +16,15 @@ Not here: what is done about a log that ends below it (voter_directory).
 
 from __future__ import annotations
 
+import logging
 from struct import Struct
 
 from crc32c import crc32c
 
 from ...cluster.quorum.voter import LogEnd
 from ...storage.disk.file_system import File, FileSystem, sync_directory
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "acknowledged-offset"
 SLOT = Struct(">iqiq")
@@ -59,6 +62,8 @@ class AcknowledgedOffset:
             slot for start in (0, SLOT_BYTES) if (slot := _decode(content[start:])) is not None
         ]
         if not slots:
+            if content:
+                logger.warning("%s is damaged and not used", self.path)
             return None
         self._number, end = max(slots)
         return end

@@ -123,11 +123,15 @@ class VoterDirectory:
             is_known=bool(own_id),
         )
         self._directory = directory
+        if directory.identity_flaw:
+            logger.warning("%s: restored from the other copy", directory.identity_flaw)
         files = read_voter_files(self._file_system, self.path, found_state)
         state = self._state_of(files, directory.identity.directory_id)
         if files.had_log:
             state = self._repair(files, state, now_ms)
         logs = directory.load_logs(lambda topic: METADATA_LOG_CONFIG, now_ms=now_ms)
+        for flaw in directory.checkpoints.flaws:
+            logger.warning("%s", flaw)
         log = logs.get((METADATA_TOPIC, 0))
         if log is None and state.catches_up:
             log = directory.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG)

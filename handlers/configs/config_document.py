@@ -23,7 +23,8 @@ INTRODUCTION = """\
 
 Names, types and defaults are Apache Kafka 4.1's; names that begin with `bradbury.` are ours. A name
 or value that would not be acted on is refused with `INVALID_CONFIG` and the reason, never stored
-and ignored. This file is made from the code by `make generate`.
+and ignored; a broker's value that is changed while it runs with `INVALID_REQUEST`, as in Kafka.
+This file is made from the code by `make generate`.
 
 ## Where a value comes from
 

@@ -6,8 +6,9 @@
     4  copy topic configs and group offsets from the source
     5  note the end offsets of both sides, where a migration back starts
 
-What always holds: a cut-over that ends before the last step leaves the migration as it was. Records
-that arrive in the source later ("late") are detected, and copied by another cut-over.
+What always holds: a cut-over that ends before the last step leaves the migration as it was, but for
+the process that followed, which has ended; if it was killed, its note remains. Records that arrive
+in the source later ("late") are detected, and copied by another cut-over.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ...clients.admin.admin import Admin
 from ...clients.wire.record_metadata import TopicPartition
-from ...protocol.errors import InvalidConfig, InvalidRequest
+from ...protocol.errors import ConnectionFailed, InvalidConfig, InvalidRequest, KafkaError
 from ..mirrors import mirror_positions
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings
 from ..mirrors.mirrored_groups import groups_with_offsets
@@ -140,54 +142,81 @@ def cut_over(
     on_step: Callable[[str], None],
 ) -> CutOver:
     """Steps 2 to 5. Raises MirrorFailed if records still arrive in the source."""
-    with MigrationSession(settings, wanted, is_late=is_late) as session:
-        session.topics.look(must_find=True)
-        copier = session.copier
-        copier.copy(threading.Event(), on_progress, math.inf)
-        copier.commit_starts()  # advances past a skip at the end
-        _check_that_all_is_here(session, settings)
+    with MigrationSession(settings, wanted, cuts_over=not is_late, is_late=is_late) as session:
+        try:
+            done = _copied_and_moved(
+                session,
+                settings,
+                is_late=is_late,
+                verify=verify,
+                on_progress=on_progress,
+                on_step=on_step,
+            )
+        except BaseException:
+            with suppress(KafkaError, ConnectionFailed):  # its note is all that is wrong then
+                session.give_back()
+            raise
+        if not done.is_done:
+            session.give_back()
+        return done
+
+
+def _copied_and_moved(
+    session: MigrationSession,
+    settings: MirrorSettings,
+    *,
+    is_late: bool,
+    verify: bool,
+    on_progress: Callable[[MirrorProgress], None],
+    on_step: Callable[[str], None],
+) -> CutOver:
+    session.topics.look(must_find=True)
+    copier = session.copier
+    copier.copy(threading.Event(), on_progress, math.inf)
+    copier.commit_starts()  # advances past a skip at the end
+    _check_that_all_is_here(session, settings)
+    if is_late:
+        _set_timestamp_types(session)
+    copied = session.progress = copier.progress
+    checks: list[PartitionCheck] = []
+    if verify:
+        on_step("comparing both sides")
         if is_late:
-            _set_timestamp_types(session)
-        copied = session.progress = copier.progress
-        checks: list[PartitionCheck] = []
-        if verify:
-            on_step("comparing both sides")
-            if is_late:
-                checks = late_checks(settings, session.placed)
-            else:
-                checks = Verifier(settings, session.source, session.target).verify()
-            if not all(one.is_same for one in checks):
-                return CutOver(
-                    False,
-                    is_late,
-                    copied.records,
-                    len(copier.positions.offsets),
-                    (),
-                    tuple(checks),
-                    (),
-                )
-        remarks = [] if is_late else align_configs(settings, session, on_step)
-        groups: Sequence[MovedGroup] = ()
-        if not is_late:
-            on_step("setting the groups' offsets")
-            groups = GroupMover(
-                session.source,
-                session.target,
-                *log_sides(settings),
-                copier.syncs,
-                session.base.late,
-                _partitions(session),
-            ).move(settings.groups)
-        _note(session, settings)
-        return CutOver(
-            True,
-            is_late,
-            copied.records,
-            len(_partitions(session)),
-            tuple(groups),
-            tuple(checks),
-            tuple(remarks),
-        )
+            checks = late_checks(settings, session.placed)
+        else:
+            checks = Verifier(settings, session.source, session.target).verify()
+        if not all(one.is_same for one in checks):
+            return CutOver(
+                False,
+                is_late,
+                copied.records,
+                len(copier.positions.offsets),
+                (),
+                tuple(checks),
+                (),
+            )
+    remarks = [] if is_late else align_configs(settings, session, on_step)
+    groups: Sequence[MovedGroup] = ()
+    if not is_late:
+        on_step("setting the groups' offsets")
+        groups = GroupMover(
+            session.source,
+            session.target,
+            *log_sides(settings),
+            copier.syncs,
+            session.base.late,
+            _partitions(session),
+        ).move(settings.groups)
+    _note(session, settings)
+    return CutOver(
+        True,
+        is_late,
+        copied.records,
+        len(_partitions(session)),
+        tuple(groups),
+        tuple(checks),
+        tuple(remarks),
+    )
 
 
 def _partitions(session: MigrationSession) -> list[TopicPartition]:

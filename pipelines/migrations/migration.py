@@ -12,6 +12,7 @@ with the clusters swapped.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from ..mirrors.mirror_session import run_session
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings, addresses_of
 from ..mirrors.mirrored_topics import INTERNAL, NameFilter
 from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, servers_of
-from .cut_over import CutOver, cut_over, wait_until_quiet
+from .cut_over import LOOK_SECONDS, CutOver, cut_over, wait_until_quiet
 from .migration_notes import MigrationNote, migration_alias
 from .migration_session import BothWays, MigrationSession, now_ms, read_both_ways
 from .migration_status import MigrationStatus, read_status
@@ -34,6 +35,8 @@ from .verifier import Verifier
 EXCLUDE_GROUPS: Final = ("console-consumer-.*", "__.*")
 POLL_TIMEOUT_MS: Final = 120_000
 COMMIT_RECORDS: Final = 500_000
+HAND_OVER_SECONDS: Final = 15.0
+"""Most seconds between a cut-over's fencing of who follows, and its note."""
 
 Names = str | Sequence[str]
 
@@ -112,7 +115,7 @@ class Migration:
         stop: threading.Event | None = None,
         on_progress: Callable[[MirrorProgress], None] = lambda progress: None,
     ) -> MirrorProgress:
-        """Copy, and follow new records until `stop` is set or a cut-over is done.
+        """Copy, and follow new records until `stop` is set or a cut-over has begun.
 
         continuous: False: return when all records that existed at the call are copied.
 
@@ -129,14 +132,23 @@ class Migration:
         try:
             return run_session(session, stopped, on_progress, continuous=continuous)
         except ProducerFenced:
-            with self._opened() as opened:
-                note = opened.ways.note
-            if note is not None and note.is_cut_over:
+            if self._is_handed_over():
                 return session.progress
             raise MirrorFailed(
-                "this process was fenced: another `bradbury migrate` of this cluster, or its "
-                "cut-over, has started"
+                "this process was fenced: another `bradbury migrate` of this cluster has started"
             ) from None
+
+    def _is_handed_over(self) -> bool:
+        """Whether a cut-over has fenced this process, which it notes right after that."""
+        deadline = time.monotonic() + HAND_OVER_SECONDS
+        while True:
+            with self._opened() as opened:
+                note = opened.ways.note
+            if note is not None and not note.is_following:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
 
     def status(self) -> MigrationStatus:
         """Progress of the migration.

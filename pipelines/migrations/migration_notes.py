@@ -1,7 +1,7 @@
 """Notes that a migration keeps in the target, besides the positions of its mirror. Pure.
 
-    note "migration"           {"number": ..., "state": "following" or "cut over", "at": ms,
-                                "topics": [...], "exclude": [...], "groups": [...], ...}
+    note "migration"           {"number": ..., "state": "following", "cutting over" or "cut over",
+                                "at": ms, "topics": [...], "exclude": [...], "groups": [...], ...}
     note "cut-over/<topic>"    {"number": ..., "ends": [[partition, end in source, in target], ...],
                                 "late": [[partition, start, end, start, end, 1 if alone], ...]}
                                late: records that arrived in the source afterwards
@@ -51,7 +51,7 @@ class MigrationNote:
     """
 
     number: int
-    state: Literal["following", "cut over"]
+    state: Literal["following", "cutting over", "cut over"]
     at: int
     topics: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -77,6 +77,11 @@ class MigrationNote:
     @property
     def is_cut_over(self) -> bool:
         return self.state == "cut over"
+
+    @property
+    def is_following(self) -> bool:
+        """False: a cut-over is in progress, was killed, or is done."""
+        return self.state == "following"
 
     def content(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -106,15 +106,22 @@ def read_both_ways(settings: MirrorSettings, source: Admin, target: Admin) -> Bo
 class MigrationSession(MirrorSession):
     """Session of a migration.
 
-    note: the wanted note; number and state are set here. is_late: copies late records after a
-    cut-over.
+    note: the wanted note; number and state are set here. cuts_over: it is a cut-over's, which is
+    noted at its beginning: whoever followed, and is fenced by it, ends without an error. is_late:
+    copies late records after a cut-over.
     """
 
     def __init__(
-        self, settings: MirrorSettings, wanted: MigrationNote, *, is_late: bool = False
+        self,
+        settings: MirrorSettings,
+        wanted: MigrationNote,
+        *,
+        cuts_over: bool = False,
+        is_late: bool = False,
     ) -> None:
         super().__init__(settings)
         self._wanted = wanted
+        self._cuts_over = cuts_over
         self._is_late = is_late
         self.note = wanted
         self.base = CutOverEnds({}, {})
@@ -136,6 +143,8 @@ class MigrationSession(MirrorSession):
             is_same = ways.note is not None and ways.note.number == number
             at = ways.note.at if ways.note is not None and is_same else now_ms()
             self.note = replace(self._wanted, number=number, state="following", at=at)
+            if self._cuts_over:
+                self.note = replace(self.note, state="cutting over", at=now_ms())
         known = known_of(ways.state.positions, self.cluster, self.source)
         if is_turned:
             known = self._turned(ways, known)
@@ -229,12 +238,22 @@ class MigrationSession(MirrorSession):
         if not self._is_over():
             super().sync_groups()
 
+    def give_back(self) -> None:
+        """Take back that a cut-over is in progress: it has ended without success."""
+        if self.note.state == "cutting over":
+            self.note = replace(self.note, state="following", at=now_ms())
+            topic = mirror_positions.positions_topic(self._settings.alias)
+            with self.producer.transaction():
+                mirror_positions.write_note(
+                    self.producer, topic, self.cluster, MIGRATION, self.note.content()
+                )
+
     def _is_over(self) -> bool:
-        """Whether another process has cut over: an idle session does not notice fencing."""
+        """Whether another process cuts over: an idle session does not notice fencing."""
         topic = mirror_positions.positions_topic(self._settings.alias)
         state = mirror_positions.read_state(self.target, topic, self._settings.limits)
         note = MigrationNote.read(state.notes(self.cluster))
-        return note is not None and note.is_cut_over
+        return note is not None and not note.is_following
 
 
 def now_ms() -> int:

@@ -78,13 +78,15 @@ class MigrationStatus:
 
     @property
     def state(self) -> str:
-        """One of: not begun, copying, in step, cut over, going back."""
+        """One of: not begun, copying, in step, cutting over, cut over, going back."""
         if self.going_back:
             return "going back"
         if self.note is None:
             return "not begun"
         if self.note.is_cut_over:
             return "cut over"
+        if not self.note.is_following:
+            return "cutting over"
         return "copying" if self.behind else "in step"
 
     @property
@@ -103,6 +105,8 @@ class MigrationStatus:
                 "stop the producers; stop the consumers, at the end or before it; then: "
                 f"bradbury migrate cut-over {where}"
             )
+        if self.state == "cutting over":
+            return f"wait for its end; if it was killed: bradbury migrate cut-over {where}"
         if self.late:
             return (
                 f"stop the producers that still write to {self.source} ({self.late:,} late "

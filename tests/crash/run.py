@@ -69,6 +69,7 @@ CHAIN_COLUMNS = {
 }
 ALL = (*NEMESES, *CHAIN_NEMESES)
 CHAIN_CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+WIDE = 300
 
 
 def run_one(
@@ -233,7 +234,8 @@ def main() -> int:
         if options.markdown:
             print(as_markdown(found))
         else:
-            Console().print(show(found))
+            # In a file nobody folds it: as wide as it is.
+            Console(width=None if sys.stdout.isatty() else WIDE).print(show(found))
     if broken or not all(one.is_good for one in done):
         console.print(f"came to no end: {', '.join(broken) or 'none'}", highlight=False)
         console.print(f"seed {options.seed}; the histories are in {base}", highlight=False)

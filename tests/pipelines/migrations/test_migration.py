@@ -241,6 +241,48 @@ def test_one_that_follows_ends_with_the_cut_over(
     assert values(new, "orders") == values(old, "orders")
 
 
+def test_one_that_is_fenced_while_the_cut_over_still_compares_ends_without_an_error(
+    old: str, new: str, there: bradbury.Migration
+) -> None:
+    make(old, "orders")
+    send(old, "orders", range(10))
+    with bradbury.Consumer("orders", group="ships", bootstrap=old) as consumer:
+        consumer.poll(10_000)
+        consumer.commit()
+    copied, stop, compares, ended = (threading.Event() for _ in range(4))
+    failures: list[Exception] = []
+
+    def on_progress(progress: MirrorProgress) -> None:
+        if progress.behind == 0:
+            copied.set()
+
+    def follow() -> None:
+        quick = bradbury.Migration(old, bootstrap_servers=new, sync_groups_interval_s=0.05)
+        try:
+            quick.follow(stop=stop, on_progress=on_progress)
+        except Exception as error:
+            failures.append(error)
+        ended.set()
+
+    def on_step(step: str) -> None:
+        if step == "comparing both sides":
+            assert there.status().state == "cutting over"
+            compares.set()
+            assert ended.wait(60), "it ends before the cut-over does"
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    try:
+        assert copied.wait(60)
+        assert there.cut_over(on_step=on_step, **QUIET).is_done
+    finally:
+        stop.set()
+        follower.join(60)
+    assert failures == []
+    assert compares.is_set()
+    assert there.status().state == "cut over"
+
+
 @pytest.mark.long  # one more way; there and back are tried in each run
 def test_times_of_brokers_stay_and_come_back_as_a_config(
     old: str, new: str, there: bradbury.Migration
