@@ -5,7 +5,8 @@ In this order:
     the environment's BRADBURY_BOOTSTRAP
     the Ray cluster that this process is connected to, if a cluster is up in it
     RAY_ADDRESS, or the Ray cluster that has started this process
-    the state file of the cluster that was started here
+    the state file of the cluster that was started here, unless the environment names another Ray:
+        what was meant for a cluster there must not go to this one
 """
 
 from __future__ import annotations
@@ -65,9 +66,16 @@ def _from_environment(namespace: str, state: ClusterState | None) -> str | None:
     except UpError as error:
         raise ConnectionFailed(str(error)) from None
     try:
-        return _from_controller(namespace)
+        servers = _from_controller(namespace)
     finally:
         ray.shutdown()  # so that the program's own ray.init is the first
+    if servers is None and state is not None:
+        raise ConnectionFailed(
+            f"no cluster is up in namespace {namespace!r} of the Ray cluster at {address}, which "
+            f"the environment names; unset RAY_ADDRESS to use the one that is up here, at "
+            f"{state.bootstrap}, or name its brokers"
+        )
+    return servers
 
 
 def _from_controller(namespace: str) -> str | None:

@@ -224,3 +224,23 @@ def on_a_terminal(
                 answer = ""
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status), printed.decode(errors="replace")
+
+
+@pytest.mark.long  # a Ray more
+def test_a_ray_that_the_environment_names_is_not_mistaken_for_the_one_with_a_cluster(
+    process: Command, environment: dict[str, str]
+) -> None:
+    with hand_started_ray(environment) as address:
+        assert process("up", "--detach", "--address", "local", "--port", "0").code == 0
+        state = read_state()
+        assert state is not None
+        assert process("topics", "create", "numbers").code == 0
+        environment["RAY_ADDRESS"] = address
+        for command in (("topics", "list"), ("produce", "numbers")):
+            error = process(*command, stdin=b"meant for a cluster there\n").error
+            assert f"of the Ray cluster at {address}" in error
+            assert "unset RAY_ADDRESS" in error
+        assert process("topics", "list", "--bootstrap", state.bootstrap).code == 0
+        del environment["RAY_ADDRESS"]
+        assert process("topics", "list").code == 0
+        assert process("down").code == 0
