@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
 import bradbury
+from bradbury.cli.terminal.output import table_console
 
 from .support.contestants import Bradbury
 
@@ -91,7 +91,7 @@ def main() -> None:
             cpu = statistics.median(one.cpu for one in by_size[size])
             cells.append(f"{rate:.2f} ({cpu:.2f})")
         table.add_row(way, *cells)
-    Console().print(table)
+    table_console().print(table)
     if options.json:
         options.json.write_text(json.dumps(found))
 

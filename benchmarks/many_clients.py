@@ -37,6 +37,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bradbury.cli.terminal.output import table_console
+
 from .support.contestants import MAY_STAND_STILL, Arena, Bradbury, Contestant, Kafka, alone
 from .support.measures import Goal
 from .support.raw_clients import measure_connections, measure_consumers, measure_idle_polls
@@ -214,7 +216,7 @@ def main() -> None:
         brokers: list[Any] = [Local(folder), OnRay(folder), Kafka(folder)]
         with brokers[0], brokers[1], brokers[2]:
             found = run(brokers, chosen, options.rounds)
-    show(found, Console())
+    show(found, table_console())
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1))
 

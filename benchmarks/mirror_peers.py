@@ -34,6 +34,7 @@ from rich.progress import Progress
 
 from bradbury.cli.bench.bench_figures import percentiles
 from bradbury.cli.bench.bench_runs import Pace
+from bradbury.cli.terminal.output import table_console
 from bradbury.tests.compatibility.support.kafka_jars import CONNECT, java_command
 
 from .support.contestants import Arena, Bradbury, Kafka
@@ -283,7 +284,7 @@ def main() -> None:
                     admin.delete_topics([written])[written].result(60)
             if number:  # the first round warms both up
                 figures.add(found)
-    show(figures, GOALS, Console())
+    show(figures, GOALS, table_console())
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(json_of(figures, GOALS), indent=1))
 

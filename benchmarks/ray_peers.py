@@ -30,10 +30,10 @@ import ray
 import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
-from rich.console import Console
 from rich.table import Table
 
 import bradbury
+from bradbury.cli.terminal.output import table_console
 
 SIZE = 100
 PARTITIONS = 2
@@ -177,7 +177,7 @@ def main() -> None:
     for name in ("read_topic", "read_topic, local files"):
         share = medians[name] / medians["in memory"]
         table.add_row(f"{name} / in memory", f"{share:.0%}", "", "", "", "60 %")
-    Console().print(table)
+    table_console().print(table)
     if options.json is not None:
         options.json.write_text(json.dumps(rates, indent=1))
 

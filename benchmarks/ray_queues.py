@@ -25,10 +25,10 @@ from typing import Any
 
 import ray
 import ray.util.queue
-from rich.console import Console
 from rich.table import Table
 
 import bradbury
+from bradbury.cli.terminal.output import table_console
 
 ITEM = b"x" * 100
 ONE_BY_ONE = {"ours": 2_000, "peer": 500}
@@ -163,7 +163,7 @@ def show(found: dict[str, dict[str, list[float]]], latencies: dict[str, list[flo
             "-" if peer is None else f"{ours / peer:.2f}",
             f"{GOALS[what]:.0f}" if what in GOALS else "-",
         )
-    console = Console()
+    console = table_console()
     console.print(table)
     for name, each in latencies.items():
         each.sort()

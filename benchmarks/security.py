@@ -22,8 +22,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rich.console import Console
-
+from bradbury.cli.terminal.output import table_console
 from bradbury.tests.support.certificates import CertificateAuthority
 
 from .support.contestants import Arena, Contestant
@@ -108,7 +107,7 @@ def main() -> None:
     parser.add_argument("--dir", help="directory for the data of both")
     parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
-    console, figures = Console(), Figures()
+    console, figures = table_console(), Figures()
     drain_library()
     with Arena(options.dir) as folder:
         authority = CertificateAuthority(folder)

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bradbury
+from bradbury.cli.terminal.output import table_console
 from bradbury.pipelines.spark.session import local_session
 from bradbury.tests.compatibility.support.kafka_jars import SPARK_KAFKA, require
 
@@ -88,7 +89,7 @@ def main() -> None:
     counts = [int(count) for count in options.partitions.split(",")]
     require(SPARK_KAFKA)
     jars = ",".join(str(jar) for jar in sorted(SPARK_KAFKA.folder.glob("*.jar")))
-    console = Console()
+    console = table_console()
     found: dict[str, list[Batches]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="bradbury-stream-") as folder,

@@ -27,9 +27,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from bradbury.cli.terminal.output import table_console
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -324,7 +324,7 @@ def main() -> None:
         verdict = "" if met is None else "met" if met else "missed"
         row = (f"{one[side]:,.2f}" for side in ("bradbury", "kafka", "ratio"))
         table.add_row(name, *row, one["goal"] or "", verdict)
-    Console().print(table)
+    table_console().print(table)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1))
 

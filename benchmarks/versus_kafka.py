@@ -25,6 +25,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bradbury.cli.terminal.output import table_console
+
 from .support.contestants import Arena, Bradbury, Contestant, Kafka, alone
 from .support.librdkafka import drain_library
 from .support.measures import (
@@ -170,7 +172,7 @@ def main() -> None:
     parser.add_argument("--dir", help="directory for the data of both; a temporary one by default")
     parser.add_argument("--json", type=Path, help="file to write all figures to")
     options = parser.parse_args()
-    console, figures = Console(), Figures()
+    console, figures = table_console(), Figures()
     drain_library()
     with Arena(options.dir) as folder:
         if options.actors:

@@ -26,8 +26,9 @@ from pathlib import Path
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, TopicPartition as KafkaPartition
-from rich.console import Console
 from rich.table import Table
+
+from bradbury.cli.terminal.output import table_console
 
 from .support.contestants import Arena
 from .support.librdkafka import drain_library
@@ -157,7 +158,7 @@ def main() -> None:
     parser.add_argument("--dir")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    console = Console()
+    console = table_console()
     drain_library()
     pairs: dict[str, list[tuple[float, float]]] = {}
     kinds: list[type[ReplicatedBradbury | ReplicatedKafka]] = [ReplicatedBradbury, ReplicatedKafka]

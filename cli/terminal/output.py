@@ -49,7 +49,7 @@ def print_table(
         title: a line above it.
         optional: columns to omit, in this order, if there is no room for all.
     """
-    console, cells = _console(), _cells(rows)
+    console, cells = table_console(), _cells(rows)
     kept = _that_fit(console.width, columns, cells, optional)
     if kept is None:
         console.print(_one_below_the_other(columns, cells, title))
@@ -83,7 +83,8 @@ def make_table(
     return table if title is None else Group(_heading(title), table)
 
 
-def _console() -> Console:
+def table_console() -> Console:
+    """Console for tables on stdout: as wide as the terminal; without one, as wide as they are."""
     from rich.console import Console
 
     # COLUMNS applies to a pipe, too: rich reads it if no width is given.

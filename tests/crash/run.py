@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bradbury.cli.terminal.output import table_console
 from bradbury.tests.compatibility.support.kafka_jars import unavailable_reason
 from bradbury.tests.groups_soak import checker as group_checker
 from bradbury.tests.groups_soak.history import read_history as read_group_history
@@ -69,7 +70,6 @@ CHAIN_COLUMNS = {
 }
 ALL = (*NEMESES, *CHAIN_NEMESES)
 CHAIN_CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
-WIDE = 300
 
 
 def run_one(
@@ -234,8 +234,7 @@ def main() -> int:
         if options.markdown:
             print(as_markdown(found))
         else:
-            # In a file nobody folds it: as wide as it is.
-            Console(width=None if sys.stdout.isatty() else WIDE).print(show(found))
+            table_console().print(show(found))
     if broken or not all(one.is_good for one in done):
         console.print(f"came to no end: {', '.join(broken) or 'none'}", highlight=False)
         console.print(f"seed {options.seed}; the histories are in {base}", highlight=False)
