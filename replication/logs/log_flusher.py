@@ -9,6 +9,7 @@ When, and what else is done in the background (retention, free space): log_maint
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from ...protocol.errors import KafkaStorageError
@@ -39,6 +40,10 @@ class LogFlusher:
         self._checkpoint_turn = OneAtATime()
         self.refused: set[LogDirectory] = set()
         """Directories whose last checkpoint the disk refused."""
+        self._noting: Counter[PartitionLog] = Counter()
+        """How many runs of note_gaps have a log among theirs: what one that was refused takes back
+        the others still want.
+        """
 
     def flush_changed(self, wall_ms: int) -> ProcedureSteps:
         """Flush the logs that are due. A disk that fails goes offline; the others continue."""
@@ -106,6 +111,7 @@ class LogFlusher:
             for key, each in directory.logs.items()
             if each.compaction.cleaner_offset is None and (each is log or each.config.is_compacted)
         }
+        self._noting.update(noted.values())
         for key in noted:
             directory.checkpoints.expect_gaps(key, True)
         try:
@@ -116,8 +122,11 @@ class LogFlusher:
             if log.compaction.cleaner_offset is None:  # somebody else's try was refused meanwhile
                 raise KafkaStorageError(f"the checkpoints of {log.directory} do not list it yet")
         finally:
-            for key in noted:
-                directory.checkpoints.expect_gaps(key, False)
+            self._noting.subtract(noted.values())
+            for key, each in noted.items():
+                if not self._noting[each]:
+                    del self._noting[each]
+                    directory.checkpoints.expect_gaps(key, False)
 
     def settle(self) -> ProcedureSteps:
         """End when no checkpoint is being written."""

@@ -174,6 +174,17 @@ def test_records_that_come_while_the_note_is_written_are_in_the_log_that_takes_o
     )
 
 
+def test_an_epoch_that_begins_without_a_record_is_in_the_log_that_takes_over() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="NoteWork")
+    node.old.local.assign_epoch(2)
+    assert not node.work()
+    assert node.replica.log is not node.old
+    assert node.replica.log.epochs.entries == [(1, 0), (2, 1)]
+
+
 def test_a_long_log_is_copied_piece_by_piece_before_the_log_stands_still() -> None:
     """The switch is one step, in which nothing is appended: little is left for it."""
     node = MovingNode()

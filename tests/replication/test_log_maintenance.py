@@ -87,11 +87,40 @@ def test_what_a_full_disk_refused_is_neither_a_gap_nor_a_log_start(tmp_path: Pat
     assert b"t 0 0" in read_file(disk, "/full/cleaner-offset-checkpoint")
 
 
+def test_a_gap_that_was_refused_to_one_is_durable_for_the_others() -> None:
+    """Each notes all compacted logs of the directory, and takes back what it has asked for."""
+    disk = MemoryFileSystem()
+    directories = LogDirectories.open(disk, ["/data"], directory_ids=["d-0"])
+    directories.load_logs(lambda topic: LogConfig(), now_ms=0)
+    [directory] = directories.all
+    config = LogConfig(cleanup_policy="compact")
+    logs = [directory.create_log("t", number, uuid4(), config, now_ms=0) for number in range(3)]
+    flusher = LogFlusher(directories, {}, on_storage_failure=lambda: None)
+    refusals = [OSError(ENOSPC, "No space left on device")]
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write" and refusals:
+            raise refusals.pop()
+
+    disk.before = refuse
+    ended = outcomes(*map(flusher.note_gaps, logs))
+    assert [type(each) for each in ended] == [KafkaStorageError, type(None), type(None)]
+    assert [each.compaction.cleaner_offset for each in logs] == [0, 0, 0]
+    content = read_file(disk, "/data/cleaner-offset-checkpoint").decode()
+    assert [f"t {number} 0" in content for number in range(3)] == [True, True, True]
+
+
 def outcome(steps: ProcedureSteps) -> Exception | None:
     """Of a sequence, whose work is done at once."""
+    return outcomes(steps)[0]
+
+
+def outcomes(*sequences: ProcedureSteps) -> list[Exception | None]:
+    """Of sequences that begin one after the other, before any work is done."""
     ended: list[Exception | None] = []
     effects: list[Any] = []
-    Procedure(effects, steps, 0, ended.append).begin()
+    for steps in sequences:
+        Procedure(effects, steps, 0, ended.append).begin()
     while effects:
         effect = effects.pop(0)
         failure = None
@@ -100,4 +129,4 @@ def outcome(steps: ProcedureSteps) -> Exception | None:
         except KafkaStorageError as error:
             failure = error
         effect.step.on_work_done(effect.work, failure, 0)
-    return ended[0]
+    return ended
