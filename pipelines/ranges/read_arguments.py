@@ -47,8 +47,12 @@ def read_limits(
 
     allow_data_loss: see ReadLimits. security: None: that of the environment of each process.
 
-    Raises ValueError for an unknown isolation level.
+    Raises:
+        ValueError: the isolation level is unknown.
+        TypeError: fail_on_data_loss is a text: Python would take "no" for true.
     """
+    if not isinstance(fail_on_data_loss, bool):
+        raise TypeError(f"fail_on_data_loss is {fail_on_data_loss!r}; use True or False")
     if isolation_level not in _ISOLATION_LEVELS:
         raise ValueError(
             f"isolation_level is {isolation_level!r}; use {' or '.join(_ISOLATION_LEVELS)}"

@@ -128,6 +128,8 @@ def read_topic(
     from .topic_follower import Followed
 
     _check_trigger(trigger, end_offset, group_id, override_num_blocks)
+    if override_num_blocks is not None and override_num_blocks < 1:
+        raise ValueError(f"override_num_blocks is {override_num_blocks}; use at least 1")
     check_remote_args(remote_args, read_topic, continuous=trigger == "continuous")
     limits = read_limits(
         isolation_level,

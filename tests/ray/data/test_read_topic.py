@@ -296,6 +296,8 @@ def test_a_value_that_is_something_else_fails_and_is_named(
         ({"start_offset": 30, "end_offset": 20}, ValueError, "is greater than its end_offset 20"),
         ({"end_offset": 5_000}, ValueError, "above the log end offset 1000"),
         ({"isolation_level": "serializable"}, ValueError, "use read_uncommitted or read_comm"),
+        ({"fail_on_data_loss": "no"}, TypeError, "use True or False"),
+        ({"override_num_blocks": 0}, ValueError, "use at least 1"),
         (
             {"value_decoder": "xml"},
             ValueError,
