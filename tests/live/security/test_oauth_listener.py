@@ -75,7 +75,7 @@ def test_subjects_of_tokens_are_served_and_others_are_not(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "where the keys are"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": ""}, "set sasl.oauthbearer.jwks.endpoint.url"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "file:/nowhere.json"}, "cannot be used"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "keys.json"}, "use a file:, http: or https: URL"),
         ({"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}, "must be one of"),
