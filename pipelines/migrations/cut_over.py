@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...clients.admin.admin import Admin
+from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, InvalidConfig, InvalidRequest, KafkaError
 from ..mirrors import mirror_positions
@@ -141,7 +142,9 @@ def cut_over(
     on_progress: Callable[[MirrorProgress], None],
     on_step: Callable[[str], None],
 ) -> CutOver:
-    """Steps 2 to 5. Raises MirrorFailed if records still arrive in the source."""
+    """Steps 2 to 5. Raises MirrorFailed: records still arrive in the source, or another process has
+    taken over.
+    """
     with MigrationSession(settings, wanted, cuts_over=not is_late, is_late=is_late) as session:
         try:
             done = _copied_and_moved(
@@ -152,7 +155,12 @@ def cut_over(
                 on_progress=on_progress,
                 on_step=on_step,
             )
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KafkaError) and is_ended_by_another(error):
+                raise MirrorFailed(
+                    "not cut over: another `bradbury migrate` of this cluster has taken over; end "
+                    "what starts it, and cut over again"
+                ) from error
             with suppress(KafkaError, ConnectionFailed):  # its note is all that is wrong then
                 session.give_back()
             raise
@@ -195,6 +203,7 @@ def _copied_and_moved(
                 tuple(checks),
                 (),
             )
+    session.write_own_note()  # whoever is fenced by now changes nothing
     remarks = [] if is_late else align_configs(settings, session, on_step)
     groups: Sequence[MovedGroup] = ()
     if not is_late:

@@ -242,11 +242,15 @@ class MigrationSession(MirrorSession):
         """Take back that a cut-over is in progress: it has ended without success."""
         if self.note.state == "cutting over":
             self.note = replace(self.note, state="following", at=now_ms())
-            topic = mirror_positions.positions_topic(self._settings.alias)
-            with self.producer.transaction():
-                mirror_positions.write_note(
-                    self.producer, topic, self.cluster, MIGRATION, self.note.content()
-                )
+            self.write_own_note()
+
+    def write_own_note(self) -> None:
+        """Write the note in a transaction. Raises ProducerFenced: another process has begun."""
+        topic = mirror_positions.positions_topic(self._settings.alias)
+        with self.producer.transaction():
+            mirror_positions.write_note(
+                self.producer, topic, self.cluster, MIGRATION, self.note.content()
+            )
 
     def _is_over(self) -> bool:
         """Whether another process cuts over: an idle session does not notice fencing."""

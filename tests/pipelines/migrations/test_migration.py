@@ -283,6 +283,29 @@ def test_one_that_is_fenced_while_the_cut_over_still_compares_ends_without_an_er
     assert there.status().state == "cut over"
 
 
+def test_a_cut_over_that_is_fenced_by_one_that_follows_changes_nothing(
+    old: str, new: str, there: bradbury.Migration
+) -> None:
+    make(old, "orders")
+    send(old, "orders", range(10))
+    there.follow(continuous=False)
+    with bradbury.Admin(old) as admin:
+        admin.alter_configs("orders", {"retention.ms": "777000000"})
+
+    def on_step(step: str) -> None:
+        if step == "comparing both sides":
+            there.follow(continuous=False)
+
+    with pytest.raises(MirrorFailed, match="another `bradbury migrate` .* has taken over"):
+        there.cut_over(on_step=on_step, **QUIET)
+    assert there.status().state == "in step"
+    with bradbury.Admin(new) as admin:
+        assert admin.describe_configs("orders")["retention.ms"].value != "777000000"
+    assert there.cut_over(**QUIET).is_done
+    with bradbury.Admin(new) as admin:
+        assert admin.describe_configs("orders")["retention.ms"].value == "777000000"
+
+
 @pytest.mark.long  # one more way; there and back are tried in each run
 def test_times_of_brokers_stay_and_come_back_as_a_config(
     old: str, new: str, there: bradbury.Migration
