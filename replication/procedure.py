@@ -28,6 +28,13 @@ ProcedureSteps = Generator[Sequence[Any], Outcomes, None]
 """Generator that yields Work and Condition to wait for."""
 
 
+def done(awaited: Any) -> ProcedureSteps:
+    """Wait for one Work or Condition. Raises its error."""
+    [failure] = yield [awaited]
+    if failure is not None:
+        raise failure
+
+
 class Procedure:
     """One run of its steps. `on_end` is called with the exception that ended it, or None."""
 

@@ -42,8 +42,8 @@ from ...storage.log.log_compaction import UnnotedGap
 from ...storage.log.partition_log import LogSlice, PartitionLog
 from ..effects import Effects, WakeAt, WorkingStep
 from ..partition.replica import Replica
-from ..procedure import Outcomes, Procedure, ProcedureSteps, Turn
-from ..storage_work import StorageCall, Work, begin_flush
+from ..procedure import Outcomes, Procedure, ProcedureSteps, Turn, done
+from ..storage_work import StorageCall, begin_flush
 
 logger = logging.getLogger(__name__)
 
@@ -165,12 +165,12 @@ class AlterLogDirsManager:
         made = StorageCall(
             lambda: directory.make_log(topic, partition, topic_id, config, unique_id=unique_id)
         )
-        yield from _run(made)
+        yield from done(made)
         future = made.result
         if self._replicas.get(key) is not replica or key in self._moves:
             # Deleted, or another request's move, while the directory was made.
             future.close(clean=False)
-            yield from _run(StorageCall(lambda: directory.deletions.delete([future.directory])))
+            yield from done(StorageCall(lambda: directory.deletions.delete([future.directory])))
             return
         directory.future_logs[key] = future
         self._begin(Move(key, replica, future, directory), now_ms, wall_ms)
@@ -277,10 +277,10 @@ class AlterLogDirsManager:
                 log = self._log(move)
                 move.truncations = log.local.truncations
                 start = log.log_start_offset
-                yield from _run(StorageCall(_restart_copy_at(move.future, start)))
+                yield from done(StorageCall(_restart_copy_at(move.future, start)))
                 continue
             if piece.size:
-                yield from _run(CopyPiece(move, piece))
+                yield from done(CopyPiece(move, piece))
                 self._throttle.on_moved(piece.size)
                 while (wait_ms := self._throttle.wait_to_move_ms()) > 0:
                     until_ms = move.procedure.now_ms + max(1, int(min(wait_ms, LONGEST_WAIT_MS)))
@@ -293,11 +293,11 @@ class AlterLogDirsManager:
     def _prepare(self, move: Move) -> Generator[Any, Outcomes, LogDirectory]:
         """Do all disk work that may come before the switch. Returns the old directory."""
         log = self._log(move)
-        yield from _run(StorageCall(lambda: move.future.local.assign_epochs(log.epochs.entries)))
-        yield from _run(StorageCall(move.future.flushing.flush))
+        yield from done(StorageCall(lambda: move.future.local.assign_epochs(log.epochs.entries)))
+        yield from done(StorageCall(move.future.flushing.flush))
         forgetting = move.directory.checkpoints.begin_forgetting([move.key])
         if forgetting is not None:
-            yield from _run(forgetting)
+            yield from done(forgetting)
         yield from self._note_copy(move)
         assert log.topic_id is not None
         self._directories.placements.assign((log.topic_id, move.key[1]), move.directory)
@@ -316,7 +316,7 @@ class AlterLogDirsManager:
             checkpoints.expect_start(move.key, log.log_start_offset)
         work = checkpoints.begin() if has_gaps or begins_later else None
         if work is not None:
-            yield from _run(work)
+            yield from done(work)
 
     def _switch(self, move: Move, source: LogDirectory) -> bool:
         """Replace the log by the copy, in one step; False if too much is missing."""
@@ -358,16 +358,16 @@ class AlterLogDirsManager:
     def _finish(self, move: Move, source: LogDirectory) -> ProcedureSteps:
         """Delete the old log when the new one, and its name, are durable."""
         old = f"{source.path}/{directory_name(*move.key)}"
-        yield from _run(StorageCall(move.directory.sync_names))
+        yield from done(StorageCall(move.directory.sync_names))
         flush = begin_flush(move.replica.log)
         if flush is not None:
-            yield from _run(flush)
+            yield from done(flush)
             flush.complete()
         unique_id = self._new_id()
         retired = StorageCall(
             lambda: source.retire(old, *move.key, suffix=DELETE_SUFFIX, unique_id=unique_id)
         )
-        yield from _run(retired)
+        yield from done(retired)
         delay_ms = move.future.config.file_delete_delay_ms
         source.deletions.schedule(retired.result, move.wall_ms + delay_ms)
         logger.info("%s: moved to %s", move, move.directory.path)
@@ -403,7 +403,7 @@ class AlterLogDirsManager:
         if move.directory.health.is_online:
             future = move.directory.release_log(*move.key, future=True)
             copy = future.directory
-            yield from _run(StorageCall(lambda: move.directory.deletions.delete([copy])))
+            yield from done(StorageCall(lambda: move.directory.deletions.delete([copy])))
         else:
             del move.directory.future_logs[move.key]
 
@@ -418,13 +418,6 @@ def _is_copy_of(log: PartitionLog, future: PartitionLog) -> bool:
 def _begins_later(move: Move) -> bool:
     """Whether records in the copy are deleted in the log."""
     return move.replica.log.log_start_offset > move.future.segments[0].base_offset
-
-
-def _run(work: Work) -> ProcedureSteps:
-    """Run work in a thread. Raises its error."""
-    [failure] = yield [work]
-    if failure is not None:
-        raise failure
 
 
 def _restart_copy_at(future: PartitionLog, start: int) -> Callable[[], None]:

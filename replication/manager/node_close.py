@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..procedure import Condition, ProcedureSteps
+from ..procedure import Condition, ProcedureSteps, done
 
 
 def close_node(
@@ -38,6 +38,4 @@ def close_node(
 
 def _ended(part: Condition | None) -> ProcedureSteps:
     if part is not None:
-        [failure] = yield [part]
-        if failure is not None:
-            raise failure
+        yield from done(part)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..procedure import Condition, ProcedureSteps
+from ..procedure import Condition, ProcedureSteps, done
 
 
 def join_node(
@@ -28,13 +28,7 @@ def join_node(
     `partitions` is called again when a join is made again. Raises what a part has raised, and
     leaves the rest as it is.
     """
-    yield from _met(registered)
+    yield from done(registered)
     partitions()
-    yield from _met(followed)
+    yield from done(followed)
     clients()
-
-
-def _met(condition: Condition) -> ProcedureSteps:
-    [failure] = yield [condition]
-    if failure is not None:
-        raise failure

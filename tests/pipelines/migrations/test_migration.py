@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -209,35 +209,48 @@ def test_what_comes_late_is_found_and_brought_and_does_not_go_back(
     assert set(unread) >= {b"10", b"11", b"12", b"102", b"109"}
 
 
+class Follower:
+    """A migration that is followed in a thread, from when all is copied on, until it ends."""
+
+    def __init__(self, move: bradbury.Migration) -> None:
+        self.failures: list[Exception] = []
+        self._copied, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, args=[move])
+
+    def _follow(self, move: bradbury.Migration) -> None:
+        try:
+            move.follow(stop=self._stop, on_progress=self._on_progress)
+        except Exception as error:
+            self.failures.append(error)
+
+    def _on_progress(self, progress: MirrorProgress) -> None:
+        if progress.behind == 0:
+            self._copied.set()
+
+    def ends(self) -> bool:
+        """Whether it ends by itself."""
+        self._thread.join(60)
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._copied.wait(60), self.failures
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+
 def test_one_that_follows_ends_with_the_cut_over(
     old: str, new: str, there: bradbury.Migration
 ) -> None:
     make(old, "orders")
     send(old, "orders", range(10))
-    copied, stop = threading.Event(), threading.Event()
-    failures: list[Exception] = []
-
-    def on_progress(progress: MirrorProgress) -> None:
-        if progress.behind == 0:
-            copied.set()
-
-    def follow() -> None:
-        try:
-            there.follow(stop=stop, on_progress=on_progress)
-        except Exception as error:
-            failures.append(error)
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    try:
-        assert copied.wait(60)
+    with Follower(there) as follower:
         assert there.cut_over(**QUIET).is_done
-        follower.join(60)
-        assert not follower.is_alive()
-    finally:
-        stop.set()
-        follower.join(60)
-    assert failures == []
+        assert follower.ends()
+    assert follower.failures == []
     assert values(new, "orders") == values(old, "orders")
 
 
@@ -249,37 +262,19 @@ def test_one_that_is_fenced_while_the_cut_over_still_compares_ends_without_an_er
     with bradbury.Consumer("orders", group="ships", bootstrap=old) as consumer:
         consumer.poll(10_000)
         consumer.commit()
-    copied, stop, compares, ended = (threading.Event() for _ in range(4))
-    failures: list[Exception] = []
+    quick = bradbury.Migration(old, bootstrap_servers=new, sync_groups_interval_s=0.05)
+    steps = []
+    with Follower(quick) as follower:
 
-    def on_progress(progress: MirrorProgress) -> None:
-        if progress.behind == 0:
-            copied.set()
+        def on_step(step: str) -> None:
+            steps.append(step)
+            if step == "comparing both sides":
+                assert there.status().state == "cutting over"
+                assert follower.ends(), "before the cut-over does"
 
-    def follow() -> None:
-        quick = bradbury.Migration(old, bootstrap_servers=new, sync_groups_interval_s=0.05)
-        try:
-            quick.follow(stop=stop, on_progress=on_progress)
-        except Exception as error:
-            failures.append(error)
-        ended.set()
-
-    def on_step(step: str) -> None:
-        if step == "comparing both sides":
-            assert there.status().state == "cutting over"
-            compares.set()
-            assert ended.wait(60), "it ends before the cut-over does"
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    try:
-        assert copied.wait(60)
         assert there.cut_over(on_step=on_step, **QUIET).is_done
-    finally:
-        stop.set()
-        follower.join(60)
-    assert failures == []
-    assert compares.is_set()
+    assert follower.failures == []
+    assert "comparing both sides" in steps
     assert there.status().state == "cut over"
 
 
