@@ -61,13 +61,7 @@ def test_the_lag_of_a_query_is_that_of_its_group_while_it_runs_and_when_it_has_e
 
     send(RECORDS)
     query = (
-        spark.readStream.format("bradbury")
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", PER_BATCH)
-        .option("commitOffsets", "true")
-        .option("kafka.group.id", group)
-        .load()
+        stream_of(spark, topic, group, maxOffsetsPerTrigger=str(PER_BATCH))
         .writeStream.foreachBatch(process)
         .option("checkpointLocation", str(tmp_path))
         .start()
@@ -116,12 +110,7 @@ def test_a_query_that_ends_by_itself_has_shown_all_that_it_has_done(
     for expected in (10, 20):
         producer.send_batch(topic, [b"%d" % number for number in range(10)]).result(60)
         query = (
-            spark.readStream.format("bradbury")
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .option("commitOffsets", "true")
-            .option("kafka.group.id", group)
-            .load()
+            stream_of(spark, topic, group)
             .writeStream.format("noop")
             .trigger(availableNow=True)
             .option("checkpointLocation", str(tmp_path))
@@ -131,6 +120,13 @@ def test_a_query_that_ends_by_itself_has_shown_all_that_it_has_done(
         lag = admin.lag(group)
         assert lag.records == 0
         assert sum(one.committed.offset for one in lag if one.committed) == expected
+
+
+def stream_of(spark: SparkSession, topic: str, group: str, **options: str) -> DataFrame:
+    given = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
+    return (
+        spark.readStream.format("bradbury").options(**given, commitOffsets="true", **options).load()
+    )
 
 
 def wait_until(condition: Callable[[], object]) -> None:
