@@ -105,7 +105,7 @@ def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
     [
         ("sasl.kerberos.service.name=kafka\n", "GSSAPI .* is not there"),
         ("bootstrap.servers=a:1\n", "bootstrap.servers is not a security setting"),
-        ("security.protocol\n", "no `name=value`"),
+        ("security.protocol\n", "not `name=value`"),
         ("security.protocol=TLS\n", "client.properties: security_protocol"),
     ],
 )
