@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
         RecordMetadata,
-        TopicPartition,
     )
     from .launch.cluster import Cluster, connect, up
     from .launch.local import LocalCluster, local
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
         PatternType,
         ResourceType,
     )
+    from .protocol.topic_partition import TopicPartition
 
 # public name -> module that owns it
 _OWNERS = {
@@ -103,7 +103,7 @@ _OWNERS = {
     "RecordMetadata": ".clients.wire.record_metadata",
     "TopicDataset": ".pipelines.training.topic_dataset",
     "TopicLagPolicy": ".pipelines.serving.lag_policy",
-    "TopicPartition": ".clients.wire.record_metadata",
+    "TopicPartition": ".protocol.topic_partition",
     "Wakeup": ".clients.consumer.thread_waiter",
     "connect": ".launch.cluster",
     "local": ".launch.local",

@@ -48,7 +48,7 @@ from ..protocol.errors import (
     UnknownTopicOrPartition,
 )
 from ..protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from ..protocol.topic_partition import TopicPartition
+from ..protocol.topic_partition import TopicPartitionPair
 from ..replication.manager.broker_metadata_publisher import MetadataUsers, publish_metadata
 from ..replication.manager.node_close import close_node
 from ..replication.manager.node_join import join_node
@@ -142,8 +142,8 @@ class NoPartitions:
         return self.leader_of(topic, partition).log.log_start_offset  # which raises
 
     async def checkpoint_log_start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, KafkaError]:
+        self, partitions: Sequence[TopicPartitionPair]
+    ) -> Mapping[TopicPartitionPair, KafkaError]:
         """Do nothing: there are no partitions."""
         return {}
 

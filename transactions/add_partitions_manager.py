@@ -35,7 +35,7 @@ from ..protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ..protocol.topic_partition import TopicPartition
+from ..protocol.topic_partition import TopicPartitionPair
 from ..steps.replies import Reply
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class _Producer(NamedTuple):
 class _Question(NamedTuple):
     ticket: Any
     producer: _Producer
-    partitions: frozenset[TopicPartition]
+    partitions: frozenset[TopicPartitionPair]
     since_ms: int
 
 
@@ -124,7 +124,7 @@ class AddPartitionsManager:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartitionPair],
         *,
         adds: bool,
         now_ms: int,
@@ -261,7 +261,7 @@ class AddPartitionsManager:
         self._effects.append(Reply(question.ticket, dict.fromkeys(question.partitions, code)))
 
 
-def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartition, ErrorCode]:
+def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartitionPair, ErrorCode]:
     if result is None:
         return {}
     codes = {}

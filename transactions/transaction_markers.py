@@ -37,7 +37,7 @@ from ..protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ..protocol.topic_partition import TopicPartition
+from ..protocol.topic_partition import TopicPartitionPair
 from .transaction_effects import SendMarkers
 
 logger = logging.getLogger(__name__)
@@ -84,8 +84,8 @@ _NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 class PartitionLeaders(Protocol):
     """Leaders by the committed metadata."""
 
-    def exists(self, partition: TopicPartition) -> bool: ...
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def exists(self, partition: TopicPartitionPair) -> bool: ...
+    def leader_of(self, partition: TopicPartitionPair) -> int | None:
         """Node that leads the partition and is in service; None: there is none now."""
         ...
 
@@ -121,10 +121,10 @@ class _Pending:
     def __init__(self, key: TransactionKey, markers: SendMarkers) -> None:
         self.key = key
         self.markers = markers
-        self.left: set[TopicPartition] = set(markers.partitions)
+        self.left: set[TopicPartitionPair] = set(markers.partitions)
 
 
-_Queue = dict[_Pending, set[TopicPartition]]
+_Queue = dict[_Pending, set[TopicPartitionPair]]
 
 
 class TransactionMarkerManager:
@@ -274,7 +274,7 @@ class TransactionMarkerManager:
 
     # --- where partitions are --------------------------------------------------------------------
 
-    def _direct(self, pending: _Pending, partitions: Iterable[TopicPartition]) -> None:
+    def _direct(self, pending: _Pending, partitions: Iterable[TopicPartitionPair]) -> None:
         """Put each partition into the queue of its leader, or among the waiting ones. In order: a
         set of names iterates differently in each process, and a simulated run must not.
         """
@@ -289,7 +289,7 @@ class TransactionMarkerManager:
                 logger.info("%s-%d was deleted: no marker needed", *partition)
                 pending.left.discard(partition)
 
-    def _wait(self, pending: _Pending, partitions: set[TopicPartition], now_ms: int) -> None:
+    def _wait(self, pending: _Pending, partitions: set[TopicPartitionPair], now_ms: int) -> None:
         if partitions:
             self._waiting.setdefault(pending, set()).update(partitions)
             if self._look_ms is None:
@@ -336,7 +336,7 @@ class TransactionMarkerManager:
             del self._pending[pending.key.partition, pending.key.transactional_id]
             self._effects.append(MarkersWritten(pending.key, pending.markers))
 
-    def _give_up(self, pending: _Pending, partition: TopicPartition, code: int | None) -> None:
+    def _give_up(self, pending: _Pending, partition: TopicPartitionPair, code: int | None) -> None:
         logger.warning(
             "%s: sending no more markers of coordinator epoch %d: %s-%d returned %s",
             pending.key.transactional_id,
@@ -357,7 +357,7 @@ class TransactionMarkerManager:
             if not queue:
                 del self._queues[node_id]
 
-    def places(self) -> Iterator[tuple[TransactionKey, TopicPartition]]:
+    def places(self) -> Iterator[tuple[TransactionKey, TopicPartitionPair]]:
         """Every partition without a marker, once for each place where it is held: for tests."""
         current = [*self._queues.values(), *self._in_flight.values(), self._waiting]
         for queue in current:
@@ -366,7 +366,7 @@ class TransactionMarkerManager:
                     yield from ((pending.key, partition) for partition in partitions)
 
 
-def _marker(pending: _Pending, partitions: set[TopicPartition]) -> WritableTxnMarker:
+def _marker(pending: _Pending, partitions: set[TopicPartitionPair]) -> WritableTxnMarker:
     """Part of a request, with its partitions in order, so that the same markers have the same
     bytes.
     """
@@ -386,7 +386,7 @@ def _marker(pending: _Pending, partitions: set[TopicPartition]) -> WritableTxnMa
     )
 
 
-def _explain(pending: _Pending, partition: TopicPartition, code: int | None) -> None:
+def _explain(pending: _Pending, partition: TopicPartitionPair, code: int | None) -> None:
     is_expected = code in _IS_EXPECTED
     logger.log(
         logging.INFO if is_expected else logging.ERROR,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...protocol.messages.write_txn_markers import WriteTxnMarkersResponse
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...transactions.transaction_effects import SendMarkers
 from ...transactions.transaction_markers import (
     MarkersWritten,
@@ -29,10 +29,10 @@ class ServingLeaders:
     def __init__(self) -> None:
         self.image = MetadataImage()
 
-    def exists(self, partition: TopicPartition) -> bool:
+    def exists(self, partition: TopicPartitionPair) -> bool:
         return self.image.partition(*partition) is not None
 
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def leader_of(self, partition: TopicPartitionPair) -> int | None:
         return self.image.live_leader(*partition)
 
 

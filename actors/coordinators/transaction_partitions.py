@@ -13,7 +13,7 @@ from ...protocol.error_code import ErrorCode
 from ...protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ...protocol.partitioner import partition_for_group
 from ...protocol.topic_name import TRANSACTIONS_TOPIC
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...transactions.add_partitions_manager import (
     AddPartitionsManager,
     RetryLimits,
@@ -56,11 +56,11 @@ class HostedTransactionPartitions:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartitionPair],
         *,
         adds: bool,
-    ) -> asyncio.Future[dict[TopicPartition, ErrorCode]]:
-        ticket: asyncio.Future[dict[TopicPartition, ErrorCode]]
+    ) -> asyncio.Future[dict[TopicPartitionPair, ErrorCode]]:
+        ticket: asyncio.Future[dict[TopicPartitionPair, ErrorCode]]
         ticket = asyncio.get_running_loop().create_future()
         ticket.add_done_callback(partial(self._count, time.perf_counter()))
         self._manager.verify(
@@ -75,7 +75,9 @@ class HostedTransactionPartitions:
         self._driver.carry_out()
         return ticket
 
-    def _count(self, began: float, ticket: asyncio.Future[dict[TopicPartition, ErrorCode]]) -> None:
+    def _count(
+        self, began: float, ticket: asyncio.Future[dict[TopicPartitionPair, ErrorCode]]
+    ) -> None:
         if ticket.cancelled():  # its client has gone, or the node ends
             return
         self.answer_times.observe(time.perf_counter() - began)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from ...handlers.ports.replica_port import LeaderReplica
 from ...protocol.error_code import ErrorCode
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...transactions.transaction_coordinators import TransactionContext
 from ...transactions.transaction_effects import InitializedProducer, SendMarkers
 from ...transactions.transaction_markers import MarkersWritten
@@ -56,7 +56,7 @@ class TransactionShard:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: frozenset[TopicPartition],
+        partitions: frozenset[TopicPartitionPair],
         *,
         client_version: int,
     ) -> asyncio.Future[ErrorCode]:
@@ -74,8 +74,8 @@ class TransactionShard:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+        partitions: Iterable[TopicPartitionPair],
+    ) -> dict[TopicPartitionPair, ErrorCode]:
         return self._context.coordinator.verify_partitions(
             transactional_id, producer_id, producer_epoch, partitions
         )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ...handlers.ports.log_dirs_port import LogDirState, LogInDir
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...replication.effects import EndMove
 from ...replication.logs.alter_log_dirs_manager import AlterLogDirsManager
 from ...replication.partition.partition_effects import ResumeMove
@@ -26,7 +26,7 @@ class HostedLogDirs:
         steps: AlterLogDirsManager,
         driver: StepDriver,
         directories: LogDirectories,
-        replicas: Mapping[TopicPartition, Replica],
+        replicas: Mapping[TopicPartitionPair, Replica],
         *,
         wall_ms: Callable[[], int],
         in_thread: InThread,
@@ -85,7 +85,7 @@ class HostedLogDirs:
             self._steps.move(topic, partition, path, now_ms=now_ms, wall_ms=wall_ms)
         )
 
-    def _resume(self, key: TopicPartition, replica: Replica) -> None:
+    def _resume(self, key: TopicPartitionPair, replica: Replica) -> None:
         self._steps.resume(key, replica, now_ms=self._driver.now_ms(), wall_ms=self._wall_ms())
 
     def _on_end_move(self, effect: EndMove) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ...handlers.ports.replica_port import LeaderReplica
 from ...protocol.errors import KafkaError
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...replication.partition.partition_effects import (
     LeaderElected,
     ReplicaClosed,
@@ -108,11 +108,11 @@ class HostedPartitions:
         return log_start_offset
 
     async def checkpoint_log_start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, KafkaError]:
+        self, partitions: Sequence[TopicPartitionPair]
+    ) -> Mapping[TopicPartitionPair, KafkaError]:
         """See handlers.ports.replica_port.Partitions."""
         assert self._checkpoint is not None, "start() comes first"
-        errors: dict[TopicPartition, KafkaError] = {}
+        errors: dict[TopicPartitionPair, KafkaError] = {}
         await self._driver.run(
             self._serving.checkpoint_log_start_offsets(partitions, self._checkpoint, errors)
         )

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from ...cluster.partition.leader_state import FollowerFetch
 from ...handlers.ports.replica_port import Appended, FoundOffset, FoundSlice
 from ...protocol.columns.record_check import is_record_check_loaded
-from ...protocol.records.message_set import convert_down
+from ...protocol.records.legacy_messages import convert_down
 from ...protocol.records.record_batch import NO_SEQUENCE
 from ...replication.partition.conversion_queue import Conversion
 from ...replication.partition.delayed_fetches import FetchWaiter

@@ -17,7 +17,7 @@ from ..terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 POLL_SECONDS = 0.2
 SETTLED_POLLS = 10
@@ -167,8 +167,8 @@ def move_directory(
 
 
 def _known(admin: Admin, topic: str, partition: int) -> TopicPartition:
-    from ...clients.wire.record_metadata import TopicPartition
     from ...protocol.errors import UnknownTopicOrPartition
+    from ...protocol.topic_partition import TopicPartition
 
     try:
         (description,) = admin.describe_topics([topic])

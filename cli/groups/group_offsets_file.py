@@ -24,7 +24,7 @@ from ..terminal.output import print_json
 
 if TYPE_CHECKING:
     from ...clients.admin.group_offsets_admin import CommittedOffset
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 VERSION = 1
 STDIN = "-"
@@ -49,7 +49,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, CommittedOffset
                 f"{path} is not text; `bradbury groups export` writes one"
             ) from None
     rows = _of_json(path, text, group) if text.lstrip().startswith("{") else _of_csv(path, text)
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
     found: dict[TopicPartition, CommittedOffset] = {}
     for number, owner, topic, partition, committed in rows:

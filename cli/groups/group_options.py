@@ -11,7 +11,7 @@ from ..terminal.failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 
 def complete_group(incomplete: str) -> list[str]:
@@ -57,7 +57,7 @@ def parse_partitions(
     Raises:
         CommandFailed: no such topic or partition, or no numbers.
     """
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
     counts = {
         one.name: len(one.partitions)

@@ -17,7 +17,7 @@ from ..terminal.failure import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P?(?:(?P<d>\d+)D)?(?:T?(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?",

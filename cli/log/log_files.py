@@ -128,7 +128,7 @@ def locate_batches(data: Content) -> Iterator[tuple[int, int]]:
     Raises:
         Damage: an impossible length, or the file ends within a batch.
     """
-    from ...protocol.records.message_set import MAGIC_POSITION
+    from ...protocol.records.legacy_messages import MAGIC_POSITION
     from ...protocol.records.old_batches import least_size
     from ...protocol.records.record_batch import read_size
 

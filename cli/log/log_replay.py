@@ -21,7 +21,7 @@ from ..topics.topic_commands import require_topic
 
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 PLACE_HELP = "Offset, time (ISO 8601, or @ and milliseconds), earliest or latest."
 
@@ -152,7 +152,7 @@ def find_ranges(
     Raises:
         CommandFailed: `begin` or `end` is not an offset or time.
     """
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
     keys = [TopicPartition(topic, number) for number in partitions]
     earliest = admin.list_offsets(keys, "earliest")

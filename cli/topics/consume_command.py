@@ -24,7 +24,7 @@ from .topic_commands import require_partition
 
 if TYPE_CHECKING:
     from ...clients.consumer.consumer import Consumer
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 POLL_MS = 200
 
@@ -87,7 +87,7 @@ def consume(
 ) -> None:
     """Print the records of a topic."""
     from ...clients.consumer.consumer import Consumer
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
     if as_json:
         raise UsageError("--json: consume has --format json, with a JSON object for each record")

@@ -20,7 +20,7 @@ from ..terminal.output import note, print_json, print_table
 if TYPE_CHECKING:
     from ...clients.admin.admin import Admin
     from ...clients.admin.transactions_admin import ActiveProducer, TransactionDescription
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
 transactions = App(
     help="Show transactions and their producers; find and end hanging ones.",
@@ -297,7 +297,7 @@ def _partitions(
     admin: Admin, topic: str | None, partition: int | None, broker: int | None
 ) -> list[TopicPartition]:
     """Return the partitions to search; with `broker` only those with a replica on that node."""
-    from ...clients.wire.record_metadata import TopicPartition
+    from ...protocol.topic_partition import TopicPartition
 
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]

@@ -28,6 +28,7 @@ from ...protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..quotas.quotas_calls import QuotasCalls
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.io_thread import Steps, wait
@@ -35,7 +36,6 @@ from ..wire.bootstrap_servers import format_servers
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.cluster_view import Broker, ClusterView, PartitionView
 from ..wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
-from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .access.acls_calls import AclsCalls
 from .access.tokens_calls import TokensCalls
 from .admin_parts import delegated
@@ -221,7 +221,7 @@ class Admin:
             self._run(self._see_partitions(topic, total))
 
     def delete_records(
-        self, before: Mapping[TopicPartitionLike, int | str]
+        self, before: Mapping[TopicPartitionPair, int | str]
     ) -> dict[TopicPartition, int]:
         """Delete the records below an offset; "latest": all there are. They do not come back.
 
@@ -304,7 +304,7 @@ class Admin:
 
     def list_offsets(
         self,
-        partitions: Iterable[TopicPartitionLike] | Mapping[TopicPartitionLike, int | str],
+        partitions: Iterable[TopicPartitionPair] | Mapping[TopicPartitionPair, int | str],
         at: int | str = "latest",
         *,
         isolation_level: str = "read_uncommitted",
@@ -348,7 +348,7 @@ class Admin:
         self._run(alter_replica_log_dirs(self._client, targets))
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartitionLike] | None = None, *, election: str = "preferred"
+        self, partitions: Iterable[TopicPartitionPair] | None = None, *, election: str = "preferred"
     ) -> list[TopicPartition]:
         """Elect leaders of partitions; return the partitions that have a new leader.
 
@@ -368,7 +368,7 @@ class Admin:
         return self._run(elect_leaders(self._client, election, asked, timeout_ms=timeout_ms))
 
     def alter_partition_reassignments(
-        self, targets: Mapping[TopicPartitionLike, Iterable[int] | None]
+        self, targets: Mapping[TopicPartitionPair, Iterable[int] | None]
     ) -> None:
         """Reassign partitions to other, more, or fewer replicas; None cancels a reassignment.
 
@@ -390,7 +390,7 @@ class Admin:
         self._run(alter_partition_reassignments(self._client, wanted, timeout_ms=timeout_ms))
 
     def list_partition_reassignments(
-        self, partitions: Iterable[TopicPartitionLike] | None = None
+        self, partitions: Iterable[TopicPartitionPair] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Reassignments in progress, sorted; of some partitions, or of all."""
         asked = None if partitions is None else [TopicPartition(*key) for key in partitions]
@@ -438,7 +438,7 @@ class Admin:
         return self._run(steps)[group_id]
 
     def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartitionLike, int | CommittedOffset]
+        self, group_id: str, offsets: Mapping[TopicPartitionPair, int | CommittedOffset]
     ) -> None:
         """Set committed offsets of a group, which is created if it does not exist.
 
@@ -457,7 +457,7 @@ class Admin:
         timeout_ms = self._timeout_ms
         self._run(alter_group_offsets(self._client, group_id, wanted, timeout_ms=timeout_ms))
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartitionLike]) -> None:
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartitionPair]) -> None:
         """Delete committed offsets of a group in these partitions.
 
         Raises:

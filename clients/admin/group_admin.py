@@ -47,12 +47,12 @@ from ...protocol.messages.leave_group import (
 )
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ...protocol.topic_name import OFFSETS_TOPIC
+from ...protocol.topic_partition import TopicPartition
 from ..group.consumer_protocol import decode_assignment, decode_subscription
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import CONTROL, ClusterClient
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import GROUP_KEY
-from ..wire.record_metadata import TopicPartition
 from .every_coordinator import ask_every_coordinator
 
 CONSUMER: Final = "consumer"

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...protocol.errors import UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ..wire.record_metadata import TopicPartition
 from .group_admin import GroupDescription, GroupMember, describe_groups
 from .group_offsets_admin import CommittedOffset, group_offsets
 from .record_times import record_times

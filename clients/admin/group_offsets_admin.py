@@ -34,10 +34,10 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
-from ..wire.record_metadata import TopicPartition
 from .group_admin import at_coordinators, describe_groups, has_members
 
 MAX_VERSION: Final = 9

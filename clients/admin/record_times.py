@@ -25,12 +25,12 @@ from ...protocol.errors import (
 from ...protocol.messages.fetch import FetchResponse, PartitionData
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header, walk_batches
 from ...protocol.records.records import iterate_records
+from ...protocol.topic_partition import TopicPartition
 from ..fetch.fetch_request import PartitionFetch, build_fetch_request
 from ..fetch.fetcher import MAX_VERSION
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.connection import Address
-from ..wire.record_metadata import TopicPartition
 
 PARTITION_BYTES: Final = 32 * 1024
 REQUEST_BYTES: Final = 8 * 1024 * 1024

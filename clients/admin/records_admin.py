@@ -13,10 +13,10 @@ from ...protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.connection import Address
-from ..wire.record_metadata import TopicPartition
 
 HIGH_WATERMARK: Final = -1
 

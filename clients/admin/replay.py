@@ -26,12 +26,13 @@ from typing import Final, NamedTuple
 from ...protocol.columns.columns import decode_batches
 from ...protocol.errors import RequestTimedOut
 from ...protocol.records.record_batch import RecordBatchHeader, walk_batches
+from ...protocol.topic_partition import TopicPartition
 from ..fetch.batch_reader import BatchReader
 from ..fetch.fetch_state import FetchedRecords
 from ..producer.producer import Producer
 from ..security.security_options import ClientSecurity
 from ..wire.cluster_client import ClusterClient
-from ..wire.record_metadata import BatchMetadata, TopicPartition
+from ..wire.record_metadata import BatchMetadata
 
 MAX_OPEN_SENDS: Final = 64
 

@@ -44,9 +44,9 @@ from ...protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from ...protocol.topic_name import METADATA_TOPIC
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
-from ..wire.record_metadata import TopicPartition
 
 ELECTION_TYPES: Final = {"preferred": 0, "unclean": 1}
 

@@ -44,11 +44,11 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ...protocol.topic_name import TRANSACTIONS_TOPIC
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import ClusterClient
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import TRANSACTION_KEY
-from ..wire.record_metadata import TopicPartition
 from .every_coordinator import ask_every_coordinator
 from .group_admin import at_coordinators
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 from typing import TypeVar
 
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
-from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .transactions_admin import (
     ActiveProducer,
     FencedProducer,
@@ -80,7 +80,7 @@ class TransactionsCalls:
         return [found[transactional_id] for transactional_id in ids]
 
     def describe_producers(
-        self, partitions: Iterable[TopicPartitionLike], *, broker: int | None = None
+        self, partitions: Iterable[TopicPartitionPair], *, broker: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
         """Active producers of each partition, from its leader or from the replica on node `broker`.
 
@@ -95,7 +95,7 @@ class TransactionsCalls:
 
     def abort_transaction(
         self,
-        partition: TopicPartitionLike,
+        partition: TopicPartitionPair,
         *,
         producer_id: int,
         producer_epoch: int,
@@ -131,7 +131,7 @@ class TransactionsCalls:
 
     def find_hanging_transactions(
         self,
-        partitions: Iterable[TopicPartitionLike],
+        partitions: Iterable[TopicPartitionPair],
         *,
         broker: int | None = None,
         older_than_ms: int = 15 * 60_000,

@@ -34,6 +34,7 @@ from typing import Any, Final, Self, TypeVar
 import pyarrow as pa
 
 from ...protocol.errors import KafkaError
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..fetch.record_stream import Chunk, ConsumerRecord, records_of
 from ..group.group_member import GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
@@ -41,12 +42,7 @@ from ..group.rebalance_listener import RebalanceListener
 from ..security.security_options import check_names
 from ..threads.call_thread import CallThread
 from ..threads.loop_waiter import LoopWaiter
-from ..wire.record_metadata import (
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicPartition,
-    TopicPartitionLike,
-)
+from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp
 from ..wire.sampled_stats import Metrics
 from .consumer import Consumer
 from .poll_steps import PollSteps
@@ -122,7 +118,7 @@ class AsyncConsumer:
     def subscription(self) -> list[str]:
         return self._started().subscription()
 
-    async def assign(self, partitions: Iterable[TopicPartitionLike]) -> None:
+    async def assign(self, partitions: Iterable[TopicPartitionPair]) -> None:
         consumer = self._started()
         await self._calls.run(lambda: consumer.assign(partitions))
 
@@ -133,10 +129,10 @@ class AsyncConsumer:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.partitions_for(topic))
 
-    def pause(self, *partitions: TopicPartitionLike) -> None:
+    def pause(self, *partitions: TopicPartitionPair) -> None:
         self._started().pause(*partitions)
 
-    def resume(self, *partitions: TopicPartitionLike) -> None:
+    def resume(self, *partitions: TopicPartitionPair) -> None:
         self._started().resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
@@ -194,41 +190,41 @@ class AsyncConsumer:
 
     # --- positions ---------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
+    def seek(self, partition: TopicPartitionPair, offset: int) -> None:
         self._started().seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionPair) -> None:
         self._started().seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionPair) -> None:
         self._started().seek_to_end(*partitions)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionPair) -> None:
         self._started().seek_to_time(timestamp_ms, *partitions)
 
-    async def position(self, partition: TopicPartitionLike) -> int:
+    async def position(self, partition: TopicPartitionPair) -> int:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.position(partition))
 
-    async def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.beginning_offsets(*partitions))
 
-    async def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    async def end_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.end_offsets(*partitions))
 
     async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartitionLike, int]
+        self, timestamps_ms: Mapping[TopicPartitionPair, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.offsets_for_times(timestamps_ms))
 
-    async def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    async def lag(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.lag(*partitions))
 
-    def current_lag(self, partition: TopicPartitionLike) -> int | None:
+    def current_lag(self, partition: TopicPartitionPair) -> int | None:
         return self._started().current_lag(partition)
 
     # --- committed offsets -------------------------------------------------------------------
@@ -238,12 +234,12 @@ class AsyncConsumer:
         consumer = self._started()
         await self._calls.run(lambda: consumer.commit(offsets))
 
-    async def committed(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int | None]:
+    async def committed(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.committed(*partitions))
 
     async def committed_metadata(
-        self, *partitions: TopicPartitionLike
+        self, *partitions: TopicPartitionPair
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         consumer = self._started()
         return await self._calls.run(lambda: consumer.committed_metadata(*partitions))

@@ -28,6 +28,7 @@ from typing import Self, Unpack
 import pyarrow as pa
 
 from ...protocol.errors import InvalidConfig, InvalidGroupId
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..fetch.fetch_request import FetchConfig
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
@@ -42,12 +43,7 @@ from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
 from ..wire.cluster_client import ClientConfig, ClusterClient
 from ..wire.interceptors import ConsumerInterceptor, ConsumerInterceptors
-from ..wire.record_metadata import (
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    TopicPartition,
-    TopicPartitionLike,
-)
+from ..wire.record_metadata import OffsetAndMetadata, OffsetAndTimestamp
 from ..wire.sampled_stats import Metrics
 from .consumer_config import DEFAULT_STRATEGY, ConsumerConfig
 from .consumer_positions import ConsumerPositions
@@ -279,7 +275,7 @@ class Consumer:
             return []
         return list(self._member.coordinator.subscription.topics_in(self._client.view))
 
-    def assign(self, partitions: Iterable[TopicPartitionLike]) -> None:
+    def assign(self, partitions: Iterable[TopicPartitionPair]) -> None:
         """Read exactly these partitions, each from its committed offset or `auto_offset_reset`.
 
         Partitions that are assigned already keep their position. There is no group membership.
@@ -395,7 +391,7 @@ class Consumer:
 
     # --- positions ---------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
+    def seek(self, partition: TopicPartitionPair, offset: int) -> None:
         """Continue at `offset`; if that is outside of the log, poll resets the position or raises.
 
         Raises:
@@ -403,15 +399,15 @@ class Consumer:
         """
         self._positions.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionPair) -> None:
         """Continue at the first record, in these partitions or all assigned."""
         self._positions.seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionPair) -> None:
         """Continue after the last record, in these partitions or all assigned."""
         self._positions.seek_to_end(*partitions)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionPair) -> None:
         """Continue at the first record from a time on, or at the end, in these partitions or all.
 
         Args:
@@ -419,18 +415,18 @@ class Consumer:
         """
         self._positions.seek_to_time(timestamp_ms, *partitions)
 
-    def pause(self, *partitions: TopicPartitionLike) -> None:
+    def pause(self, *partitions: TopicPartitionPair) -> None:
         """Return no records of these partitions until `resume`; fetched records are kept."""
         self._positions.pause(*partitions)
 
-    def resume(self, *partitions: TopicPartitionLike) -> None:
+    def resume(self, *partitions: TopicPartitionPair) -> None:
         self._positions.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
         """Paused partitions, sorted. A partition that is revoked is no longer paused."""
         return self._positions.paused()
 
-    def position(self, partition: TopicPartitionLike) -> int:
+    def position(self, partition: TopicPartitionPair) -> int:
         """Offset of the next record to return. Waits until it is known.
 
         Raises:
@@ -441,16 +437,16 @@ class Consumer:
         """
         return self._positions.position(partition)
 
-    def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """Log start offset, of these partitions or all assigned."""
         return self._positions.beginning_offsets(*partitions)
 
-    def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """Offset after the last readable record, of these partitions or all assigned."""
         return self._positions.end_offsets(*partitions)
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartitionLike, int]
+        self, timestamps_ms: Mapping[TopicPartitionPair, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Offset of the first record from a time on, by partition; None if there is none.
 
@@ -459,14 +455,14 @@ class Consumer:
         """
         return self._positions.offsets_for_times(timestamps_ms)
 
-    def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """Offsets between the position and the end, of these assigned partitions or all.
 
         Cost: a request to each leader; see `current_lag`.
         """
         return self._positions.lag(*partitions)
 
-    def current_lag(self, partition: TopicPartitionLike) -> int | None:
+    def current_lag(self, partition: TopicPartitionPair) -> int | None:
         """Lag by the end offset of the last fetch, without a request; None before the first fetch.
 
         Raises:
@@ -523,13 +519,13 @@ class Consumer:
         stored = member.positions() if offsets is None else _with_metadata(offsets)
         return member.commit_async(stored, callback)
 
-    def committed(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int | None]:
+    def committed(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int | None]:
         """Committed offsets of these partitions, or all assigned; None if there is none."""
         found = self.committed_metadata(*partitions)
         return {key: None if stored is None else stored.offset for key, stored in found.items()}
 
     def committed_metadata(
-        self, *partitions: TopicPartitionLike
+        self, *partitions: TopicPartitionPair
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Committed offsets with their texts, of these partitions or all assigned."""
         member = self._group("committed offsets need Consumer(group=...)")

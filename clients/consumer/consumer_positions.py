@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.errors import ConnectionFailed
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..fetch.fetch_state import UNKNOWN_OFFSET, StartAt, StartAtTime, StartPoint
 from ..fetch.fetcher import Fetcher
 from ..wire.cluster_client import ClusterClient
 from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ..wire.record_metadata import OffsetAndTimestamp, TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import OffsetAndTimestamp
 from .thread_waiter import ThreadWaiter
 
 
@@ -40,32 +41,32 @@ class ConsumerPositions:
         self._waiter.check_open()
         return len(self._waiter.run(self._client.topic(topic)).partitions)
 
-    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
+    def seek(self, partition: TopicPartitionPair, offset: int) -> None:
         """See Consumer.seek."""
         if offset < 0:
             raise ValueError(f"offset {offset} is negative; use 0 or more, or seek_to_beginning")
         self._fetcher.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionPair) -> None:
         """See Consumer.seek_to_beginning."""
         self._restart(partitions, StartAt.EARLIEST)
 
-    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionPair) -> None:
         """See Consumer.seek_to_end."""
         self._restart(partitions, StartAt.LATEST)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionPair) -> None:
         """See Consumer.seek_to_time."""
         if timestamp_ms < 0:
             raise ValueError(f"timestamp_ms={timestamp_ms}: use milliseconds since 1970")
         self._restart(partitions, StartAtTime(timestamp_ms))
 
-    def pause(self, *partitions: TopicPartitionLike) -> None:
+    def pause(self, *partitions: TopicPartitionPair) -> None:
         """See Consumer.pause."""
         for partition in partitions:
             self._fetcher.set_paused(partition, paused=True)
 
-    def resume(self, *partitions: TopicPartitionLike) -> None:
+    def resume(self, *partitions: TopicPartitionPair) -> None:
         """See Consumer.resume."""
         for partition in partitions:
             self._fetcher.set_paused(partition, paused=False)
@@ -74,7 +75,7 @@ class ConsumerPositions:
         """See Consumer.paused."""
         return sorted(key for key, state in self._fetcher.states().items() if state.paused)
 
-    def position(self, partition: TopicPartitionLike) -> int:
+    def position(self, partition: TopicPartitionPair) -> int:
         """See Consumer.position."""
         state = self._fetcher.state(partition)
         if state.position == UNKNOWN_OFFSET:
@@ -90,16 +91,16 @@ class ConsumerPositions:
             )
         return state.position
 
-    def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """See Consumer.beginning_offsets."""
         return self._list(partitions, EARLIEST)
 
-    def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """See Consumer.end_offsets."""
         return self._list(partitions, LATEST)
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartitionLike, int]
+        self, timestamps_ms: Mapping[TopicPartitionPair, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """See Consumer.offsets_for_times."""
         self._waiter.check_open()
@@ -114,12 +115,12 @@ class ConsumerPositions:
             for key, answer in found.items()
         }
 
-    def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         """See Consumer.lag."""
         ends = self._list(partitions, LATEST)
         return {key: max(0, end - self.position(key)) for key, end in ends.items()}
 
-    def current_lag(self, partition: TopicPartitionLike) -> int | None:
+    def current_lag(self, partition: TopicPartitionPair) -> int | None:
         """See Consumer.current_lag."""
         state = self._fetcher.state(partition)
         end = state.last_stable_offset if self._isolation else state.high_watermark
@@ -127,12 +128,12 @@ class ConsumerPositions:
             return None
         return max(0, end - state.position)
 
-    def _restart(self, partitions: tuple[TopicPartitionLike, ...], start_at: StartPoint) -> None:
+    def _restart(self, partitions: tuple[TopicPartitionPair, ...], start_at: StartPoint) -> None:
         for partition in partitions or self.assignment():
             self._fetcher.restart(partition, start_at)
 
     def _list(
-        self, partitions: tuple[TopicPartitionLike, ...], at: int
+        self, partitions: tuple[TopicPartitionPair, ...], at: int
     ) -> dict[TopicPartition, int]:
         self._waiter.check_open()
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()

@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...protocol.columns.columns import decode_batches
+from ...protocol.topic_partition import TopicPartition
 from ..fetch.consumer_metrics import PollMetrics
 from ..fetch.fetch_state import StartAt
 from ..fetch.fetcher import Fetcher
@@ -25,7 +26,6 @@ from ..fetch.record_stream import Chunk, RecordStream
 from ..group.group_member import ConsumerMember
 from ..wire.cluster_client import ClusterClient
 from ..wire.interceptors import ConsumerInterceptors
-from ..wire.record_metadata import TopicPartition
 
 # Not Schema.empty_table(), which imports pandas, for half a second, when the first poll ends.
 EMPTY: Final[pa.Table] = decode_batches(b"", topic="", partition=0, fetch_offset=0).table

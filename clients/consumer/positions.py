@@ -10,12 +10,12 @@ import time
 from typing import Final
 
 from ...protocol.errors import InvalidConfig
+from ...protocol.topic_partition import TopicPartition
 from ..fetch.fetch_state import FetchState, Position, StartAt, StartAtTime, StartPoint
 from ..group.offset_committer import OffsetCommitter
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
 from ..wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ..wire.record_metadata import TopicPartition
 
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE

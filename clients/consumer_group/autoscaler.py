@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from ...protocol.errors import ConnectionFailed, KafkaError
+from ...protocol.topic_partition import TopicPartition
 from ..admin.admin import Admin
-from ..wire.record_metadata import TopicPartition
 from .backlogs import read_backlogs
 from .lag_scaling import LagScaling, ScaleEvent, ScalingConfig
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import GroupIdNotFound
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .lag_scaling import Backlog
 
 if TYPE_CHECKING:

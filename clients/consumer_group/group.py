@@ -28,8 +28,8 @@ import ray
 
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, InvalidConfig
+from ...protocol.topic_partition import TopicPartition
 from ..admin.admin import Admin
-from ..wire.record_metadata import TopicPartition
 from .autoscaler import Autoscaler
 from .group_arguments import (
     check_consumer_options,

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...protocol.errors import InvalidConfig
+from ...protocol.topic_partition import TopicPartition
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import NAMES, security_of
-from ..wire.record_metadata import TopicPartition
 
 _OURS: Final = frozenset(
     {

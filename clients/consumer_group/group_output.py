@@ -27,10 +27,10 @@ from ...protocol.errors import (
     KafkaError,
     RequestTimedOut,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..group.membership import ConsumerGroupMetadata
 from ..producer.producer import Producer
 from ..wire.interceptors import ProducerRecord
-from ..wire.record_metadata import TopicPartition
 
 logger = logging.getLogger(__name__)
 

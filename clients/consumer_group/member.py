@@ -34,10 +34,10 @@ import pyarrow as pa
 import ray
 
 from ...protocol.errors import ConnectionFailed, FencedInstanceId, KafkaError
+from ...protocol.topic_partition import TopicPartition
 from ..consumer.consumer import Consumer
 from ..consumer.poll_steps import EMPTY
 from ..wire.cluster_client import is_retriable
-from ..wire.record_metadata import TopicPartition
 from .commit_calls import CommitCalls
 from .member_consumer import BACKOFF_S, MemberConsumer, undisturbed
 from .member_rebalances import MemberRebalances

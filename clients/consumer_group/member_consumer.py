@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
+from ...protocol.topic_partition import TopicPartition
 from ..consumer.consumer import Consumer, Wakeup
 from ..consumer.poll_steps import EMPTY
 from ..group.rebalance_listener import RebalanceListener
 from ..wire.cluster_client import is_retriable
-from ..wire.record_metadata import TopicPartition
 from .processing.member_config import MemberConfig
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from ...protocol.topic_partition import TopicPartition
 from ..group.rebalance_listener import RebalanceListener
-from ..wire.record_metadata import TopicPartition
 from .member_consumer import MemberConsumer
 from .processing.member_config import MemberConfig
 from .processing.work import MemberWork

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .members import Members, WorkerMember
 from .processing.function import BatchFailed
 from .processing.processed_batches import Entry, MemberReport

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .lag_scaling import ScaleEvent
 
 UNLIMITED = 100_000

@@ -40,6 +40,7 @@ import ray
 
 from ...discovery.ray_connection import join_for_clients
 from ...protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..consumer.consumer import Consumer
 from ..group.group_member import CommitCallback, GivenOffsets
 from ..group.membership import ConsumerGroupMetadata
@@ -51,8 +52,6 @@ from ..wire.record_metadata import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
-    TopicPartition,
-    TopicPartitionLike,
 )
 from ..wire.sampled_stats import Metrics
 
@@ -87,7 +86,7 @@ class ConsumerProcess:
     def subscription(self) -> list[str]:
         return self._consumer.subscription()
 
-    def assign(self, partitions: Iterable[TopicPartitionLike]) -> None:
+    def assign(self, partitions: Iterable[TopicPartitionPair]) -> None:
         self._consumer.assign(partitions)
 
     def assignment(self) -> list[TopicPartition]:
@@ -96,10 +95,10 @@ class ConsumerProcess:
     def partitions_for(self, topic: str) -> int:
         return self._consumer.partitions_for(topic)
 
-    def pause(self, *partitions: TopicPartitionLike) -> None:
+    def pause(self, *partitions: TopicPartitionPair) -> None:
         self._consumer.pause(*partitions)
 
-    def resume(self, *partitions: TopicPartitionLike) -> None:
+    def resume(self, *partitions: TopicPartitionPair) -> None:
         self._consumer.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
@@ -124,36 +123,36 @@ class ConsumerProcess:
         """End the running call, or else the next one that waits, with Wakeup. Runs at once."""
         self._consumer.wakeup()
 
-    def seek(self, partition: TopicPartitionLike, offset: int) -> None:
+    def seek(self, partition: TopicPartitionPair, offset: int) -> None:
         self._consumer.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartitionPair) -> None:
         self._consumer.seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: TopicPartitionLike) -> None:
+    def seek_to_end(self, *partitions: TopicPartitionPair) -> None:
         self._consumer.seek_to_end(*partitions)
 
-    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionLike) -> None:
+    def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartitionPair) -> None:
         self._consumer.seek_to_time(timestamp_ms, *partitions)
 
-    def position(self, partition: TopicPartitionLike) -> int:
+    def position(self, partition: TopicPartitionPair) -> int:
         return self._consumer.position(partition)
 
-    def beginning_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         return self._consumer.beginning_offsets(*partitions)
 
-    def end_offsets(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         return self._consumer.end_offsets(*partitions)
 
     def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartitionLike, int]
+        self, timestamps_ms: Mapping[TopicPartitionPair, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return self._consumer.offsets_for_times(timestamps_ms)
 
-    def lag(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int]:
+    def lag(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int]:
         return self._consumer.lag(*partitions)
 
-    def current_lag(self, partition: TopicPartitionLike) -> int | None:
+    def current_lag(self, partition: TopicPartitionPair) -> int | None:
         return self._consumer.current_lag(partition)
 
     @ray.method(concurrency_group="control")
@@ -172,11 +171,11 @@ class ConsumerProcess:
         """Send a commit without waiting. The callback is called in the actor, by a later call."""
         self._consumer.commit_async(offsets, callback)
 
-    def committed(self, *partitions: TopicPartitionLike) -> dict[TopicPartition, int | None]:
+    def committed(self, *partitions: TopicPartitionPair) -> dict[TopicPartition, int | None]:
         return self._consumer.committed(*partitions)
 
     def committed_metadata(
-        self, *partitions: TopicPartitionLike
+        self, *partitions: TopicPartitionPair
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return self._consumer.committed_metadata(*partitions)
 
@@ -270,7 +269,7 @@ class ProducerProcess:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from ...protocol.topic_partition import TopicPartition
 from ..security.security_options import ClientSecurity
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClientConfig, ClusterClient
-from ..wire.record_metadata import TopicPartition
 from .fetch_request import FetchConfig
 from .fetch_state import FetchedRecords, FetchState, Position, StartAt
 from .fetcher import Fetcher

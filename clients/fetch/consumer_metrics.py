@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..wire.sampled_stats import Average, Figures, Meter, Metrics, SampledStat, tagged
 from .fetch_state import UNKNOWN_OFFSET, FetchState
 

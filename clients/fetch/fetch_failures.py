@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from ...protocol.records.record_batch import (
     read_size,
     walk_batches,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Address
-from ..wire.record_metadata import TopicPartition
 from .fetch_state import NO_REPLICA, UNKNOWN_EPOCH, FetchState, StartPoint
 
 MAX_BYTES: Final = 2**31 - 1

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from ...protocol.columns.columns_decode import AbortedProducers
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET: Final = -1
 UNKNOWN_EPOCH: Final = -1

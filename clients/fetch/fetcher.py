@@ -24,12 +24,12 @@ from typing import Final
 
 from ...protocol.errors import ConnectionFailed, error_for
 from ...protocol.messages.fetch import FetchResponse
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..threads.io_thread import Timer
 from ..threads.observed_condition import ObservedCondition
 from ..wire.cluster_client import ClusterClient, is_retriable
 from ..wire.cluster_view import Broker
 from ..wire.connection import Address
-from ..wire.record_metadata import TopicPartition, TopicPartitionLike
 from .consumer_metrics import FetchMetrics
 from .fetch_buffer import FetchBuffer
 from .fetch_failures import FetchFailures
@@ -122,20 +122,20 @@ class Fetcher:
         with self.condition:
             return dict(self._states)
 
-    def state(self, key: TopicPartitionLike) -> FetchState:
+    def state(self, key: TopicPartitionPair) -> FetchState:
         """State of a partition. Raises ValueError: it is not assigned."""
         state = self._states.get(TopicPartition(*key))
         if state is None:
             raise ValueError(f"{key[0]}-{key[1]} is not assigned to this consumer")
         return state
 
-    def seek(self, key: TopicPartitionLike, offset: int) -> None:
+    def seek(self, key: TopicPartitionPair, offset: int) -> None:
         with self.condition:
             self.state(key).seek(offset)
             self.buffer.drop_stale()
         self._wake()
 
-    def restart(self, key: TopicPartitionLike, start_at: StartPoint) -> None:
+    def restart(self, key: TopicPartitionPair, start_at: StartPoint) -> None:
         with self.condition:
             self.state(key).restart(start_at)
             self.buffer.drop_stale()
@@ -150,7 +150,7 @@ class Fetcher:
             self.buffer.drop_stale()
         self._wake()
 
-    def set_paused(self, key: TopicPartitionLike, *, paused: bool) -> None:
+    def set_paused(self, key: TopicPartitionPair, *, paused: bool) -> None:
         with self.condition:
             self.state(key).paused = paused
             self.condition.notify_all()

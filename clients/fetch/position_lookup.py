@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from ...protocol.errors import OffsetOutOfRange
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import IoThread, Steps
 from ..threads.observed_condition import ObservedCondition
 from ..wire.cluster_client import is_retriable
-from ..wire.record_metadata import TopicPartition
 from .fetch_buffer import FetchBuffer
 from .fetch_state import NEVER, UNKNOWN_OFFSET, FetchState, Position
 

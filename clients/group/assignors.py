@@ -19,7 +19,7 @@ from itertools import cycle
 from typing import Final
 
 from ...protocol.errors import InvalidConfig
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .assignor import Assignment, Assignor, subscribers_by_topic
 from .consumer_protocol import Member
 from .sticky_assignor import CooperativeStickyAssignor, StickyAssignor

@@ -27,11 +27,11 @@ from ...protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..fetch.consumer_metrics import GroupMetrics
 from ..threads.io_thread import Steps
 from ..wire.cluster_client import ClusterClient
 from ..wire.coordinator_lookup import CoordinatorLookup
-from ..wire.record_metadata import TopicPartition
 from .consumer_protocol import NO_GENERATION
 from .group_join import GroupJoin
 from .heartbeats import Heartbeats

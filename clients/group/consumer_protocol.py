@@ -23,7 +23,7 @@ from typing import Final
 
 from ...protocol.buffer import Buffer
 from ...protocol.errors import MalformedRequest
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 
 SUBSCRIPTION_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 3

@@ -38,11 +38,11 @@ from ...protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import GROUP, ClusterClient, is_retriable
 from ..wire.connection import Address
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
-from ..wire.record_metadata import TopicPartition
 from .assignor import Assignor, withhold_owned
 from .consumer_protocol import (
     NO_GENERATION,

@@ -36,6 +36,7 @@ from ...protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..fetch.fetch_state import UNKNOWN_OFFSET, StartAt
 from ..fetch.fetcher import Fetcher
 from ..threads.awaitable_future import AwaitableFuture
@@ -43,7 +44,7 @@ from ..threads.io_thread import Steps
 from ..wire.cluster_client import CONTROL, ClusterClient, is_retriable
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
 from ..wire.interceptors import ConsumerInterceptors
-from ..wire.record_metadata import OffsetAndMetadata, TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import OffsetAndMetadata
 from .consumer_coordinator import ConsumerCoordinator
 from .consumer_protocol import NO_GENERATION
 from .membership import ConsumerGroupMetadata, Joined, Membership
@@ -59,8 +60,8 @@ LEAVING_COMMIT_MS: Final = 5_000
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 GivenOffsets = (
     Mapping[TopicPartition, int | OffsetAndMetadata]
-    | Mapping[TopicPartitionLike, int | OffsetAndMetadata]
-    | Mapping[TopicPartitionLike, int | OffsetAndMetadata]
+    | Mapping[TopicPartitionPair, int | OffsetAndMetadata]
+    | Mapping[TopicPartitionPair, int | OffsetAndMetadata]
 )
 CommitCallback = Callable[[Offsets, Exception | None], None]
 """Function callback(offsets, error), called after a commit; error: None if it succeeded."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import KafkaError, error_for
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .assignor import Assignor
 from .consumer_protocol import NO_GENERATION
 

@@ -30,6 +30,7 @@ from ...protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from ..wire.cluster_client import (
     CONTROL,
@@ -39,7 +40,7 @@ from ..wire.cluster_client import (
     is_retriable,
 )
 from ..wire.coordinator_lookup import COORDINATOR_MOVED
-from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ..wire.record_metadata import OffsetAndMetadata
 from .consumer_coordinator import ConsumerCoordinator
 from .membership import Membership, refusal
 

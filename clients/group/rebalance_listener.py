@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 
 
 class RebalanceListener:

@@ -23,7 +23,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heapreplace
 
-from ..wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .assignor import Assignment, Assignor, subscribers_by_topic
 from .consumer_protocol import (
     NO_GENERATION,

@@ -29,12 +29,13 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ...protocol.errors import KafkaError, RequestTimedOut
+from ...protocol.topic_partition import TopicPartitionPair
 from ..group.membership import ConsumerGroupMetadata
 from ..security.security_options import check_names
 from ..threads.awaitable_future import AwaitableFuture
 from ..threads.loop_waiter import LoopWaiter
 from ..wire.interceptors import Content, Headers, ProducerRecord
-from ..wire.record_metadata import BatchMetadata, RecordMetadata, TopicPartitionLike
+from ..wire.record_metadata import BatchMetadata, RecordMetadata
 from ..wire.sampled_stats import Metrics
 from .batches.accumulator import RECORD_OVERHEAD, Accumulator, TopicBuffer
 from .batches.deliveries import RecordFuture
@@ -193,7 +194,7 @@ class AsyncProducer:
 
     async def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:

@@ -18,8 +18,8 @@ from typing import Final
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import ConcurrentTransactions, ConnectionFailed, KafkaError, error_for
 from ...protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from ...protocol.topic_partition import TopicPartitionPair
 from ..wire.cluster_client import is_retriable
-from ..wire.record_metadata import TopicPartitionLike
 from .batches.batch_outcomes import BatchOutcomes
 from .batches.partition_queue import PartitionQueue
 from .batches.partition_queues import PartitionQueues
@@ -69,7 +69,7 @@ class ProduceResponses:
         self._on_stale_view = on_stale_view
 
     def on_response(
-        self, response: ProduceResponse, batches: dict[TopicPartitionLike, ProducerBatch]
+        self, response: ProduceResponse, batches: dict[TopicPartitionPair, ProducerBatch]
     ) -> None:
         """Handle the answer to a request with `batches`."""
         for topic in response.responses:

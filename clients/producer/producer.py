@@ -33,6 +33,7 @@ from ...protocol.errors import (
     RequestTimedOut,
 )
 from ...protocol.records.compression import CompressionType
+from ...protocol.topic_partition import TopicPartitionPair
 from ..group.membership import ConsumerGroupMetadata
 from ..security.security_options import SecurityOptions, given_security
 from ..threads.awaitable_future import AwaitableFuture
@@ -45,7 +46,7 @@ from ..wire.interceptors import (
     ProducerInterceptors,
     ProducerRecord,
 )
-from ..wire.record_metadata import BatchMetadata, TopicPartitionLike
+from ..wire.record_metadata import BatchMetadata
 from ..wire.sampled_stats import Metrics
 from . import producer_end
 from .batches.accumulator import RECORD_OVERHEAD, Accumulator, Partitioner, TopicBuffer
@@ -466,7 +467,7 @@ class Producer:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:

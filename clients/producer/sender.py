@@ -28,12 +28,13 @@ from dataclasses import dataclass
 from ...protocol.buffer import Buffer
 from ...protocol.errors import ConnectionFailed
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..threads.io_thread import Timer
 from ..wire.cluster_client import DATA, ClusterClient
 from ..wire.cluster_view import ClusterView
 from ..wire.connection import Connection
 from ..wire.interceptors import ProducerInterceptors
-from ..wire.record_metadata import BatchMetadata, TopicPartition, TopicPartitionLike
+from ..wire.record_metadata import BatchMetadata
 from .batches.accumulator import Accumulator
 from .batches.batch_outcomes import BatchOutcomes
 from .batches.partition_queue import MAX_IN_FLIGHT, PartitionQueue
@@ -263,7 +264,7 @@ class Sender:
                 min_version = IMPLICIT_VERSION
             else:
                 max_version = IMPLICIT_VERSION - 1
-        batches: dict[TopicPartitionLike, ProducerBatch] = {}
+        batches: dict[TopicPartitionPair, ProducerBatch] = {}
         topics: dict[str, list[tuple[int, Buffer]]] = {}
         for queue in queues:
             batch = self._queues.take(queue, identity)
@@ -292,7 +293,7 @@ class Sender:
     def _on_response(
         self,
         future: Future[ProduceResponse],
-        batches: dict[TopicPartitionLike, ProducerBatch],
+        batches: dict[TopicPartitionPair, ProducerBatch],
         sent_at: float,
     ) -> None:
         error = future.exception()

@@ -29,11 +29,12 @@ from ...protocol.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..admin.admin import Admin
 from ..admin.topics_admin import NewTopic
 from ..consumer.async_consumer import AsyncConsumer
 from ..producer.async_producer import AsyncProducer
-from ..wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ..wire.record_metadata import OffsetAndMetadata
 from .frames.item_codec import count_items, is_pickled
 from .queue_brokers import QueueBrokers
 from .queue_position import QueuePosition, decode_position, encode_position

@@ -25,7 +25,8 @@ from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from .record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
+from ...protocol.topic_partition import TopicPartition
+from .record_metadata import BatchMetadata, OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..threads.io_thread import Steps, wait
 from .cluster_client import CONTROL, ClusterClient, is_retriable
 from .connection import Address
-from .record_metadata import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

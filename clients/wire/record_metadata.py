@@ -5,22 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...protocol import topic_partition
-
-
-class TopicPartition(NamedTuple):
-    """Partition of a topic. A plain (topic, partition) pair equals it and does as well."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-TopicPartitionLike = topic_partition.TopicPartition
-"""Partition as an argument of clients: a TopicPartition, or a plain (topic, partition) pair."""
-
 
 class OffsetAndMetadata(NamedTuple):
     """Committed offset of a group in a partition.

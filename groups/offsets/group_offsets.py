@@ -26,7 +26,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..group_records import NO_TIMESTAMP, OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from .lag_query import GroupPosition
 from .pending_offsets import PendingOffsets
@@ -36,7 +36,7 @@ class GroupOffsets:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self._committed: dict[str, dict[int, OffsetCommitValue]] = {}
-        self._on_their_way: Counter[TopicPartition] = Counter()
+        self._on_their_way: Counter[TopicPartitionPair] = Counter()
         self._pending = PendingOffsets()
         self._numbers = itertools.count()
         self._count = 0
@@ -140,7 +140,7 @@ class GroupOffsets:
         commit; an offset with its own expiry, from an old client, keeps to that. What a
         living group is subscribed to stays.
         """
-        gone: list[TopicPartition] = []
+        gone: list[TopicPartitionPair] = []
         is_all = not (self._on_their_way or self._pending)
         for topic, partitions in self._committed.items():
             if is_subscribed is not None and is_subscribed(topic):
@@ -186,12 +186,12 @@ class GroupOffsets:
     def _is_about_to_change(self, topic: str, partition: int) -> bool:
         return (topic, partition) in self._on_their_way or self.is_pending(topic, partition)
 
-    def _each(self) -> Iterator[TopicPartition]:
+    def _each(self) -> Iterator[TopicPartitionPair]:
         for topic, partitions in self._committed.items():
             for partition in partitions:
                 yield topic, partition
 
-    def _tombstones(self, gone: Iterable[TopicPartition]) -> list[OffsetRecord]:
+    def _tombstones(self, gone: Iterable[TopicPartitionPair]) -> list[OffsetRecord]:
         return [
             OffsetRecord(
                 OffsetCommitKey(group=self.group_id, topic=topic, partition=partition), None

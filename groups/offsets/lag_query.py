@@ -37,7 +37,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -50,7 +50,7 @@ PARTITIONS_AT_ONCE: Final = 250
 loop.
 """
 
-LeaderOf: TypeAlias = Callable[[TopicPartition], int | None]
+LeaderOf: TypeAlias = Callable[[TopicPartitionPair], int | None]
 
 
 class GroupPosition(NamedTuple):
@@ -80,9 +80,9 @@ class LagQuery:
     def __init__(self, positions: Iterable[GroupPosition], leader_of: LeaderOf) -> None:
         self._positions = list(positions)
         self._leader_of = leader_of
-        self._ends: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
-        self._times: dict[tuple[TopicPartition, int], int] = {}
+        self._ends: dict[TopicPartitionPair, int] = {}
+        self._starts: dict[TopicPartitionPair, int] = {}
+        self._times: dict[tuple[TopicPartitionPair, int], int] = {}
 
     def ends(self) -> Iterator[tuple[int, ListOffsetsRequest]]:
         """Requests for log end offsets, as (node, request)."""
@@ -102,8 +102,10 @@ class LagQuery:
         """Requests for the first unread records. Groups at different offsets of a partition use
         different requests.
         """
-        turns: defaultdict[TopicPartition, int] = defaultdict(int)
-        by_turn: defaultdict[tuple[int, int], list[tuple[TopicPartition, int]]] = defaultdict(list)
+        turns: defaultdict[TopicPartitionPair, int] = defaultdict(int)
+        by_turn: defaultdict[tuple[int, int], list[tuple[TopicPartitionPair, int]]] = defaultdict(
+            list
+        )
         for key, offset in sorted({self._first_unread(*one) for one in self._unread()}):
             leader = self._leader_of(key)
             if leader is not None and key in self._starts:
@@ -145,19 +147,19 @@ class LagQuery:
         written_ms = self._times.get(self._first_unread(key, one.offset))
         return None if written_ms is None else max(0, now_ms - written_ms) / 1000
 
-    def _unread(self) -> Iterator[tuple[TopicPartition, int]]:
+    def _unread(self) -> Iterator[tuple[TopicPartitionPair, int]]:
         for one in self._positions:
             key = (one.topic, one.partition)
             if one.offset < self._ends.get(key, -1):
                 yield key, one.offset
 
-    def _first_unread(self, key: TopicPartition, offset: int) -> tuple[TopicPartition, int]:
+    def _first_unread(self, key: TopicPartitionPair, offset: int) -> tuple[TopicPartitionPair, int]:
         return key, max(offset, self._starts.get(key, 0))
 
     def _list_offsets(
-        self, keys: Iterable[TopicPartition], timestamp: int
+        self, keys: Iterable[TopicPartitionPair], timestamp: int
     ) -> Iterator[tuple[int, ListOffsetsRequest]]:
-        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        by_leader: defaultdict[int, list[TopicPartitionPair]] = defaultdict(list)
         for key in keys:
             leader = self._leader_of(key)
             if leader is not None:
@@ -173,7 +175,7 @@ class LagQuery:
                 yield leader, ListOffsetsRequest(replica_id=-1, topics=topics)
 
 
-def _fetch(asked: Iterable[tuple[TopicPartition, int]]) -> FetchRequest:
+def _fetch(asked: Iterable[tuple[TopicPartitionPair, int]]) -> FetchRequest:
     by_topic: defaultdict[str, list[FetchPartition]] = defaultdict(list)
     for (topic, partition), offset in asked:
         by_topic[topic].append(
@@ -187,7 +189,7 @@ def _fetch(asked: Iterable[tuple[TopicPartition, int]]) -> FetchRequest:
     )
 
 
-def _offsets_in(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int]]:
+def _offsets_in(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartitionPair, int]]:
     for topic in answer.topics:
         for one in topic.partitions:
             if not one.error_code and one.offset >= 0:

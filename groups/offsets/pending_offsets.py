@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..group_records import OffsetCommitValue
 
 
@@ -26,25 +26,25 @@ class PendingOffset(NamedTuple):
 
 class PendingOffsets:
     def __init__(self) -> None:
-        self._of_partition: dict[TopicPartition, dict[int, PendingOffset]] = {}
+        self._of_partition: dict[TopicPartitionPair, dict[int, PendingOffset]] = {}
         """Pending offsets by partition, then by producer id."""
-        self._of_producer: dict[int, set[TopicPartition]] = {}
+        self._of_producer: dict[int, set[TopicPartitionPair]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_producer)
 
-    def __contains__(self, topic_partition: TopicPartition) -> bool:
+    def __contains__(self, topic_partition: TopicPartitionPair) -> bool:
         """Whether an open transaction may still change the offset; replaced ones count, too."""
         return topic_partition in self._of_partition
 
-    def __iter__(self) -> Iterator[TopicPartition]:
+    def __iter__(self) -> Iterator[TopicPartitionPair]:
         """Partitions with pending offsets, each once."""
         return iter(self._of_partition)
 
     def add(
         self,
         producer_id: int,
-        topic_partition: TopicPartition,
+        topic_partition: TopicPartitionPair,
         value: OffsetCommitValue,
         number: int,
     ) -> None:
@@ -54,7 +54,7 @@ class PendingOffsets:
         )
         self._of_producer.setdefault(producer_id, set()).add(topic_partition)
 
-    def overtake(self, topic_partition: TopicPartition, number: int) -> None:
+    def overtake(self, topic_partition: TopicPartitionPair, number: int) -> None:
         """Void pending commits with a lower number: a commit of this number takes effect."""
         pending = self._of_partition.get(topic_partition)
         if pending is not None:
@@ -62,7 +62,7 @@ class PendingOffsets:
                 if offset.number < number:
                     pending[producer_id] = offset._replace(value=None)
 
-    def forget(self, topic_partition: TopicPartition) -> None:
+    def forget(self, topic_partition: TopicPartitionPair) -> None:
         """Void all pending commits of a partition, because of a tombstone."""
         for producer_id in self._of_partition.pop(topic_partition, {}):
             partitions = self._of_producer[producer_id]
@@ -70,7 +70,7 @@ class PendingOffsets:
             if not partitions:
                 del self._of_producer[producer_id]
 
-    def take(self, producer_id: int) -> list[tuple[TopicPartition, PendingOffset]]:
+    def take(self, producer_id: int) -> list[tuple[TopicPartitionPair, PendingOffset]]:
         """Take the offsets committed by the producer's transaction; they are no longer pending."""
         taken = []
         for topic_partition in self._of_producer.pop(producer_id, ()):

@@ -14,13 +14,13 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..authorization.cluster_access import DESCRIBE_LOG_DIRS
 from ..ports.api import api
 from ..ports.context import RequestContext
 from ..ports.log_dirs_port import LogDirState
 
-RequestedPartitions = set[TopicPartition]
+RequestedPartitions = set[TopicPartitionPair]
 
 
 async def handle(

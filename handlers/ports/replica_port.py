@@ -13,7 +13,7 @@ from ...cluster.partition.leader_state import FollowerFetch
 from ...protocol.errors import KafkaError
 from ...protocol.records.fetch_response import FileSlice
 from ...protocol.records.record_batch import NO_SEQUENCE
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...replication.partition.delayed_fetches import FetchWaiter
 from ...storage.log.partition_log import PartitionLog
 from ...storage.producers.verification_guard import VerificationGuard
@@ -243,8 +243,8 @@ class Partitions(Protocol):
         ...
 
     async def checkpoint_log_start_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, KafkaError]:
+        self, partitions: Sequence[TopicPartitionPair]
+    ) -> Mapping[TopicPartitionPair, KafkaError]:
         """Make the log start offsets durable. A disk that fails takes its partitions offline.
 
         Returns the partitions whose disk has failed or is full, with the error.

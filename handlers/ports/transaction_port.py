@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Protocol
 
 from ...protocol.error_code import ErrorCode
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...transactions.transaction_effects import InitializedProducer
 from ...transactions.transaction_metadata import TransactionMetadata
 
@@ -30,7 +30,7 @@ class TransactionShard(Protocol):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: frozenset[TopicPartition],
+        partitions: frozenset[TopicPartitionPair],
         *,
         client_version: int,
     ) -> Awaitable[ErrorCode]: ...
@@ -39,8 +39,8 @@ class TransactionShard(Protocol):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+        partitions: Iterable[TopicPartitionPair],
+    ) -> dict[TopicPartitionPair, ErrorCode]:
         """Whether each partition is in the producer's open transaction (KIP-890)."""
         ...
 
@@ -83,10 +83,10 @@ class TransactionPartitions(Protocol):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartitionPair],
         *,
         adds: bool,
-    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
+    ) -> Awaitable[dict[TopicPartitionPair, ErrorCode]]:
         """Check whether each partition is in the producer's open transaction.
 
         `adds`: missing partitions are added, for clients of transaction.version 2. Errors of the

@@ -34,7 +34,7 @@ from ...protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.log.partition_log import PartitionLog
 from ..authorization.record_access import LIST_OFFSETS
 from ..ports.api import Parts, api
@@ -101,7 +101,7 @@ async def _answer(
     wanted: ListOffsetsPartition,
     request: ListOffsetsRequest,
     context: RequestContext,
-    repeated: set[TopicPartition],
+    repeated: set[TopicPartitionPair],
 ) -> ListOffsetsPartitionResponse:
     answer = ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, offset=-1, timestamp=-1, leader_epoch=-1

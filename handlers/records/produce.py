@@ -48,7 +48,7 @@ from ...protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ...protocol.records.message_set import MAGIC_POSITION
+from ...protocol.records.legacy_messages import MAGIC_POSITION
 from ...protocol.records.record_batch import (
     HEADER_SIZE,
     MAGIC,

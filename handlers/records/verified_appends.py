@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ...protocol.error_code import ErrorCode
 from ...protocol.errors import InvalidTxnState, KafkaError, NotEnoughReplicas, error_for
 from ...protocol.records.record_batch import read_header
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.producers.verification_guard import UNVERIFIED, VerificationGuard
 from ..ports.context import RequestContext
 from ..ports.replica_port import Appended, LeaderReplica
@@ -53,10 +53,10 @@ class VerifiedAppends:
         self._acks_all = acks_all
         self._adds = context.api_version >= FIRST_THAT_ADDS
         self._producer = (-1, -1)
-        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting: dict[TopicPartitionPair, _Waiting] = {}
 
     def append(
-        self, replica: LeaderReplica, partition: TopicPartition, batch: memoryview
+        self, replica: LeaderReplica, partition: TopicPartitionPair, batch: memoryview
     ) -> Appended | Awaitable[Appended]:
         """Append a batch now, or once it is verified. All batches are of one producer.
 
@@ -92,8 +92,8 @@ class VerifiedAppends:
         # Not in the task that awaits the response: it may be cancelled, and tasks run in any order.
         answer.add_done_callback(self._on_verified)
 
-    def _on_verified(self, answer: asyncio.Future[dict[TopicPartition, ErrorCode]]) -> None:
-        codes: dict[TopicPartition, ErrorCode] = {}
+    def _on_verified(self, answer: asyncio.Future[dict[TopicPartitionPair, ErrorCode]]) -> None:
+        codes: dict[TopicPartitionPair, ErrorCode] = {}
         if not answer.cancelled() and answer.exception() is None:
             codes = answer.result()
         for partition, waiting in self._waiting.items():

@@ -24,7 +24,7 @@ from ...protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ...protocol.topic_name import OFFSETS_TOPIC
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..authorization.record_access import WRITE_TXN_MARKERS
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -39,7 +39,7 @@ NOT_READY = (
 """Errors of group coordinators, returned as NOT_LEADER_OR_FOLLOWER to the sender."""
 
 Outcome = Awaitable[None] | ErrorCode
-Outcomes = dict[int, dict[TopicPartition, Outcome]]
+Outcomes = dict[int, dict[TopicPartitionPair, Outcome]]
 """Outcomes by producer id and partition; of a repeated marker the last one is returned."""
 
 
@@ -74,7 +74,7 @@ async def handle(
 
 
 def _append(
-    marker: WritableTxnMarker, partition: TopicPartition, context: RequestContext
+    marker: WritableTxnMarker, partition: TopicPartitionPair, context: RequestContext
 ) -> Outcome:
     """Append a marker; returns what to await, or the code if the outcome is known at once."""
     topic, index = partition
@@ -121,7 +121,9 @@ def _in_words_of_leaders(code: ErrorCode) -> ErrorCode:
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
 
 
-def _result(producer_id: int, codes: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+def _result(
+    producer_id: int, codes: dict[TopicPartitionPair, ErrorCode]
+) -> WritableTxnMarkerResult:
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
     for (topic, index), code in codes.items():
         topics.setdefault(topic, []).append(

@@ -14,7 +14,7 @@ from ...protocol.messages.add_offsets_to_txn import (
 )
 from ...protocol.partitioner import partition_for_group
 from ...protocol.topic_name import OFFSETS_TOPIC
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..authorization.transaction_access import ADD_OFFSETS_TO_TXN
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -41,7 +41,7 @@ async def handle(
     )
 
 
-def _partition_of(group_id: str, context: RequestContext) -> TopicPartition:
+def _partition_of(group_id: str, context: RequestContext) -> TopicPartitionPair:
     """Partition of a group in __consumer_offsets, as it will be if the topic does not exist yet."""
     topic = context.node.image.topics.get(OFFSETS_TOPIC)
     count = 0 if topic is None else len(topic.partitions)

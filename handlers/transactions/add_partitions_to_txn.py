@@ -21,7 +21,7 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..authorization.transaction_access import ADD_PARTITIONS_TO_TXN
 from ..ports.api import api
 from ..ports.context import RequestContext
@@ -59,7 +59,7 @@ async def _handle_one(
     missing = {each for each in partitions if image.partition(*each) is None}
     if missing:
 
-        def code_of(partition: TopicPartition) -> ErrorCode:
+        def code_of(partition: TopicPartitionPair) -> ErrorCode:
             if partition in missing:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -79,9 +79,9 @@ async def _handle_one(
 
 async def _ask(
     asked: AddPartitionsToTxnTransaction,
-    partitions: frozenset[TopicPartition],
+    partitions: frozenset[TopicPartitionPair],
     context: RequestContext,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[TopicPartitionPair, ErrorCode]:
     shard = shard_of(asked.transactional_id, context)
     producer = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
     if asked.verify_only:
@@ -92,7 +92,7 @@ async def _ask(
 
 
 def _result(
-    asked: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartition], ErrorCode]
+    asked: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartitionPair], ErrorCode]
 ) -> AddPartitionsToTxnResult:
     return AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id,

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from ...clients.admin.group_offsets_admin import group_offsets
 from ...clients.producer.producer import Producer
-from ...clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ...clients.wire.record_metadata import OffsetAndMetadata
+from ...protocol.topic_partition import TopicPartition
 from ..loads.loaded_offsets import next_ranges
 from ..ranges.partition_range import PartitionRange
 from ..ranges.read_arguments import read_limits

@@ -23,8 +23,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from ...clients.wire.record_metadata import TopicPartition
 from ...discovery.extras import install_command, missing_modules
+from ...protocol.topic_partition import TopicPartition
 from .compaction import CompactionRules, TableFile, file_groups
 from .load_target import LoadFailed
 from .loaded_offsets import LoadedOffsets

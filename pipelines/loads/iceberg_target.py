@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, Final, Self
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .compaction import CompactionRules, TableFile, file_groups
 from .iceberg_catalog import CatalogFailed, open_catalog, open_table
 from .load_target import LoadFailed

@@ -25,8 +25,8 @@ from ...clients.security.security_options import SecurityOptions, given_security
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.bootstrap_servers import format_servers
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
 from ..ranges.read_arguments import (
     ALLOW_DATA_LOSS_OF_COMMANDS,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .compaction import CompactionRules
 from .loaded_offsets import LoadedOffsets
 from .table_files import FilePlace, WrittenFile

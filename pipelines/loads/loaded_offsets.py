@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import PartitionRange, recreated_topics
 
 

@@ -39,7 +39,7 @@ from typing import Any, BinaryIO, Final, Self
 
 import pyarrow as pa
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from .compaction import CompactionRules, TableFile, file_groups
 from .load_target import LoadFailed
 from .loaded_files import number_of, write_compacted

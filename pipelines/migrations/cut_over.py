@@ -23,8 +23,8 @@ from typing import Final
 
 from ...clients.admin.admin import Admin
 from ...clients.producer.transactions.transaction_errors import is_ended_by_another
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, InvalidConfig, InvalidRequest, KafkaError
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors import mirror_positions
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings
 from ..mirrors.mirrored_groups import groups_with_offsets

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.columns.columns import DecodedBatches
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors.offset_syncs import OffsetSync, OffsetSyncs
 from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.range_reader import RangeReader

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors.mirror_positions import MirrorPosition, MirrorState, Notes, read_sync
 from ..mirrors.mirror_settings import MirrorFailed
 from ..mirrors.offset_syncs import OffsetSync, OffsetSyncs

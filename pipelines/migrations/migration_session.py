@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...clients.admin.admin import Admin
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors import mirror_positions
 from ..mirrors.mirror_positions import MirrorPosition, MirrorState
 from ..mirrors.mirror_session import MirrorSession, cluster_to_read

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...clients.admin.admin import Admin
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors.mirrored_groups import groups_with_offsets
 from ..mirrors.mirrored_topics import NameFilter
 from .migration_notes import MigrationNote, cut_over_ends, late_records

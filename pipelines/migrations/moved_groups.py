@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...clients.admin.admin import Admin
 from ...clients.admin.group_offsets_admin import CommittedOffset
-from ...clients.wire.record_metadata import TopicPartition, TopicPartitionLike
 from ...protocol.errors import NonEmptyGroup
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ..mirrors.mirrored_groups import groups_with_offsets
 from ..mirrors.mirrored_topics import NameFilter
 from ..mirrors.offset_syncs import OffsetSync, OffsetSyncs
@@ -80,7 +80,7 @@ class GroupMover:
 
     def _move(self, group: str, committed: Mapping[TopicPartition, CommittedOffset]) -> MovedGroup:
         twins = {key: self._twin(key, one.offset) for key, one in committed.items()}
-        offsets: dict[TopicPartitionLike, int | CommittedOffset] = {
+        offsets: dict[TopicPartitionPair, int | CommittedOffset] = {
             key: CommittedOffset(twin.offset, metadata=committed[key].metadata)
             for key, twin in twins.items()
         }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors.offset_syncs import OffsetSync, OffsetSyncs
 from .exact_offsets import LogSide, Twin, twin_of
 from .migration_notes import turned

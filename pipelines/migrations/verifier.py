@@ -9,7 +9,7 @@ from itertools import groupby
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import as_given
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..mirrors import mirror_positions
 from ..mirrors.mirror_positions import MirrorPosition
 from ..mirrors.mirror_settings import MirrorFailed, MirrorSettings

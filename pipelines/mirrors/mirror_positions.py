@@ -24,8 +24,9 @@ from typing import Any, Final, NamedTuple
 
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
-from ...clients.wire.record_metadata import RecordMetadata, TopicPartition
+from ...clients.wire.record_metadata import RecordMetadata
 from ...protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from ..loads.loaded_offsets import LoadedOffsets
 from ..ranges.partition_range import ReadLimits
 from ..ranges.reading_client import reading_client

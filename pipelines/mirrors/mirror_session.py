@@ -19,8 +19,8 @@ from ...clients.admin.admin import Admin
 from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.security.security_options import as_given
 from ...clients.wire.cluster_client import is_retriable
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import ConnectionFailed, KafkaError, ProducerFenced, TransactionAbortable
+from ...protocol.topic_partition import TopicPartition
 from . import mirror_positions
 from .followed_topics import FollowedTopics
 from .mirror_positions import MirrorPosition

@@ -17,8 +17,8 @@ from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.security.security_options import as_given
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import KafkaError, ProducerFenced
+from ...protocol.topic_partition import TopicPartition
 from . import mirror_positions
 from .mirror_settings import MirrorProgress, MirrorSettings
 from .record_copier import RecordCopier, known_of

@@ -20,8 +20,8 @@ from typing import Final
 from ...clients.admin.admin import Admin
 from ...clients.admin.group_offsets_admin import CommittedOffset
 from ...clients.producer.producer import Producer
-from ...clients.wire.record_metadata import TopicPartition, TopicPartitionLike
 from ...protocol.errors import NonEmptyGroup, TopicAlreadyExists
+from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
 from .mirrored_topics import NameFilter
 from .offset_syncs import OffsetSyncs
 
@@ -117,7 +117,7 @@ class MirroredGroups:
     def _move_on(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Advance the group's offsets in the target; offsets that are higher there are kept."""
         here = self._target.group_offsets(group)
-        ahead: dict[TopicPartitionLike, int | CommittedOffset] = {
+        ahead: dict[TopicPartitionPair, int | CommittedOffset] = {
             key: offset
             for key, offset in offsets.items()
             if key not in here or here[key].offset < offset

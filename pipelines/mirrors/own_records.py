@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ...clients.admin.admin import Admin
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import PartitionRange, ReadLimits
 from ..ranges.range_reader import RangeReader
 from ..ranges.reading_client import reading_client

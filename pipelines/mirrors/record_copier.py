@@ -24,8 +24,8 @@ from typing import Final, TypeVar
 from ...clients.admin.admin import Admin
 from ...clients.admin.replay import ReplayReport, replay, replay_fetched
 from ...clients.producer.producer import Producer
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import OffsetOutOfRange, TransactionAbortable
+from ...protocol.topic_partition import TopicPartition
 from ..loads.loaded_offsets import LoadedOffsets, next_ranges
 from ..ranges.partition_range import DataLoss, PartitionRange
 from ..ranges.reading_client import reading_client

@@ -12,7 +12,7 @@ from typing import Final
 from ...clients.fetch.batch_reader import BatchReader
 from ...clients.fetch.fetch_state import FetchedRecords
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import PartitionRange
 
 WAIT_MS: Final = 500

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...clients.admin.admin import Admin
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import PartitionRange
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import resolve_ranges

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from ...clients.admin.admin import Admin
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import as_given
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from . import mirror_positions
 from .mirror_positions import Notes
 from .mirror_settings import MirrorSettings

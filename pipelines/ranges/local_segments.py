@@ -37,7 +37,6 @@ import numpy as np
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.columns.columns import DecodedBatches, decode_batches
 from ...protocol.errors import ConnectionFailed, KafkaError
 from ...protocol.messages.describe_log_dirs import (
@@ -46,6 +45,7 @@ from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from ...protocol.records.record_batch import HEADER_SIZE, MAGIC, read_header, walk_batches
+from ...protocol.topic_partition import TopicPartition
 from .partition_range import PartitionRange
 
 logger = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from ...clients.fetch.batch_reader import BatchReader
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import RequestTimedOut
 from ...protocol.records.record_batch import walk_batches
 from ...protocol.records.records import ControlType, control_type, iterate_records
+from ...protocol.topic_partition import TopicPartition
 from .partition_range import PartitionRange, ReadLimits
 from .range_reader import RangeReader
 from .topic_offsets import resolve_ranges

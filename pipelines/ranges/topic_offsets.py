@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from ...clients.threads.io_thread import Steps, wait
 from ...clients.wire.cluster_client import ClusterClient
 from ...clients.wire.offset_lookup import EARLIEST, LATEST, OffsetAt, list_offsets
-from ...clients.wire.record_metadata import TopicPartition
 from ...protocol.errors import UnknownTopicOrPartition
+from ...protocol.topic_partition import TopicPartition
 from .partition_range import DataLoss, PartitionRange, ReadLimits
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,9 @@ from ...clients.admin.group_offsets_admin import CommittedOffset, alter_group_of
 from ...clients.producer.producer import Producer
 from ...clients.producer.transactions.transaction_errors import is_ended_by_another
 from ...clients.wire.cluster_client import ClusterClient
-from ...clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ...clients.wire.record_metadata import OffsetAndMetadata
 from ...protocol.errors import KafkaError, ProducerFenced
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.reading_client import reading_client
 from .continuous_read import ContinuousTopics, continuous_source
 from .row_positions import RowPositions

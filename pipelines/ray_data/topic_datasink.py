@@ -30,10 +30,11 @@ from ...clients.admin.group_offsets_admin import group_offsets
 from ...clients.admin.topics_admin import NewTopic, ensure_topic
 from ...clients.producer.producer import Producer
 from ...clients.security.security_options import ClientSecurity, as_given
-from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata, TopicPartition
+from ...clients.wire.record_metadata import BatchMetadata, OffsetAndMetadata
 from ...protocol.errors import (
     KafkaError,
 )
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.fetch_options import FetchOptions
 from ..ranges.reading_client import load_kernels, reading_client
 

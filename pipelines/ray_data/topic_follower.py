@@ -16,7 +16,7 @@ from ...clients.admin.group_offsets_admin import group_offsets
 from ...clients.threads.io_thread import Steps
 from ...clients.wire.cluster_client import ClusterClient, is_retriable
 from ...clients.wire.offset_lookup import LATEST, list_offsets
-from ...clients.wire.record_metadata import TopicPartition
+from ...protocol.topic_partition import TopicPartition
 from ..ranges.partition_range import DataLoss, PartitionRange, ReadLimits
 from ..ranges.reading_client import reading_client
 from ..ranges.topic_offsets import Offset, resolve_ranges

@@ -1,12 +1,12 @@
 """Entries of logs from before Kafka 0.11, each as a batch: a header, and its records.
 
-An uncompressed message is a batch of one record. A compressed one (a wrapper, message_set has the
-layout) is a batch of those inside: in magic 1 their offsets count from 0, or from where compaction
-has left the first one, and the wrapper has the absolute offset of the last; with LogAppendTime the
-wrapper's timestamp is that of all. The header is that of a record batch; what these formats do not
-have (leader epoch, producer, sequence, in magic 0 timestamps) is -1 in it.
+An uncompressed message is a batch of one record. A compressed one (a wrapper; legacy_messages has
+the layout) is a batch of those inside: in magic 1 their offsets count from 0, or from where
+compaction has left the first one, and the wrapper has the absolute offset of the last; with
+LogAppendTime the wrapper's timestamp is that of all. The header is that of a record batch; what
+these formats do not have (leader epoch, producer, sequence, in magic 0 timestamps) is -1 in it.
 
-For tools that read files, not for requests: producers' sets get new offsets (message_set).
+For tools that read files, not for requests: producers' sets get new offsets (legacy_messages).
 Source: apache/kafka 3.9 clients/.../common/record/AbstractLegacyRecordBatch.java.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..buffer import Buffer
 from ..errors import CorruptMessage, InvalidRecord
-from .message_set import MAGIC_POSITION, LegacyMessage, open_wrapper, read_entries
+from .legacy_messages import MAGIC_POSITION, LegacyMessage, open_wrapper, read_entries
 from .record_batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -59,7 +59,7 @@ def read_old_batch(entry: Buffer, *, limit: int = DECOMPRESS_LIMIT) -> OldBatch:
     """Read exactly one whole entry of magic 0 or 1, checked and decompressed.
 
     Raises:
-        CorruptMessage, InvalidRecord: see message_set.read_entries and open_wrapper; a wrapper
+        CorruptMessage, InvalidRecord: see legacy_messages.read_entries and open_wrapper; a wrapper
             without messages, or whose offset is below those of its messages.
         UnsupportedCompressionType: no codec of this format.
     """

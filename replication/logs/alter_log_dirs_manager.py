@@ -29,7 +29,7 @@ from ...protocol.errors import (
     LogDirNotFound,
     ReplicaNotAvailable,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.directories.partition_directory import (
@@ -85,7 +85,11 @@ class Move:
     )
 
     def __init__(
-        self, key: TopicPartition, replica: Replica, future: PartitionLog, directory: LogDirectory
+        self,
+        key: TopicPartitionPair,
+        replica: Replica,
+        future: PartitionLog,
+        directory: LogDirectory,
     ) -> None:
         self.key = key
         self.replica = replica
@@ -119,7 +123,7 @@ class AlterLogDirsManager:
     def __init__(
         self,
         directories: LogDirectories,
-        replicas: Mapping[TopicPartition, Replica],
+        replicas: Mapping[TopicPartitionPair, Replica],
         effects: Effects,
         *,
         throttle: MoveThrottle,
@@ -135,7 +139,7 @@ class AlterLogDirsManager:
         self._write_note = write_note
         self._new_id = new_id
         self._on_storage_failure = on_storage_failure
-        self._moves: dict[TopicPartition, Move] = {}
+        self._moves: dict[TopicPartitionPair, Move] = {}
 
     # --- beginning and ending --------------------------------------------------------------------
 
@@ -175,7 +179,9 @@ class AlterLogDirsManager:
         directory.future_logs[key] = future
         self._begin(Move(key, replica, future, directory), now_ms, wall_ms)
 
-    def resume(self, key: TopicPartition, replica: Replica, *, now_ms: int, wall_ms: int) -> None:
+    def resume(
+        self, key: TopicPartitionPair, replica: Replica, *, now_ms: int, wall_ms: int
+    ) -> None:
         """Resume a move that a stop interrupted, if there is one."""
         for directory in self._directories.online:
             future = directory.future_logs.get(key)
@@ -188,7 +194,7 @@ class AlterLogDirsManager:
                     move.truncations = NEVER
                 self._begin(move, now_ms, wall_ms)
 
-    def end(self, key: TopicPartition) -> ProcedureSteps:
+    def end(self, key: TopicPartitionPair) -> ProcedureSteps:
         """Cancel the move of a partition, if there is one, and remove the copy."""
         move = self._moves.pop(key, None)
         if move is not None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...cluster.broker_config import BrokerConfig
 from ...protocol.errors import KafkaStorageError
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.disk.disk_guard import DiskGuard
@@ -65,7 +65,7 @@ class LogMaintenance:
     def __init__(
         self,
         directories: LogDirectories,
-        replicas: Mapping[TopicPartition, Replica],
+        replicas: Mapping[TopicPartitionPair, Replica],
         config: BrokerConfig,
         effects: Effects,
         *,

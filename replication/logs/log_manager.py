@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ...cluster.metadata.metadata_image import MetadataImage, PartitionImage, TopicImage
 from ...protocol.errors import KafkaStorageError
-from ...protocol.topic_partition import TopicIdPartition, TopicPartition
+from ...protocol.topic_partition import TopicIdPartition, TopicPartitionPair
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
 from ...storage.directories.partition_directory import (
@@ -47,7 +47,7 @@ class AssignedPartition(NamedTuple):
     is_led_here: bool
 
     @property
-    def key(self) -> TopicPartition:
+    def key(self) -> TopicPartitionPair:
         return self.topic.name, self.partition
 
     @property
@@ -64,8 +64,8 @@ class OpenedLogs(NamedTuple):
 
     logs: list[tuple[AssignedPartition, PartitionLog]]
     found: list[AssignedPartition]
-    offline: dict[TopicPartition, str]
-    unmade: list[TopicPartition]
+    offline: dict[TopicPartitionPair, str]
+    unmade: list[TopicPartitionPair]
 
     def put_off(self, assigned: Iterable[AssignedPartition], why: object) -> None:
         for each in assigned:
@@ -109,7 +109,7 @@ class RetireLog:
         self,
         directory: LogDirectory,
         path: str,
-        key: TopicPartition,
+        key: TopicPartitionPair,
         *,
         suffix: str,
         unique_id: UUID,
@@ -146,7 +146,7 @@ class LogManager:
         self._on_storage_failure = on_storage_failure
         self._note_turn = OneAtATime()
         # Those that were there at the start, and that no partition was found to be of yet.
-        self._unclaimed: dict[PartitionLog, TopicPartition] = {
+        self._unclaimed: dict[PartitionLog, TopicPartitionPair] = {
             log: key for directory in directories.online for key, log in directory.logs.items()
         }
 
@@ -286,7 +286,7 @@ class LogManager:
         self,
         image: MetadataImage,
         node_id: int,
-        served: Mapping[TopicPartition, PartitionLog],
+        served: Mapping[TopicPartitionPair, PartitionLog],
         wall_ms: int,
     ) -> ProcedureSteps:
         """Set aside logs that the metadata, now known, does not assign to this node.
@@ -300,7 +300,9 @@ class LogManager:
             if not _is_assigned(image, node_id, key, log) or served.get(key, log) is not log:
                 yield from self._set_aside(key, log, wall_ms)
 
-    def _set_aside(self, key: TopicPartition, log: PartitionLog, wall_ms: int) -> ProcedureSteps:
+    def _set_aside(
+        self, key: TopicPartitionPair, log: PartitionLog, wall_ms: int
+    ) -> ProcedureSteps:
         self._unclaimed.pop(log, None)
         logger.warning(
             "%s-%d with topic id %s is not in the metadata: renaming its directory to -stray",
@@ -310,7 +312,7 @@ class LogManager:
         yield from self.retire(key, log, STRAY_SUFFIX, wall_ms)
 
     def retire(
-        self, key: TopicPartition, log: PartitionLog, suffix: str, wall_ms: int
+        self, key: TopicPartitionPair, log: PartitionLog, suffix: str, wall_ms: int
     ) -> ProcedureSteps:
         """Close a log and rename its directory, durably, so that it is not opened."""
         directory = self.directories.of(log)
@@ -328,7 +330,7 @@ class LogManager:
             directory.deletions.schedule(work.target, wall_ms + log.config.file_delete_delay_ms)
 
 
-def _directory_missing(key: TopicPartition) -> str:
+def _directory_missing(key: TopicPartitionPair) -> str:
     return f"the log directory that holds {key[0]}-{key[1]} is offline"
 
 
@@ -346,7 +348,7 @@ def _awaits_its_log(directories: LogDirectories, assigned: AssignedPartition) ->
 
 
 def _is_assigned(
-    image: MetadataImage, node_id: int, key: TopicPartition, log: PartitionLog
+    image: MetadataImage, node_id: int, key: TopicPartitionPair, log: PartitionLog
 ) -> bool:
     topic, state = image.topics.get(key[0]), image.partition(*key)
     if topic is None or state is None or topic.topic_id != log.topic_id:

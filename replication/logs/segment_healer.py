@@ -45,7 +45,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     ReplicaState,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.disk.storage_failure import StorageFailure
 from ...storage.log.log_damage import DamagedRange, LogDamage, SegmentExamination
@@ -104,7 +104,7 @@ class SegmentHealer:
         wall_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         on_storage_failure: Callable[[], None],
-        give_up_leadership: Callable[[TopicPartition], None],
+        give_up_leadership: Callable[[TopicPartitionPair], None],
     ) -> None:
         """Make an idle healer.
 

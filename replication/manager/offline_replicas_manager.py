@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from ...cluster.control.offline_replicas import OfflineReplica, RemoveOfflineReplicas
 from ...cluster.metadata.metadata_image import MetadataImage, PartitionImage
 from ...protocol.errors import ConnectionFailed, NotController, StaleBrokerEpoch
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..effects import DeadlineMoved, Effects, SendControllerRequest
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class OfflineReplicasManager:
     """RemoveOfflineReplicas requests of one life of one node; the caller maintains `offline`."""
 
     def __init__(
-        self, node: OfflineNode, offline: Collection[TopicPartition], effects: Effects
+        self, node: OfflineNode, offline: Collection[TopicPartitionPair], effects: Effects
     ) -> None:
         self._node = node
         self._offline = offline
-        self._given_up: dict[TopicPartition, None] = {}
+        self._given_up: dict[TopicPartitionPair, None] = {}
         self._effects = effects
         self._looks_at_ms: int | None = None
         self._is_asking = False
@@ -59,7 +59,7 @@ class OfflineReplicasManager:
         self._looks_at_ms = 0
         self._effects.append(DeadlineMoved(self))
 
-    def give_up(self, key: TopicPartition) -> None:
+    def give_up(self, key: TopicPartitionPair) -> None:
         """Resign the leadership of a partition in favour of another replica."""
         self._given_up[key] = None
         self.look()
@@ -120,6 +120,6 @@ class OfflineReplicasManager:
                 found.append(OfflineReplica(image.topics[key[0]].topic_id, key[1]))
         return found
 
-    def _may_be_given_up(self, key: TopicPartition, state: PartitionImage) -> bool:
+    def _may_be_given_up(self, key: TopicPartitionPair, state: PartitionImage) -> bool:
         """Whether another replica that has all committed records can lead the partition."""
         return key in self._given_up and bool({*state.isr, *state.elr} - {self._node.node_id})

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import NO_LEADER, MetadataImage, TopicImage
 from ...protocol.errors import KafkaStorageError
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...steps.replies import ended
 from ...storage.directories.log_directories import LogDirectories
 from ...storage.directories.log_directory import LogDirectory
@@ -90,10 +90,10 @@ class ReplicaManager:
         """Image that this node applies, or has applied."""
         self.changed: dict[Replica, None] = {}
         """See replica.ReplicaHost."""
-        self.by_partition: dict[TopicPartition, Replica] = {}
+        self.by_partition: dict[TopicPartitionPair, Replica] = {}
         self._node = node
         self._logs: LogManager | None = None
-        self._offline: dict[TopicPartition, str] = {}
+        self._offline: dict[TopicPartitionPair, str] = {}
         self._failed: dict[str, None] = {}
         self._applying: Procedure | None = None
         self._next_image: Callable[[], None] | None = None
@@ -164,7 +164,7 @@ class ReplicaManager:
             assert self._next_image is None, "one image at a time"
             self._next_image = begin
 
-    def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
+    def make_replicas(self, keys: Collection[TopicPartitionPair], now_ms: int) -> bool:
         """See replicas_to_create.MakingNode."""
         if self._applying is not None or self._is_halted:
             return False
@@ -189,7 +189,7 @@ class ReplicaManager:
             self._applying.cancel()
         self._applying.begin()
 
-    def _make_again(self, keys: Collection[TopicPartition]) -> ProcedureSteps:
+    def _make_again(self, keys: Collection[TopicPartitionPair]) -> ProcedureSteps:
         """Create logs that failed for lack of disk space, as the newest image assigns them."""
         assigned = []
         for name, index in keys:
@@ -473,7 +473,7 @@ class BeginEpochs:
 class MoveEnded:
     """Condition that the move of a partition to another directory, if there is one, has ended."""
 
-    def __init__(self, key: TopicPartition, effects: Effects) -> None:
+    def __init__(self, key: TopicPartitionPair, effects: Effects) -> None:
         self.key = key
         self._effects = effects
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..effects import DeadlineMoved, Effects
 
 RETRY_MS: Final = 1_000
@@ -19,7 +19,7 @@ RETRY_MS: Final = 1_000
 class MakingNode(Protocol):
     """Node that creates the replicas."""
 
-    def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
+    def make_replicas(self, keys: Collection[TopicPartitionPair], now_ms: int) -> bool:
         """Begin to create the replicas; False: not now, other work is under way."""
         ...
 
@@ -30,20 +30,20 @@ class ReplicasToCreate:
     def __init__(self, node: MakingNode, effects: Effects) -> None:
         self._node = node
         self._effects = effects
-        self._keys: dict[TopicPartition, None] = {}
+        self._keys: dict[TopicPartitionPair, None] = {}
         self._tries_at_ms: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def wait_for(self, keys: Collection[TopicPartition], now_ms: int) -> None:
+    def wait_for(self, keys: Collection[TopicPartitionPair], now_ms: int) -> None:
         """Note replicas that could not be created."""
         if keys:
             self._keys.update(dict.fromkeys(keys))
             self._tries_at_ms = now_ms + RETRY_MS
             self._effects.append(DeadlineMoved(self))
 
-    def forget(self, key: TopicPartition) -> None:
+    def forget(self, key: TopicPartitionPair) -> None:
         """Forget a replica that is created, or no longer assigned to this node."""
         self._keys.pop(key, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...cluster.metadata.metadata_image import PartitionImage
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from .replica import Replica
 
 
@@ -37,5 +37,5 @@ class Resigned(NamedTuple):
 class ResumeMove(NamedTuple):
     """Resume a move that a stop interrupted, if there is one."""
 
-    key: TopicPartition
+    key: TopicPartitionPair
     replica: Replica

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from ...cluster.broker_config import BrokerConfig
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...cluster.partition.replication_quota import ReplicationQuota
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.disk.throttled_replicas import names_replica
 from .replica import Replica
 
@@ -29,7 +29,7 @@ class ReplicationThrottle:
 
     def __init__(
         self,
-        replicas: Mapping[TopicPartition, Replica],
+        replicas: Mapping[TopicPartitionPair, Replica],
         config: BrokerConfig,
         *,
         node_id: Callable[[], int],

@@ -15,7 +15,7 @@ from ...protocol.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ...storage.log.partition_log import PartitionLog
 from ..procedure import ProcedureSteps
 from .replica import Replica
@@ -24,14 +24,14 @@ from .replica import Replica
 class ServingNode(Protocol):
     """Node whose replicas these are, with the image that it applies."""
 
-    by_partition: dict[TopicPartition, Replica]
+    by_partition: dict[TopicPartitionPair, Replica]
     image: MetadataImage
 
 
 class ServedReplicas:
     """Lookup of replicas. `offline`: reason by offline partition, maintained by the caller."""
 
-    def __init__(self, node: ServingNode, offline: Mapping[TopicPartition, str]) -> None:
+    def __init__(self, node: ServingNode, offline: Mapping[TopicPartitionPair, str]) -> None:
         self._node = node
         self._offline = offline
 
@@ -75,16 +75,16 @@ class ServedReplicas:
 
     def checkpoint_log_start_offsets(
         self,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartitionPair],
         checkpoint: Callable[[PartitionLog], ProcedureSteps],
-        errors: dict[TopicPartition, KafkaError],
+        errors: dict[TopicPartitionPair, KafkaError],
     ) -> ProcedureSteps:
         """Ends when what delete_records has said of these partitions is on their disks.
 
         One checkpoint for each directory, by `checkpoint` of a log in it. `errors` is given those
         of which that could not be written, and those that have another leader now.
         """
-        logs: dict[TopicPartition, PartitionLog] = {}
+        logs: dict[TopicPartitionPair, PartitionLog] = {}
         for key in partitions:
             try:
                 logs[key] = self.leader_of(*key).log

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..disk.checkpoint_file import has_checksum, read_offsets, write_offsets
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import SET_ASIDE_SUFFIX, DirectoryHealth, refused_or_failed
@@ -35,7 +35,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CHECKPOINT_FILES = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_OFFSETS)
 
 MakeLock = Callable[[], AbstractContextManager[object]]
-Offsets = dict[TopicPartition, int]
+Offsets = dict[TopicPartitionPair, int]
 
 
 class CheckpointWork:
@@ -83,8 +83,8 @@ class DirectoryCheckpoints:
         """Messages about damage of the files, one each."""
         self._begun = 0
         self._done = 0
-        self._logs: Mapping[TopicPartition, PartitionLog] | None = None
-        self._expected_gaps: set[TopicPartition] = set()
+        self._logs: Mapping[TopicPartitionPair, PartitionLog] | None = None
+        self._expected_gaps: set[TopicPartitionPair] = set()
         self._expected_starts: Offsets = {}
 
     def read(self) -> tuple[Offsets, Offsets, Offsets]:
@@ -143,7 +143,7 @@ class DirectoryCheckpoints:
         self._file_system.rename(path, target)
         self.flaws.append(f"{path} was a directory; renamed it to {target}")
 
-    def follow(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+    def follow(self, logs: Mapping[TopicPartitionPair, PartitionLog]) -> None:
         """Use these, all logs of the directory, as the source of the checkpoints from now on."""
         self._logs = logs
 
@@ -173,7 +173,7 @@ class DirectoryCheckpoints:
         self._begun += 1
         return CheckpointWork(self, checkpoints, self._begun)
 
-    def begin_forgetting(self, keys: Iterable[TopicPartition]) -> CheckpointWork | None:
+    def begin_forgetting(self, keys: Iterable[TopicPartitionPair]) -> CheckpointWork | None:
         """Work that removes deleted logs of these names from the checkpoints; None if they have
         none.
 
@@ -184,31 +184,31 @@ class DirectoryCheckpoints:
         logs = self._logs or {}
         return self.begin() if self._speak_of([key for key in keys if key not in logs]) else None
 
-    def _speak_of(self, keys: Iterable[TopicPartition]) -> bool:
+    def _speak_of(self, keys: Iterable[TopicPartitionPair]) -> bool:
         """Whether a file names one of these, or will when all works under way are done."""
         if self._done < self._begun:
             return True
         return any(key in offsets for key in keys for offsets in self._on_disk.values())
 
-    def expect_gaps(self, key: TopicPartition, is_expected: bool) -> None:
+    def expect_gaps(self, key: TopicPartitionPair, is_expected: bool) -> None:
         """Note whether a copy that may have gaps is about to become this log."""
         if is_expected:
             self._expected_gaps.add(key)
         else:
             self._expected_gaps.discard(key)
 
-    def has_noted_gaps(self, key: TopicPartition) -> bool:
+    def has_noted_gaps(self, key: TopicPartitionPair) -> bool:
         """Whether the file on the disk says that this log may have gaps."""
         return key in self._on_disk.get(CLEANER_OFFSETS, {})
 
-    def expect_start(self, key: TopicPartition, offset: int | None) -> None:
+    def expect_start(self, key: TopicPartitionPair, offset: int | None) -> None:
         """Note the log start of a copy that is about to become this log; None: there is no copy."""
         if offset is None:
             self._expected_starts.pop(key, None)
         else:
             self._expected_starts[key] = offset
 
-    def noted_start(self, key: TopicPartition) -> int:
+    def noted_start(self, key: TopicPartitionPair) -> int:
         """Log start of this log in the file on the disk."""
         return self._on_disk.get(LOG_STARTS, {}).get(key, 0)
 

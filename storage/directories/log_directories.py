@@ -27,7 +27,7 @@ from contextlib import nullcontext
 from uuid import UUID
 
 from ...protocol.errors import KafkaStorageError
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..disk.file_system import FileSystem
 from ..disk.storage_failure import (
     DataDirectoryError,
@@ -256,7 +256,7 @@ class LogDirectories:
         return said
 
     def _find(
-        self, key: TopicPartition, topic_id: UUID | None, *, other_than: LogDirectory
+        self, key: TopicPartitionPair, topic_id: UUID | None, *, other_than: LogDirectory
     ) -> tuple[LogDirectory, PartitionLog] | None:
         for directory in self.online:
             log = directory.logs.get(key)
@@ -264,7 +264,7 @@ class LogDirectories:
                 return directory, log
         return None
 
-    def _take_over(self, directory: LogDirectory, key: TopicPartition) -> None:
+    def _take_over(self, directory: LogDirectory, key: TopicPartitionPair) -> None:
         forgetting = directory.checkpoints.begin_forgetting([key])
         if forgetting is not None:
             forgetting.run()
@@ -273,7 +273,7 @@ class LogDirectories:
         directory.sync_names()
         directory.logs[key] = log
 
-    def _drop(self, directory: LogDirectory, key: TopicPartition) -> None:
+    def _drop(self, directory: LogDirectory, key: TopicPartitionPair) -> None:
         """Delete the log that a move left behind: the other log has all records that count."""
         log = directory.release_log(*key)
         unique_id = log.topic_id or UUID(int=0)
@@ -283,7 +283,7 @@ class LogDirectories:
     # --- claiming --------------------------------------------------------------------------------
 
     def claim(
-        self, key: TopicPartition, topic_id: UUID, leader_epoch: int | None = None
+        self, key: TopicPartitionPair, topic_id: UUID, leader_epoch: int | None = None
     ) -> PartitionLog | None:
         """Loaded log of a partition with this topic id; None if there is none.
 

@@ -30,7 +30,7 @@ from os.path import dirname
 from uuid import UUID
 
 from ...protocol.errors import InconsistentTopicId, KafkaStorageError, UnknownTopicOrPartition
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..disk.checkpoint_file import write_atomically
 from ..disk.file_system import File, FileSystem, sync_directory
 from ..disk.storage_failure import (
@@ -94,12 +94,12 @@ class LogDirectory:
         self.health = DirectoryHealth()
         self.checkpoints = DirectoryCheckpoints(file_system, path, self.health, make_lock())
         self.deletions = DirectoryDeletions(file_system, path, self.health)
-        self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.future_logs: dict[TopicPartition, PartitionLog] = {}
+        self.logs: dict[TopicPartitionPair, PartitionLog] = {}
+        self.future_logs: dict[TopicPartitionPair, PartitionLog] = {}
         """Copies that will replace logs in other directories of the node."""
         self.identity_flaw = ""
         """Damage of one of the two identity files; it is rewritten. "": none."""
-        self.unopened: dict[TopicPartition, str] = {}
+        self.unopened: dict[TopicPartitionPair, str] = {}
         """Reasons of logs that could not be opened, by partition: the disk is fine otherwise."""
         self.was_clean = False
         """Whether the last shutdown was clean."""
@@ -224,7 +224,7 @@ class LogDirectory:
         now_ms: int,
         on_damaged: Callable[[], None] = lambda: None,
         keeps_places: bool = False,
-    ) -> dict[TopicPartition, PartitionLog]:
+    ) -> dict[TopicPartitionPair, PartitionLog]:
         """Open every log in the directory; internal topics first, as others wait for them.
 
         Args:
@@ -291,7 +291,7 @@ class LogDirectory:
             self._lower_recovery_points()
         return dict(self.logs)
 
-    def _leave_out(self, key: TopicPartition, directory: str, error: StorageFailure) -> None:
+    def _leave_out(self, key: TopicPartitionPair, directory: str, error: StorageFailure) -> None:
         """Leave out a log that cannot be opened. If the disk is fine, the others continue.
 
         Raises StorageFailure: it is the disk.
@@ -326,7 +326,7 @@ class LogDirectory:
 
     def _load_future(
         self,
-        key: TopicPartition | None,
+        key: TopicPartitionPair | None,
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:

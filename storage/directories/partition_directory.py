@@ -18,7 +18,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from ..disk.checkpoint_file import write_atomically
 from ..disk.file_system import FileSystem, read_file
 
@@ -36,7 +36,7 @@ def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def parse_directory_name(name: str) -> TopicPartition | None:
+def parse_directory_name(name: str) -> TopicPartitionPair | None:
     """(topic, partition) of a directory name; None if it is not a partition's directory."""
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
@@ -47,7 +47,7 @@ def future_directory_name(topic: str, partition: int, unique_id: UUID) -> str:
     return f"{topic}-{partition}.{unique_id.hex}{FUTURE_SUFFIX}"
 
 
-def parse_future_directory_name(name: str) -> TopicPartition | None:
+def parse_future_directory_name(name: str) -> TopicPartitionPair | None:
     """(topic, partition) of a copy's directory name; None if it is not one."""
     found = _FUTURE_NAME.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))

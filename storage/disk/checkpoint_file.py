@@ -23,14 +23,14 @@ from os.path import dirname
 
 from crc32c import crc32c
 
-from ...protocol.topic_partition import TopicPartition
+from ...protocol.topic_partition import TopicPartitionPair
 from .file_system import FileSystem, read_file, sync_directory
 
 CHECKPOINT_VERSION = 0
 CHECKSUM_NAME = "#"
 """Name of the checksum line; not a valid topic name."""
 
-OffsetsByPartition = dict[TopicPartition, int]
+OffsetsByPartition = dict[TopicPartitionPair, int]
 
 
 def write_atomically(
@@ -87,7 +87,7 @@ def read_checkpoint(file_system: FileSystem, path: str) -> list[list[str]] | Non
 
 
 def write_offsets(
-    file_system: FileSystem, path: str, offsets: Mapping[TopicPartition, int]
+    file_system: FileSystem, path: str, offsets: Mapping[TopicPartitionPair, int]
 ) -> None:
     """Replace an offset checkpoint (topic, partition) -> offset, durably. Raises OSError."""
     entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]

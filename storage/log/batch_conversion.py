@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ...protocol.buffer import Buffer
 from ...protocol.records.compression import CompressionType, compress
-from ...protocol.records.message_set import convert_up
+from ...protocol.records.legacy_messages import convert_up
 from ...protocol.records.record_batch import (
     CODEC_MASK,
     RecordBatchHeader,

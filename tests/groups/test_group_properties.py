@@ -26,7 +26,7 @@ from bradbury.groups.group_effects import (
     TimerKind,
 )
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.support.groups.group_driver import G, GroupDriver, subscription
 
 PARTITIONS = 6
@@ -49,10 +49,10 @@ class Groups(RuleBasedStateMachine):
         self.instances: dict[str, str | None] = defaultdict(lambda: None)
         self.joins: dict[int, str | None] = {}
         self.syncs: dict[int, tuple[str, int]] = {}
-        self.commits: dict[int, dict[TopicPartition, int]] = {}
+        self.commits: dict[int, dict[TopicPartitionPair, int]] = {}
         self.deletions: list[int] = []
-        self.offset_deletions: dict[int, TopicPartition] = {}
-        self.offsets: dict[TopicPartition, int] = {}
+        self.offset_deletions: dict[int, TopicPartitionPair] = {}
+        self.offsets: dict[TopicPartitionPair, int] = {}
         self.life = 0
         self.last_generation = (0, 0)
         self.owners: dict[tuple[int, int, int], str] = {}

@@ -17,7 +17,7 @@ from bradbury.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from tests.support.wire.sample_requests import Sample, sample_request
 
 LIST_OFFSETS = list_offsets.API.parts
@@ -25,7 +25,7 @@ METADATA = metadata.API.parts
 assert LIST_OFFSETS is not None and METADATA is not None
 
 
-def asked(request: Any) -> list[TopicPartition]:
+def asked(request: Any) -> list[TopicPartitionPair]:
     return [
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
     ]

@@ -56,7 +56,7 @@ from bradbury.protocol.messages.list_transactions import (
 )
 from bradbury.protocol.partitioner import partition_for_group
 from bradbury.protocol.schema import Message
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.transactions.transaction_world import TIMEOUT_MS, World
 from bradbury.tests.transactions.world_shard import WorldShard
 from bradbury.transactions.transaction_metadata import MAX_EPOCH
@@ -161,11 +161,11 @@ class Broker:
     def add(
         self,
         producer: tuple[int, int],
-        *partitions: TopicPartition,
+        *partitions: TopicPartitionPair,
         version: int,
         name: str = "id",
         verify_only: bool = False,
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartitionPair, int]:
         topics = [AddPartitionsToTxnTopic(topic, [index]) for topic, index in partitions]
         if version < 4:
             answer = self.ask(AddPartitionsToTxnRequest([], name, *producer, topics), version)

@@ -25,7 +25,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.tests.support.groups.led_groups import end, fetched, led, new_host, offset_of, run
 from bradbury.tests.support.storage.memory_replica import MemoryReplica
@@ -46,7 +46,7 @@ class Verifier:
     """What the coordinators of transactions answer."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, int, int, list[TopicPartition], bool]] = []
+        self.asked: list[tuple[str, int, int, list[TopicPartitionPair], bool]] = []
         self.answer = ErrorCode.NONE
 
     async def verify(
@@ -54,10 +54,10 @@ class Verifier:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartitionPair],
         *,
         adds: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> dict[TopicPartitionPair, ErrorCode]:
         asked = list(partitions)
         self.asked.append((transactional_id, producer_id, producer_epoch, asked, adds))
         await asyncio.sleep(0)

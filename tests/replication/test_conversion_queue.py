@@ -18,7 +18,7 @@ from bradbury.protocol.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
 )
-from bradbury.protocol.records.message_set import MAGIC_POSITION, convert_down
+from bradbury.protocol.records.legacy_messages import MAGIC_POSITION, convert_down
 from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.replication.partition.conversion_queue import (
     LEAST_RECORDS,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.replication.effects import DeadlineMoved, Effects
 from bradbury.replication.manager.replicas_to_create import RETRY_MS, ReplicasToCreate
 
@@ -13,9 +13,9 @@ class Node:
     """Counts what it is asked to make."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, set[TopicPartition]]] = []
+        self.asked: list[tuple[int, set[TopicPartitionPair]]] = []
 
-    def make_replicas(self, keys: Collection[TopicPartition], now_ms: int) -> bool:
+    def make_replicas(self, keys: Collection[TopicPartitionPair], now_ms: int) -> bool:
         self.asked.append((now_ms, set(keys)))
         return True
 

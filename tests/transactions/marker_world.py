@@ -11,7 +11,7 @@ from bradbury.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.transactions.transaction_effects import SendMarkers
 from bradbury.transactions.transaction_markers import (
     MarkersWritten,
@@ -20,13 +20,13 @@ from bradbury.transactions.transaction_markers import (
     TransactionMarkerManager,
 )
 
-PAID: TopicPartition = ("paid", 0)
-SENT: TopicPartition = ("sent", 0)
-THIRD: TopicPartition = ("third", 0)
+PAID: TopicPartitionPair = ("paid", 0)
+SENT: TopicPartitionPair = ("sent", 0)
+THIRD: TopicPartitionPair = ("third", 0)
 
 
 class MarkerWorld:
-    def __init__(self, leaders: dict[TopicPartition, int | None]) -> None:
+    def __init__(self, leaders: dict[TopicPartitionPair, int | None]) -> None:
         self.leaders = leaders
         self.effects: list[Any] = []
         self.manager = TransactionMarkerManager(self, self.effects)
@@ -38,16 +38,16 @@ class MarkerWorld:
 
     # --- transaction_markers.PartitionLeaders ----------------------------------------------------
 
-    def exists(self, partition: TopicPartition) -> bool:
+    def exists(self, partition: TopicPartitionPair) -> bool:
         return partition in self.leaders
 
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def leader_of(self, partition: TopicPartitionPair) -> int | None:
         return self.leaders.get(partition)
 
     # --- inputs, and what they lead to -----------------------------------------------------------
 
     def send(
-        self, name: str, *partitions: TopicPartition, partition: int = 0, epoch: int = 3
+        self, name: str, *partitions: TopicPartitionPair, partition: int = 0, epoch: int = 3
     ) -> None:
         number = next((each for each, known in self.names.items() if known == name), None)
         if number is None:
@@ -58,12 +58,12 @@ class MarkerWorld:
         )
         self.carry_out()
 
-    def move(self, partition: TopicPartition, leader: int | None) -> None:
+    def move(self, partition: TopicPartitionPair, leader: int | None) -> None:
         self.leaders[partition] = leader
         self.manager.on_metadata()
         self.carry_out()
 
-    def delete(self, partition: TopicPartition) -> None:
+    def delete(self, partition: TopicPartitionPair) -> None:
         del self.leaders[partition]
         self.manager.on_metadata()
         self.carry_out()
@@ -87,9 +87,9 @@ class MarkerWorld:
     def answer(
         self,
         node_id: int,
-        errors: Mapping[TopicPartition, ErrorCode] | None = None,
+        errors: Mapping[TopicPartitionPair, ErrorCode] | None = None,
         *,
-        silent: Collection[TopicPartition] = (),
+        silent: Collection[TopicPartitionPair] = (),
     ) -> None:
         """NONE but for `errors`; nothing is said of those that are `silent`."""
         request = self.requests.pop(node_id)
@@ -128,7 +128,7 @@ class MarkerWorld:
     # --- what is to be seen ----------------------------------------------------------------------
 
     @property
-    def sent(self) -> dict[int, list[tuple[str, set[TopicPartition]]]]:
+    def sent(self) -> dict[int, list[tuple[str, set[TopicPartitionPair]]]]:
         """What is on its way to each node."""
         return {
             node_id: [

@@ -14,7 +14,7 @@ from bradbury.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.steps.replies import Reply
 from bradbury.transactions.add_partitions_manager import (
     AddPartitionsManager,
@@ -23,8 +23,8 @@ from bradbury.transactions.add_partitions_manager import (
 )
 
 E = ErrorCode
-PAID: TopicPartition = ("paid", 0)
-SENT: TopicPartition = ("sent", 3)
+PAID: TopicPartitionPair = ("paid", 0)
+SENT: TopicPartitionPair = ("sent", 3)
 LIMITS = RetryLimits(20, 100)
 
 
@@ -36,7 +36,7 @@ class Leader:
         self.effects: list[Any] = []
         self.manager = AddPartitionsManager(self, self.effects, LIMITS)
         self.requests: dict[int, AddPartitionsToTxnRequest] = {}
-        self.answers: dict[Any, dict[TopicPartition, ErrorCode]] = {}
+        self.answers: dict[Any, dict[TopicPartitionPair, ErrorCode]] = {}
         self.now_ms = 1_000
 
     def coordinator_of(self, transactional_id: str) -> int | None:
@@ -45,7 +45,7 @@ class Leader:
     def ask(
         self,
         ticket: str,
-        *partitions: TopicPartition,
+        *partitions: TopicPartitionPair,
         name: str = "id",
         producer: tuple[int, int] = (7, 0),
         adds: bool = False,
@@ -72,14 +72,14 @@ class Leader:
     def answer(
         self,
         node_id: int,
-        errors: Mapping[TopicPartition, ErrorCode] | ErrorCode = E.NONE,
+        errors: Mapping[TopicPartitionPair, ErrorCode] | ErrorCode = E.NONE,
         *,
         error: ErrorCode = E.NONE,
-        silent: frozenset[TopicPartition] = frozenset(),
+        silent: frozenset[TopicPartitionPair] = frozenset(),
     ) -> None:
         request = self.requests.pop(node_id)
 
-        def code(partition: TopicPartition) -> ErrorCode:
+        def code(partition: TopicPartitionPair) -> ErrorCode:
             return errors if isinstance(errors, ErrorCode) else errors.get(partition, E.NONE)
 
         results = [
@@ -114,7 +114,7 @@ class Leader:
         self.carry_out()
 
     @property
-    def sent(self) -> dict[int, list[tuple[str, bool, set[TopicPartition]]]]:
+    def sent(self) -> dict[int, list[tuple[str, bool, set[TopicPartitionPair]]]]:
         """Transactional id, whether it adds, and what, by node."""
         return {
             node_id: [

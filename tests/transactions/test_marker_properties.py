@@ -5,11 +5,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import ConnectionFailed
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.transactions.marker_world import MarkerWorld
 from bradbury.transactions.transaction_markers import RETRY_MS, TransactionKey
 
-PARTITIONS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
+PARTITIONS: list[TopicPartitionPair] = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
 NAMES = ["first", "second", "third"]
 NODES = [1, 2, 3]
 COORDINATED = {"first": 0, "second": 0, "third": 1}
@@ -24,9 +24,9 @@ class Markers(RuleBasedStateMachine):
         super().__init__()
         self.world = MarkerWorld(dict.fromkeys(PARTITIONS, 1))
         self.epochs = {0: 1, 1: 1}
-        self.open: dict[TransactionKey, set[TopicPartition]] = {}
+        self.open: dict[TransactionKey, set[TopicPartitionPair]] = {}
         """What was asked for and neither ended nor dropped."""
-        self.has: set[tuple[TransactionKey, TopicPartition]] = set()
+        self.has: set[tuple[TransactionKey, TopicPartitionPair]] = set()
         """Markers that a leader has written and said so, or whose topic was gone."""
 
     def sees_the_end(self) -> None:
@@ -39,7 +39,7 @@ class Markers(RuleBasedStateMachine):
     # --- coordinators ----------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(NAMES), wanted=st.sets(partitions))
-    def decides(self, name: str, wanted: set[TopicPartition]) -> None:
+    def decides(self, name: str, wanted: set[TopicPartitionPair]) -> None:
         partition = COORDINATED[name]
         key = TransactionKey(partition, self.epochs[partition], name)
         if key in self.open:
@@ -61,20 +61,20 @@ class Markers(RuleBasedStateMachine):
     # --- leaders ---------------------------------------------------------------------------------
 
     @rule(partition=partitions, leader=st.none() | nodes)
-    def leader_moves(self, partition: TopicPartition, leader: int | None) -> None:
+    def leader_moves(self, partition: TopicPartitionPair, leader: int | None) -> None:
         if self.world.exists(partition):
             self.world.move(partition, leader)
         self.sees_the_end()
 
     @rule(partition=partitions)
-    def topic_goes(self, partition: TopicPartition) -> None:
+    def topic_goes(self, partition: TopicPartitionPair) -> None:
         if self.world.exists(partition):
             self.has |= {(key, partition) for key in self.open}
             self.world.delete(partition)
         self.sees_the_end()
 
     @rule(partition=partitions, leader=st.none() | nodes)
-    def topic_is_made_again(self, partition: TopicPartition, leader: int | None) -> None:
+    def topic_is_made_again(self, partition: TopicPartitionPair, leader: int | None) -> None:
         if not self.world.exists(partition):
             self.world.move(partition, leader)
 

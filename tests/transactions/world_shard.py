@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.transactions.transaction_world import World
 from bradbury.transactions.transaction_coordinator import MOST_WAIT_MS
 from bradbury.transactions.transaction_effects import InitializedProducer
@@ -42,7 +42,7 @@ class WorldShard:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: frozenset[TopicPartition],
+        partitions: frozenset[TopicPartitionPair],
         *,
         client_version: int,
     ) -> ErrorCode:
@@ -58,8 +58,8 @@ class WorldShard:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+        partitions: Iterable[TopicPartitionPair],
+    ) -> dict[TopicPartitionPair, ErrorCode]:
         return self.world.coordinator.verify_partitions(
             transactional_id, producer_id, producer_epoch, partitions
         )

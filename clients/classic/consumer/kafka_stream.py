@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Final, Generic, Self, TypeVar
 
 from ....protocol.errors import ConnectionFailed, KafkaError
-from ....protocol.topic_partition import TopicPartition
+from ....protocol.topic_partition import TopicPartitionPair
 from ...consumer.consumer import Consumer
 from ...fetch.record_stream import ConsumerRecord
 from ..message.errors import ConsumerTimeoutException
@@ -88,7 +88,7 @@ class KafkaStream(Generic[T]):
                     f"no message within consumer.timeout.ms={(self._timeout_s or 0) * 1000:.0f}"
                 )
 
-    def assignment(self) -> list[TopicPartition]:
+    def assignment(self) -> list[TopicPartitionPair]:
         """Partitions that are assigned to this stream now."""
         self._turns.enter()
         try:

@@ -33,13 +33,13 @@ from ....protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ....protocol.schema import Message as WireMessage
+from ....protocol.topic_partition import TopicPartition
 from ...consumer.consumer_config import isolation_level as isolation_level_number
 from ...fetch.fetch_request import MAX_BYTES, PartitionFetch, build_fetch_request
 from ...fetch.fetcher import MAX_VERSION
 from ...threads.io_thread import Steps, wait
 from ...wire.cluster_client import DATA, ClientConfig, ClusterClient
 from ...wire.connection import Address
-from ...wire.record_metadata import TopicPartition
 from ..message.message_set import MessageSet
 
 R = TypeVar("R", bound=WireMessage)

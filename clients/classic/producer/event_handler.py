@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ....protocol.topic_partition import TopicPartition
+from ....protocol.topic_partition import TopicPartitionPair
 from ..message.serializer import Encoder
 from .sync_producer import KeyAndPayload, ProducerRequest, SyncProducer
 
@@ -41,7 +41,7 @@ class DefaultEventHandler(EventHandler[Any]):
     def handle(
         self, events: Sequence[QueueItem[Any]], producer: SyncProducer, encoder: Encoder[Any]
     ) -> None:
-        messages: dict[TopicPartition, list[KeyAndPayload]] = {}
+        messages: dict[TopicPartitionPair, list[KeyAndPayload]] = {}
         for event in events:
             message = event.key, encoder.to_message(event.data)
             messages.setdefault((event.topic, event.partition), []).append(message)

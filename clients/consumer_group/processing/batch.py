@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ....protocol.columns.columns_arrow import Int32s
 from ....protocol.columns.columns_loops import loops_for
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 
 Order = Literal["key", "partition"] | None
 

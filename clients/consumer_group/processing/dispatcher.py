@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .batch import Batch
 
 Merge = Callable[[list[Batch]], Batch]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .batch import Span
 
 

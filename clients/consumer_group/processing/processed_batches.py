@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .batch import Batch, Span
 from .function import CallOutcome
 from .group_progress import Progress

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .batch import Batch, Span
 from .function import CallOutcome
 from .group_progress import Progress

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .batch import Batch, BatchMaker
 from .dispatcher import Dispatcher
 from .function import CallOutcome

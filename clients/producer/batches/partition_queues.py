@@ -12,7 +12,7 @@ Not here: the order within a partition, sequences (partition_queue); leaders (se
 
 from __future__ import annotations
 
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .partition_queue import Identity, PartitionQueue
 from .producer_batch import ProducerBatch
 

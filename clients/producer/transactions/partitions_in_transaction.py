@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from ....protocol.error_code import ErrorCode
 from ....protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 
 
 class PartitionsInTransaction:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from ....protocol.topic_partition import TopicPartition
 from ...group.membership import ConsumerGroupMetadata
-from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ...wire.record_metadata import OffsetAndMetadata
 from .transaction_request import OffsetsToSend, TransactionOperation
 
 

@@ -22,12 +22,13 @@ from ....protocol.errors import (
     RequestTimedOut,
     TransactionAbortable,
 )
+from ....protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ...group.membership import ConsumerGroupMetadata
 from ...threads.awaitable_future import AwaitableFuture
 from ...threads.io_thread import Steps, wait
 from ...wire.cluster_client import CONTROL, ClusterClient
 from ...wire.coordinator_lookup import TRANSACTION_KEY, CoordinatorLookup
-from ...wire.record_metadata import OffsetAndMetadata, TopicPartition, TopicPartitionLike
+from ...wire.record_metadata import OffsetAndMetadata
 from ..batches.producer_metrics import ProducerMetrics
 from .transaction_manager import Phase, TransactionManager
 from .transaction_request import Advice, TransactionOperation, TransactionRequest
@@ -106,7 +107,7 @@ class ProducerTransactions:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
     ) -> AwaitableFuture[TransactionOperation]:
         if isinstance(group, str):

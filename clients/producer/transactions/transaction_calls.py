@@ -28,8 +28,8 @@ from ....protocol.errors import (
     KafkaError,
     TransactionAbortable,
 )
+from ....protocol.topic_partition import TopicPartitionPair
 from ...group.membership import ConsumerGroupMetadata
-from ...wire.record_metadata import TopicPartitionLike
 from ..batches.partition_queue import Identity
 from .producer_transactions import GivenOffset, ProducerTransactions
 from .transaction_errors import FENCED
@@ -76,7 +76,7 @@ class TransactionCalls:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class AsyncTransactionCalls:
 
     async def send_offsets(
         self,
-        offsets: Mapping[TopicPartitionLike, GivenOffset],
+        offsets: Mapping[TopicPartitionPair, GivenOffset],
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> None:

@@ -52,8 +52,9 @@ from ....protocol.messages.end_txn import EndTxnResponse
 from ....protocol.messages.init_producer_id import InitProducerIdResponse
 from ....protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from ....protocol.schema import Message
+from ....protocol.topic_partition import TopicPartition
 from ...group.membership import ConsumerGroupMetadata, reason_of
-from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ...wire.record_metadata import OffsetAndMetadata
 from ..batches.partition_queue import Identity
 from .partitions_in_transaction import PartitionsInTransaction, added_partitions
 from .pending_offset_commits import PendingOffsetCommits

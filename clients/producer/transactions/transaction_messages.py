@@ -25,7 +25,7 @@ from ....protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ...wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from ..batches.partition_queue import Identity
 from .transaction_request import OffsetsToSend, RequestKind, TransactionRequest
 

@@ -8,8 +8,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from ....protocol.schema import Message
+from ....protocol.topic_partition import TopicPartition
 from ...group.membership import ConsumerGroupMetadata
-from ...wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ...wire.record_metadata import OffsetAndMetadata
 
 
 class RequestKind(Enum):

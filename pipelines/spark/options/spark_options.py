@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from ....clients.security.security_options import ClientSecurity, as_given
-from ....clients.wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from ...ranges.fetch_options import FetchOptions
 from ...ranges.partition_range import ReadLimits
 from . import option_table as table

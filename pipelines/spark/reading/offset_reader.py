@@ -24,10 +24,10 @@ from ....clients.threads.io_thread import Steps, wait
 from ....clients.wire.cluster_client import DATA, ClusterClient
 from ....clients.wire.connection import Address
 from ....clients.wire.offset_lookup import EARLIEST, LATEST, list_offsets
-from ....clients.wire.record_metadata import TopicPartition
 from ....protocol.errors import UnknownTopicOrPartition
 from ....protocol.messages.fetch import FetchResponse
 from ....protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ....protocol.topic_partition import TopicPartition
 from ...ranges.range_reader import MAX_VERSION
 from ..options.spark_options import (
     Assign,

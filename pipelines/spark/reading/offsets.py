@@ -29,7 +29,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ....clients.wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from ...ranges.partition_range import PartitionRange
 
 Offsets = dict[TopicPartition, int]

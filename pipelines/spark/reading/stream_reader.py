@@ -29,8 +29,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ....clients.wire.record_metadata import TopicPartition
 from ....protocol.errors import UnknownTopicOrPartition
+from ....protocol.topic_partition import TopicPartition
 from ...ranges.partition_range import DataLoss, recreated_topics
 from ...ranges.reading_client import reading_client
 from ..options.spark_options import ReadOptions

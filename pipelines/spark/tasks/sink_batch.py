@@ -24,7 +24,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....clients.wire.record_metadata import TopicPartition
+from ....protocol.topic_partition import TopicPartition
 from .spark_failure import ReplayRefused
 
 MARKERS: Final = TopicPartition("__bradbury_spark", 0)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ....clients.producer.producer import Producer
 from ....clients.wire.record_metadata import BatchMetadata
 from ....protocol.errors import UnknownTopicOrPartition
-from ....protocol.topic_partition import TopicPartition
+from ....protocol.topic_partition import TopicPartitionPair
 from ..options.spark_options import WriteOptions
 from ..tasks.spark_failure import unknown_topic
 
@@ -34,7 +34,7 @@ class RowSender:
         self._producer = producer
         self._options = options
         self._open: deque[Future[BatchMetadata]] = deque()
-        self._ends: Counter[TopicPartition] = Counter()
+        self._ends: Counter[TopicPartitionPair] = Counter()
         self.row_count = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
@@ -45,7 +45,7 @@ class RowSender:
         while len(self._open) > MAX_OPEN_BATCHES:
             self._take(self._open.popleft())
 
-    def finish(self) -> dict[TopicPartition, int]:
+    def finish(self) -> dict[TopicPartitionPair, int]:
         """Wait until all is acknowledged; returns one past the last offset, by partition.
 
         Raises:

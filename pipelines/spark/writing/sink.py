@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from ....protocol.errors import UnknownTopicOrPartition
-from ....protocol.topic_partition import TopicPartition
+from ....protocol.topic_partition import TopicPartitionPair
 from ...ranges.reading_client import reading_client
 from ..options.spark_options import WriteOptions
 from ..tasks import worker
@@ -147,7 +147,7 @@ def write_rows(
 
 def _write_at_least_once(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> Written:
     sender: RowSender | None = None
-    ends: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartitionPair, int] = {}
     try:
         for batch in iterator:
             if sender is None:

@@ -37,7 +37,7 @@ from ....clients.admin.group_offsets_admin import (
 from ....clients.admin.topics_admin import NewTopic, ensure_topic
 from ....clients.producer.producer import Producer
 from ....clients.wire.cluster_client import ClusterClient
-from ....clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from ....clients.wire.record_metadata import OffsetAndMetadata
 from ....protocol.errors import (
     ConnectionFailed,
     InvalidTransactionTimeout,
@@ -45,7 +45,7 @@ from ....protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
-from ....protocol.topic_partition import TopicPartition as Key
+from ....protocol.topic_partition import TopicPartition, TopicPartitionPair
 from ...ranges.reading_client import reading_client
 from ..options.spark_options import WriteOptions
 from ..tasks import worker
@@ -80,7 +80,7 @@ class Written(WriterCommitMessage):
     """
 
     row_count: int
-    ends: dict[Key, int] = field(default_factory=dict)
+    ends: dict[TopicPartitionPair, int] = field(default_factory=dict)
     batch: SinkBatch | None = None
     was_done: bool = False
 

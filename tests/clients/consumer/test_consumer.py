@@ -21,7 +21,7 @@ from bradbury.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from bradbury.protocol.messages.metadata import MetadataRequest
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.support.wire.scripted_broker import ScriptedBroker
 
 NewTopic = Callable[..., str]
@@ -303,7 +303,7 @@ def test_two_of_ours_and_one_of_kafka_python_share_a_group(
         heartbeat_interval_ms=100,
     )
     deadline = time.monotonic() + 60
-    owned: list[set[TopicPartition]] = []
+    owned: list[set[TopicPartitionPair]] = []
     while time.monotonic() < deadline:
         for consumer in ours:
             assert consumer.poll(50).num_rows == 0

@@ -4,9 +4,9 @@ import pytest
 
 import bradbury
 from bradbury.clients.fetch import record_stream
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol import kernel_loading
 from bradbury.protocol.columns import columns_loops, columns_plain
+from bradbury.protocol.topic_partition import TopicPartition
 
 COUNT = 400
 

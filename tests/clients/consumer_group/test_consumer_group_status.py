@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bradbury.clients.consumer_group.status import GroupStatus, MemberStatus, PartitionStatus
-from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartition
 
 TOPICS = ("departures", "flights")
 

@@ -12,7 +12,7 @@ from bradbury.clients.consumer_group.processing.function import CallOutcome
 from bradbury.clients.consumer_group.processing.group_progress import Progress
 from bradbury.clients.consumer_group.processing.uncommitted import BatchEvents, Uncommitted
 from bradbury.clients.wire.interceptors import ProducerRecord
-from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartition
 
 KEYS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 

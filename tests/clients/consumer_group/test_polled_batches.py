@@ -5,7 +5,7 @@ import pytest
 
 from bradbury.clients.consumer_group.processing.member_config import Guarantee, MemberConfig
 from bradbury.clients.consumer_group.processing.work import MemberWork
-from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartition
 
 STAYS, GOES = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = [(0, 0), (0, 1), (1, 0), (1, 1)]

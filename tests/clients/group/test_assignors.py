@@ -23,8 +23,8 @@ from bradbury.clients.group.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol.errors import MalformedRequest
+from bradbury.protocol.topic_partition import TopicPartition
 
 topics = st.sampled_from(["a", "b", "c", "flights"])
 

@@ -19,7 +19,7 @@ from bradbury.clients.group.consumer_protocol import (
     encode_sticky_data,
     encode_subscription,
 )
-from bradbury.clients.wire.record_metadata import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartition
 from bradbury.tests.compatibility.support.kafka_jars import require_kafka, run_java
 
 pytestmark = pytest.mark.slow

@@ -38,8 +38,8 @@ from bradbury.clients.group.sticky_assignor import (
     StickyAssignor,
     assign_sticky,
 )
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.protocol.errors import InvalidConfig
+from bradbury.protocol.topic_partition import TopicPartition
 
 TOPICS = ["a", "b", "c", "d"]
 member_ids = st.sampled_from([f"m{number}" for number in range(8)])

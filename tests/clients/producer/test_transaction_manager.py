@@ -18,7 +18,7 @@ from bradbury.clients.producer.transactions.transaction_request import (
     TransactionOperation,
     TransactionRequest,
 )
-from bradbury.clients.wire.record_metadata import OffsetAndMetadata, TopicPartition
+from bradbury.clients.wire.record_metadata import OffsetAndMetadata
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import (
     ApplicationRecoverable,
@@ -55,6 +55,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from bradbury.protocol.schema import Message
+from bradbury.protocol.topic_partition import TopicPartition
 
 GROUP = ConsumerGroupMetadata("g", 4, "member", "i")
 MOVED, BUSY = ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS

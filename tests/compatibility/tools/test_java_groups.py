@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 import bradbury
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.compatibility.support.compatibility import Ran, Tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
@@ -83,7 +83,7 @@ def members(servers: str, group: str, topic: str, count: int = 1) -> Iterator[li
             consumer.close()
 
 
-def offsets(servers: str, group: str) -> dict[TopicPartition, int]:
+def offsets(servers: str, group: str) -> dict[TopicPartitionPair, int]:
     with bradbury.Admin(servers) as admin:
         return {tuple(key): one.offset for key, one in admin.group_offsets(group).items()}
 

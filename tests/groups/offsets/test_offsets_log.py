@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bradbury.groups.group_records import entries_in
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.log_config import LogConfig
 from bradbury.storage.producers.verification_guard import UNVERIFIED
@@ -47,7 +47,7 @@ def loaded(log: PartitionLog, driver: GroupDriver) -> GroupDriver:
 
 @dataclass(frozen=True)
 class Commit:
-    partition: TopicPartition
+    partition: TopicPartitionPair
     offset: int
     producer_id: int | None
 
@@ -60,7 +60,7 @@ class End:
 
 @dataclass(frozen=True)
 class Delete:
-    partition: TopicPartition | None
+    partition: TopicPartitionPair | None
     """None: the whole group."""
 
 

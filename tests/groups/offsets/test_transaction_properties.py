@@ -20,7 +20,7 @@ from bradbury.groups.group_records import (
     TransactionEnd,
 )
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.support.groups.group_driver import GroupDriver
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -62,7 +62,7 @@ class KafkasOffsets:
                             self.committed[name] = found
         return self
 
-    def shown(self, group: str) -> dict[TopicPartition, int]:
+    def shown(self, group: str) -> dict[TopicPartitionPair, int]:
         return {name[1:]: found[1] for name, found in self.committed.items() if name[0] == group}
 
     def is_stable(self, name: Key) -> bool:

@@ -26,7 +26,7 @@ from bradbury.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from bradbury.protocol.records.message_set import convert_down, encode_message
+from bradbury.protocol.records.legacy_messages import convert_down, encode_message
 from bradbury.protocol.records.record_batch import check_batch
 from bradbury.protocol.records.records import encode_records, iterate_records
 from bradbury.tests.support.wire.raw_client import RawClient

@@ -8,9 +8,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import bradbury
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.spark.reading.stream_reader import StreamReader
 from bradbury.pipelines.spark.source import BradburyDataSource
+from bradbury.protocol.topic_partition import TopicPartition
 
 NewTopic = Callable[..., str]
 

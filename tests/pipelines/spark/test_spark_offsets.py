@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.ranges.partition_range import PartitionRange
 from bradbury.pipelines.spark.reading.offsets import (
     Offsets,
@@ -18,6 +17,7 @@ from bradbury.pipelines.spark.reading.offsets import (
     rate_limit,
     to_json,
 )
+from bradbury.protocol.topic_partition import TopicPartition
 
 partitions = st.builds(
     TopicPartition, st.sampled_from(["a", "b", "a-b"]), st.integers(min_value=0, max_value=12)

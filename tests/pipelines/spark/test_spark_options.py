@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.spark.options.spark_options import (
     EARLIEST,
     LATEST,
@@ -20,6 +19,7 @@ from bradbury.pipelines.spark.options.spark_options import (
     SubscribePattern,
     WriteOptions,
 )
+from bradbury.protocol.topic_partition import TopicPartition
 
 
 def read(streaming: bool = False, **options: str) -> ReadOptions:

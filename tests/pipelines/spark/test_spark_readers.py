@@ -31,7 +31,7 @@ from bradbury.pipelines.spark.reading.batch_query import PushdownBatchReader
 from bradbury.pipelines.spark.source import BradburyDataSource
 from bradbury.pipelines.spark.tasks.spark_failure import errors_in_one_line
 from bradbury.protocol.errors import ConnectionFailed, KafkaError, RequestTimedOut
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 NewTopic = Callable[..., str]
 
@@ -275,7 +275,7 @@ def test_an_empty_topic_is_an_empty_batch(bootstrap: str, new_topic: NewTopic) -
 @pytest.fixture
 def shortened(
     bootstrap: str, admin: bradbury.Admin, producer: bradbury.Producer, new_topic: NewTopic
-) -> TopicPartition:
+) -> TopicPartitionPair:
     """A topic of 1000 records whose first ones retention has removed: (name, first offset left)."""
     topic = new_topic(segment_bytes="2048", retention_bytes="4096")
     for start in range(0, 1_000, 20):
@@ -292,7 +292,7 @@ def shortened(
 
 
 def test_records_that_are_gone_are_an_error_unless_their_loss_is_accepted(
-    bootstrap: str, shortened: TopicPartition
+    bootstrap: str, shortened: TopicPartitionPair
 ) -> None:
     topic, first = shortened
     start = json.dumps({topic: {"0": 0}})
@@ -303,7 +303,7 @@ def test_records_that_are_gone_are_an_error_unless_their_loss_is_accepted(
 
 
 def test_records_that_went_after_planning_are_noticed_by_the_task(
-    bootstrap: str, shortened: TopicPartition
+    bootstrap: str, shortened: TopicPartitionPair
 ) -> None:
     topic, first = shortened
     planned, end = {topic: {"0": 0}}, {topic: {"0": 1_000}}

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from bradbury.clients.wire.record_metadata import TopicPartition
 from bradbury.pipelines.ray_data.row_positions import RowPositions
 from bradbury.pipelines.ray_data.unread_ranges import UnreadRanges
+from bradbury.protocol.topic_partition import TopicPartition
 
 growth = st.lists(
     st.tuples(st.lists(st.integers(0, 50), min_size=3, max_size=3), st.integers(1, 40)), max_size=30

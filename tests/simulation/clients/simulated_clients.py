@@ -19,7 +19,7 @@ from bradbury.protocol.messages.fetch import (
     FetchTopic,
 )
 from bradbury.protocol.records.records import encode_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import LOST, Answer, Process, is_error
@@ -40,7 +40,7 @@ class Client:
     """A process on a machine of its own that knows the leader as some node has last told it."""
 
     def __init__(
-        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartition
+        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartitionPair
     ) -> None:
         self.cluster = cluster
         self.partition_id = partition_id
@@ -78,7 +78,7 @@ class Producer(Client):
         self,
         cluster: SimulatedCluster,
         machine: int,
-        partition_id: TopicPartition,
+        partition_id: TopicPartitionPair,
         producer_id: int,
     ) -> None:
         super().__init__(cluster, machine, partition_id)
@@ -205,7 +205,7 @@ class Reader(Client):
         self,
         cluster: SimulatedCluster,
         machine: int,
-        partition_id: TopicPartition,
+        partition_id: TopicPartitionPair,
         *,
         reads_anywhere: bool = False,
         rack: str = "",

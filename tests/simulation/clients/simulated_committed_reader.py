@@ -18,7 +18,7 @@ from bradbury.protocol.records.records import (
     control_type,
     iterate_records,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..world.simulated_fetcher import answer_fetch
 from ..world.simulated_network import Process
@@ -37,7 +37,7 @@ class CommittedReader:
     """Reads one partition with isolation.level read_committed, as Kafka's consumer does."""
 
     def __init__(
-        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartition
+        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartitionPair
     ) -> None:
         self.cluster = cluster
         self.partition_id = partition_id

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bradbury.protocol.records.end_transaction_marker import read_marker
 from bradbury.protocol.records.records import iterate_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log.partition_log import PartitionLog
 
 from ..world.simulated_replica import BEFORE_LENGTH, Batch, batches_of, from_outside, read_bytes
@@ -71,7 +71,7 @@ class Ledger:
         )
 
     def check_held(
-        self, found: list[Batch], high_watermark: int, name: str, partition_id: TopicPartition
+        self, found: list[Batch], high_watermark: int, name: str, partition_id: TopicPartitionPair
     ) -> None:
         """R4 of one log: what it has below its high watermark is committed."""
         for batch in found:
@@ -82,7 +82,7 @@ class Ledger:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def check_aborted(self, log: PartitionLog, name: str, partition_id: TopicPartition) -> None:
+    def check_aborted(self, log: PartitionLog, name: str, partition_id: TopicPartitionPair) -> None:
         """L7: the transactions of which readers are told that they were aborted are those of the
         markers. Of what began below the log start nothing is known.
         """
@@ -131,7 +131,9 @@ class Ledger:
             if record.key not in self.last or self.last[record.key].offset < record.offset:
                 self.last[record.key] = record
 
-    def check_compacted(self, log: PartitionLog, name: str, partition_id: TopicPartition) -> None:
+    def check_compacted(
+        self, log: PartitionLog, name: str, partition_id: TopicPartitionPair
+    ) -> None:
         """L8 of one log."""
         end = min(log.high_watermark, self.committed_end)
         held: dict[int, KeyedRecord] = {}
@@ -151,10 +153,10 @@ class Ledger:
                 )
 
 
-class Ledgers(dict[TopicPartition, Ledger]):
+class Ledgers(dict[TopicPartitionPair, Ledger]):
     """Of a partition that nobody writes to there is nothing to keep."""
 
-    def __missing__(self, partition_id: TopicPartition) -> Ledger:
+    def __missing__(self, partition_id: TopicPartitionPair) -> Ledger:
         return Ledger()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.storage.producers.producer_state import REMEMBERED_BATCHES
 
@@ -25,7 +25,7 @@ class Violation(AssertionError):
     """Something that must always hold did not. `partition_id` if it is about one."""
 
     def __init__(
-        self, invariant: str, text: str, partition_id: TopicPartition | None = None
+        self, invariant: str, text: str, partition_id: TopicPartitionPair | None = None
     ) -> None:
         super().__init__(f"{invariant}: {text}")
         self.invariant, self.partition_id = invariant, partition_id
@@ -36,19 +36,19 @@ class FormerReplicas:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
-        self._until_ms: dict[tuple[TopicPartition, int], int] = {}
+        self._until_ms: dict[tuple[TopicPartitionPair, int], int] = {}
 
-    def note(self, partition_id: TopicPartition, node_ids: Iterable[int]) -> None:
+    def note(self, partition_id: TopicPartitionPair, node_ids: Iterable[int]) -> None:
         """They have none any more."""
         for node_id in node_ids:
             self._until_ms[partition_id, node_id] = self._clock.now_ms
 
-    def was(self, partition_id: TopicPartition, node_id: int) -> bool:
+    def was(self, partition_id: TopicPartitionPair, node_id: int) -> bool:
         until_ms = self._until_ms.get((partition_id, node_id), -LATE_MS)
         return until_ms > self._clock.now_ms - LATE_MS
 
 
-def check_log(log: PartitionLog, partition_id: TopicPartition) -> None:
+def check_log(log: PartitionLog, partition_id: TopicPartitionPair) -> None:
     if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
         raise Violation(
             "L3",
@@ -89,7 +89,7 @@ def has_all(replica: SimulatedReplica, ledger: Ledger) -> bool:
     return True
 
 
-def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartition) -> None:
+def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPartitionPair) -> None:
     """Epochs, producers and open transactions are those of the records."""
     epochs: list[tuple[int, int]] = []
     last: dict[int, list[int]] = {}
@@ -130,7 +130,7 @@ def check_derived(log: PartitionLog, found: list[Batch], partition_id: TopicPart
         )
 
 
-def check_sequences(partition_id: TopicPartition, log: list[Batch], deleted: int) -> None:
+def check_sequences(partition_id: TopicPartitionPair, log: list[Batch], deleted: int) -> None:
     """X1. What is sent again when its first copy is deleted may be there: who begins behind that
     copy knows nothing of it, in Kafka, too.
     """

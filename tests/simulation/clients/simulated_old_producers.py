@@ -19,9 +19,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bradbury.protocol.errors import NotLeaderOrFollower
-from bradbury.protocol.records.message_set import convert_down
+from bradbury.protocol.records.legacy_messages import convert_down
 from bradbury.protocol.records.records import encode_records, iterate_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..world.simulated_network import Answer, is_error
 from ..world.simulated_requests import produce
@@ -55,7 +55,7 @@ class OldProducer(Client):
     """acks=all, with retries."""
 
     def __init__(
-        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartition
+        self, cluster: SimulatedCluster, machine: int, partition_id: TopicPartitionPair
     ) -> None:
         super().__init__(cluster, machine, partition_id)
         self.waiting: deque[OldBatch] = deque()

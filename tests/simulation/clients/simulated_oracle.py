@@ -31,7 +31,7 @@ from bradbury.cluster.metadata.metadata_records import decode_metadata_record
 from bradbury.controller.controller_calls import AllocateProducerIds, ControllerCall
 from bradbury.protocol.records.record_batch import read_header
 from bradbury.protocol.records.records import iterate_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log.partition_log import PartitionLog
 
 from ..world.simulated_replica import (
@@ -67,7 +67,7 @@ KEPT_LINES = 4_000
 class Oracle:
     """Told by the simulated parts what they do. Raises Violation."""
 
-    def __init__(self, cluster: SimulatedCluster, partitions: list[TopicPartition]) -> None:
+    def __init__(self, cluster: SimulatedCluster, partitions: list[TopicPartitionPair]) -> None:
         self._cluster = cluster
         self.ledgers = Ledgers(
             {
@@ -81,12 +81,12 @@ class Oracle:
         """The committed metadata log: its batches by their first offset."""
         self._entries_end = 0
         self._producer_ids: set[tuple[int, int]] = set()
-        self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+        self._leaders: dict[tuple[TopicPartitionPair, int], tuple[int, int]] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self._sent: dict[int, str] = {}
         self._verified: dict[SimulatedReplica, int] = {}
         self._former = FormerReplicas(cluster.clock)
-        self.lines: list[tuple[int, TopicPartition | None, str]] = []
+        self.lines: list[tuple[int, TopicPartitionPair | None, str]] = []
         self.elections = 0
         self.truncations = 0
         self.reassignments = 0
@@ -94,13 +94,13 @@ class Oracle:
         self.cleanings = 0
         self.healed = 0
 
-    def note(self, partition_id: TopicPartition | None, text: str) -> None:
+    def note(self, partition_id: TopicPartitionPair | None, text: str) -> None:
         """A line of the transcript."""
         self.lines.append((self._cluster.clock.now_ms, partition_id, text))
         if len(self.lines) > 2 * KEPT_LINES:
             del self.lines[:KEPT_LINES]
 
-    def transcript(self, partition_id: TopicPartition | None, count: int = 40) -> list[str]:
+    def transcript(self, partition_id: TopicPartitionPair | None, count: int = 40) -> list[str]:
         """The last lines about a partition, and those about no single one."""
         found = [
             f"{at:7d} ms  {text}"
@@ -112,7 +112,7 @@ class Oracle:
     # --- replicas --------------------------------------------------------------------------------
 
     def on_opened(
-        self, node: SimulatedNode, partition_id: TopicPartition, log: PartitionLog
+        self, node: SimulatedNode, partition_id: TopicPartitionPair, log: PartitionLog
     ) -> None:
         self.note(
             partition_id,
@@ -315,7 +315,7 @@ class Oracle:
                 self._check_change(partition_id, old, new)
 
     def _check_change(
-        self, partition_id: TopicPartition, old: PartitionImage | None, new: PartitionImage
+        self, partition_id: TopicPartitionPair, old: PartitionImage | None, new: PartitionImage
     ) -> None:
         ledger, nodes = self.ledgers[partition_id], self.image.nodes
         self.note(
@@ -369,7 +369,7 @@ class Oracle:
         if new.recovering and not ledger.is_damaged and not has_rot:
             raise Violation("R3", f"an unclean election: {new}", partition_id)
 
-    def _forgive(self, partition_id: TopicPartition, ledger: Ledger) -> None:
+    def _forgive(self, partition_id: TopicPartitionPair, ledger: Ledger) -> None:
         """Who is in sync and has all that is committed has made up for what it had lost. One that
         is dead has not, though its leader may not know yet.
         """
@@ -481,7 +481,7 @@ class Oracle:
 
     # --- DeleteRecords ---------------------------------------------------------------------------
 
-    def on_deletion(self, partition_id: TopicPartition, offset: int) -> None:
+    def on_deletion(self, partition_id: TopicPartitionPair, offset: int) -> None:
         """Somebody asks for it."""
         ledger = self.ledgers[partition_id]
         ledger.deleted = max(ledger.deleted, offset)
@@ -490,7 +490,7 @@ class Oracle:
     def on_deleted(
         self,
         node: SimulatedNode,
-        partition_id: TopicPartition,
+        partition_id: TopicPartitionPair,
         offset: int,
         lives: dict[int, int],
     ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bradbury.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from bradbury.protocol.topic_name import TRANSACTIONS_TOPIC
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from .simulated_log_checks import Violation
 
@@ -22,7 +22,7 @@ class Transaction:
         self.transactional_id = name.partition(":")[0]
         self.offset: int | None = None
         """What it commits as the offset of its id's group; transactions are numbered so."""
-        self.values: dict[TopicPartition, list[bytes]] = {}
+        self.values: dict[TopicPartitionPair, list[bytes]] = {}
         """What was sent, and has to be seen if it is committed."""
         self.is_commit_asked = False
         self.is_committed = False
@@ -43,7 +43,7 @@ class TransactionOracle:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._by_name: dict[bytes, Transaction] = {}
-        self._shown: dict[tuple[TopicPartition, int], bytes] = {}
+        self._shown: dict[tuple[TopicPartitionPair, int], bytes] = {}
         self.commits = 0
         self._offsets: dict[str, dict[int, Transaction]] = {}
         """By transactional id."""
@@ -89,7 +89,7 @@ class TransactionOracle:
         transaction.is_committed = True
         self.commits += 1
 
-    def on_read(self, partition_id: TopicPartition, offset: int, value: bytes) -> None:
+    def on_read(self, partition_id: TopicPartitionPair, offset: int, value: bytes) -> None:
         if self.is_damaged(partition_id):
             return
         transaction = self._by_name.get(value.rpartition(b"/")[0])
@@ -101,7 +101,7 @@ class TransactionOracle:
         if before != value:
             raise Violation("T5", f"{value!r} at {offset}, before {before!r}", partition_id)
 
-    def is_damaged(self, partition_id: TopicPartition) -> bool:
+    def is_damaged(self, partition_id: TopicPartitionPair) -> bool:
         """Data was lost beyond what its settings promise: of the partition, or of a coordinator."""
         ledgers = self._cluster.oracle.ledgers
         return any(
@@ -111,7 +111,7 @@ class TransactionOracle:
         )
 
     def check_end(
-        self, read: dict[TopicPartition, list[bytes]], offsets: dict[str, int | None]
+        self, read: dict[TopicPartitionPair, list[bytes]], offsets: dict[str, int | None]
     ) -> None:
         """`read`: all that a reader of committed records has seen at rest, by partition.
 

@@ -42,7 +42,7 @@ from bradbury.protocol.records.records import (
 )
 from bradbury.protocol.schema import Message
 from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..world.coordinators.simulated_transactions import TIMEOUT_MS
 from ..world.simulated_network import LOST, Answer, Process, is_error
@@ -108,7 +108,7 @@ class TransactionalProducer:
         return self.cluster.partitions[0][0]
 
     @property
-    def offsets_partition(self) -> TopicPartition:
+    def offsets_partition(self) -> TopicPartitionPair:
         count = self.cluster.swarm.offsets_partitions
         return OFFSETS_TOPIC, partition_for_group(self.group_id, count)
 
@@ -153,7 +153,7 @@ class _ProducerLife:
         self._process = producer.process
         self._random = producer.cluster.random
         self._id, self._epoch = -1, -1
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences: dict[TopicPartitionPair, int] = {}
         self._transaction: Transaction | None = None
         # Up to version 1 a request that comes twice, or late, can end the next transaction, as all
         # of them have one epoch: what KIP-890 was made for. Connections make that rare in life.
@@ -206,7 +206,7 @@ class _ProducerLife:
             is_connection=self._is_ordered,
         )
 
-    def _find(self, partition_id: TopicPartition) -> Any:
+    def _find(self, partition_id: TopicPartitionPair) -> Any:
         up = [node for node in self._cluster.nodes.values() if node.process.is_up]
         if not up:
             return None
@@ -350,7 +350,7 @@ class _ProducerLife:
         )
 
     def _add_then_send(
-        self, transaction: Transaction, batches: list[tuple[TopicPartition, list[bytes]]]
+        self, transaction: Transaction, batches: list[tuple[TopicPartitionPair, list[bytes]]]
     ) -> None:
         if self._producer.version >= 2:
             self._send(transaction, batches)
@@ -380,7 +380,7 @@ class _ProducerLife:
         self._ask("add", request, CLIENTS_ADD_PARTITIONS_VERSION, done)
 
     def _send(
-        self, transaction: Transaction, batches: list[tuple[TopicPartition, list[bytes]]]
+        self, transaction: Transaction, batches: list[tuple[TopicPartitionPair, list[bytes]]]
     ) -> None:
         """One batch after another: each is written once, or the transaction is aborted."""
         if not batches and transaction.offset is not None:
@@ -416,7 +416,7 @@ class _ProducerLife:
 
     def _produce(
         self,
-        partition_id: TopicPartition,
+        partition_id: TopicPartitionPair,
         data: bytes,
         sequence: int,
         done: Callable[[Any], None],

@@ -30,7 +30,7 @@ from bradbury.protocol.messages.list_offsets import (
 )
 from bradbury.protocol.records.record_batch import walk_batches
 from bradbury.protocol.records.records import iterate_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log.partition_log import PartitionLog
 from bradbury.transactions.transaction_coordinator import TransactionCoordinator
 from bradbury.transactions.transaction_metadata import NO_EPOCH, TransactionMetadata
@@ -141,7 +141,7 @@ class Views:
             if told.seconds != age:
                 raise Violation("G9", f"{told} of {position} is {age} s old", None)
 
-    def _leader(self, partition_id: TopicPartition) -> tuple[int, PartitionLog] | None:
+    def _leader(self, partition_id: TopicPartitionPair) -> tuple[int, PartitionLog] | None:
         state = self._cluster.oracle.image.partition(*partition_id)
         node = None if state is None else self._cluster.nodes.get(state.leader)
         if node is None or not node.process.is_up:
@@ -149,11 +149,11 @@ class Views:
         replica = node.replicas.get(partition_id)
         return None if replica is None else (node.node_id, replica.log)
 
-    def _leader_id(self, partition_id: TopicPartition) -> int | None:
+    def _leader_id(self, partition_id: TopicPartitionPair) -> int | None:
         leader = self._leader(partition_id)
         return None if leader is None else leader[0]
 
-    def _log(self, partition_id: TopicPartition) -> PartitionLog:
+    def _log(self, partition_id: TopicPartitionPair) -> PartitionLog:
         leader = self._leader(partition_id)
         assert leader is not None, "only leaders are asked"
         return leader[1]

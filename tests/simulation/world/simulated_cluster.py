@@ -35,7 +35,7 @@ from bradbury.controller.voter_requests import AppendEntries, FormatVoter
 from bradbury.protocol.records.record_batch import stamp
 from bradbury.protocol.records.records import encode_records
 from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.storage.log_config import LogConfig
 
 from ..clients.simulated_access import AccessOperator
@@ -125,12 +125,12 @@ class SimulatedCluster:
             replica_alter_log_dirs_io_max_bytes_per_second=THROTTLED_RATE,
         )
         """As they are changed while nodes run."""
-        self.partitions: list[TopicPartition] = [(TOPIC, n) for n in range(swarm.partitions)]
+        self.partitions: list[TopicPartitionPair] = [(TOPIC, n) for n in range(swarm.partitions)]
         """The partitions that are written to and read."""
         self.all_partitions = list(self.partitions)
         if swarm.has_group_coordinators:
             self.all_partitions += [(OFFSETS_TOPIC, n) for n in range(swarm.offsets_partitions)]
-        self.transactional_partitions: list[TopicPartition] = []
+        self.transactional_partitions: list[TopicPartitionPair] = []
         """Those that transactions write to."""
         if swarm.transactional_ids:
             self.transactional_partitions = [
@@ -316,13 +316,13 @@ class SimulatedCluster:
             topics[OLD_TOPIC] = OLD_ID
         return topics
 
-    def is_compacted(self, partition_id: TopicPartition) -> bool:
+    def is_compacted(self, partition_id: TopicPartitionPair) -> bool:
         return self.swarm.compacts and partition_id[0] in COORDINATED
 
     def take_producer_id(self) -> int:
         return next(self._producer_ids)
 
-    def replicas_of(self, partition_id: TopicPartition) -> tuple[int, ...]:
+    def replicas_of(self, partition_id: TopicPartitionPair) -> tuple[int, ...]:
         """The replicas in the newest committed metadata."""
         state = self.oracle.image.partition(*partition_id)
         return self._first_replicas[partition_id] if state is None else state.replicas
@@ -480,7 +480,7 @@ class SimulatedCluster:
         for ledger in self.oracle.ledgers.values():
             self.clock.note(ledger.committed_end)
 
-    def _await(self, unsettled: Callable[[], tuple[str, TopicPartition | None] | None]) -> None:
+    def _await(self, unsettled: Callable[[], tuple[str, TopicPartitionPair | None] | None]) -> None:
         """Raises Violation: it is still so after SETTLE_MS."""
         deadline_ms = self.clock.now_ms + SETTLE_MS
         while reason := unsettled():

@@ -29,7 +29,7 @@ from bradbury.controller.controller_calls import (
     DescribeQuorum,
     ReportUnreachableBroker,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from .directories.simulated_directories import PATHS
 
@@ -419,7 +419,7 @@ class Faults:
         self._ask_for_replicas(partition_id, tuple(random.sample(list(cluster.nodes), size)))
 
     def _ask_for_replicas(
-        self, partition_id: TopicPartition, replicas: tuple[int, ...] | None
+        self, partition_id: TopicPartitionPair, replicas: tuple[int, ...] | None
     ) -> None:
         controller = self._cluster.current
         if controller is None or not controller.process.is_up:
@@ -491,7 +491,7 @@ class Faults:
         node_id = self._random.choice((replica.node.node_id, *sorted(joining)))
         self._soon(partial(what, self._cluster.nodes[node_id]))
 
-    def _on_adding(self, partition_id: TopicPartition) -> None:
+    def _on_adding(self, partition_id: TopicPartitionPair) -> None:
         """A replica is about to come: the moment to give it up, or to want another one."""
         if self._random.random() < self._swarm.on_adding:
             self._soon(partial(self._ask_for_replicas, partition_id, None), 20)

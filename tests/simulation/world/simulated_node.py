@@ -33,7 +33,7 @@ from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import KafkaError, StaleBrokerEpoch
 from bradbury.protocol.messages.fetch import FetchRequest
 from bradbury.protocol.topic_name import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.replication.effects import SendControllerRequest
 from bradbury.replication.manager.broker_metadata_publisher import (
     MetadataUsers,
@@ -95,11 +95,11 @@ class SimulatedNode:
         self.voter: SimulatedVoter | None = None
         """The process's voter; that of the last process while there is none."""
         self.disks_used = 1
-        self.ends: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartitionPair, int] = {}
         """The ends of the logs, when the process died."""
-        self.deleted: dict[TopicPartition, int] = {}
+        self.deleted: dict[TopicPartitionPair, int] = {}
         """Log starts that this node, as the leader, has said to be on its disk."""
-        self.claimed: dict[TopicPartition, int] = {}
+        self.claimed: dict[TopicPartitionPair, int] = {}
         """Where flush.messages is 1: up to where each log was said to be safe."""
         self.memory: set[str] = set()
         """Ids of directories whose page cache is there: the files in memory of intact_token."""
@@ -109,7 +109,7 @@ class SimulatedNode:
         self.image = MetadataImage()
         self.access = self.image
         """The image by which the node lets users in."""
-        self.replicas: dict[TopicPartition, SimulatedReplica] = {}
+        self.replicas: dict[TopicPartitionPair, SimulatedReplica] = {}
         self.logs: SimulatedDirectories
         self.config = cluster.broker_config
         self.server_config = ServerConfig(
@@ -153,7 +153,7 @@ class SimulatedNode:
         driver.before(ReplicaClosed, self._on_replica_closed)
         driver.before(LeaderElected, self._on_leader_elected)
         self.steps.truncate = self._truncate
-        self._proposed: dict[TopicPartition, ProposedIsr] = {}
+        self._proposed: dict[TopicPartitionPair, ProposedIsr] = {}
 
     def _begin_coordinators(self) -> None:
         """On a new loop: nothing of a former life is resumed."""

@@ -22,7 +22,7 @@ from bradbury.protocol.messages.produce import (
 )
 from bradbury.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from bradbury.protocol.schema import Message
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from .simulated_network import LOST, Answer
 
@@ -47,7 +47,7 @@ def handle(node: SimulatedNode, request: Message, version: int, answer: Answer) 
 
 def produce(
     node: SimulatedNode,
-    partition: TopicPartition,
+    partition: TopicPartitionPair,
     batch: bytes,
     answer: Answer,
     *,

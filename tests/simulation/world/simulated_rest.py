@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.groups.classic.group_state import GroupState
 from bradbury.protocol.errors import KafkaError
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..clients.simulated_members import SHARED_PARTITIONS
 from .simulated_replica import SimulatedReplica, rotten_batches
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..clients.simulated_transactional_clients import TransactionalProducer
     from .simulated_cluster import SimulatedCluster
 
-Reason = tuple[str, TopicPartition | None]
+Reason = tuple[str, TopicPartitionPair | None]
 
 
 def counted_on_offline(cluster: SimulatedCluster) -> Reason | None:

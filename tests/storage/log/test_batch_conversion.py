@@ -14,7 +14,7 @@ from bradbury.protocol.errors import (
     MessageTooLarge,
 )
 from bradbury.protocol.records.compression import CompressionType, compress
-from bradbury.protocol.records.message_set import encode_message
+from bradbury.protocol.records.legacy_messages import encode_message
 from bradbury.protocol.records.record_batch import build_batch, check_batch, read_header
 from bradbury.protocol.records.records import encode_record, encode_records, iterate_records
 from bradbury.storage.log.batch_conversion import (

@@ -70,7 +70,7 @@ from bradbury.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from bradbury.protocol.records.records import ControlType, encode_control_batch, encode_records
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 
 
 def subscription(*topics: str) -> bytes:
@@ -282,7 +282,7 @@ class GroupDriver:
 
     def commit(
         self,
-        offsets: dict[TopicPartition, int],
+        offsets: dict[TopicPartitionPair, int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -328,7 +328,7 @@ class GroupDriver:
 
     def commit_in_transaction(
         self,
-        offsets: dict[TopicPartition, int],
+        offsets: dict[TopicPartitionPair, int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -372,7 +372,7 @@ class GroupDriver:
 
     def delete_offsets(
         self,
-        *partitions: TopicPartition,
+        *partitions: TopicPartitionPair,
         unknown: frozenset[str] = frozenset(),
         group: str = G,
     ) -> int:
@@ -431,7 +431,7 @@ class GroupDriver:
         answer = self.coordinator.offsets.fetch(asked, require_stable=require_stable)
         return answer.topics[0].partitions[0]
 
-    def all_offsets(self, group: str = G) -> dict[TopicPartition, int]:
+    def all_offsets(self, group: str = G) -> dict[TopicPartitionPair, int]:
         answer = self.coordinator.offsets.fetch(OffsetFetchRequestGroup(group, topics=None))
         return {
             (topic.name, partition.partition_index): partition.committed_offset

@@ -17,7 +17,7 @@ from bradbury.handlers.ports.fetch_session import FetchSessionCache
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.errors import UnknownTopicOrPartition
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.replication.partition.conversion_queue import ConversionMemory
 from bradbury.replication.partition.replica import Replica
 
@@ -52,7 +52,7 @@ class LedPartition:
         )
         self.step.become_leader(PartitionImage(replicas, replicas, 1, 0, 0), 0)
         self.questions: list[tuple[Any, ...]] = []
-        self.answers: list[asyncio.Future[dict[TopicPartition, ErrorCode]]] = []
+        self.answers: list[asyncio.Future[dict[TopicPartitionPair, ErrorCode]]] = []
 
     def now_ms(self) -> int:
         return 1000
@@ -89,10 +89,10 @@ class LedPartition:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartitionPair],
         *,
         adds: bool,
-    ) -> Awaitable[dict[TopicPartition, ErrorCode]]:
+    ) -> Awaitable[dict[TopicPartitionPair, ErrorCode]]:
         self.questions.append(
             (transactional_id, producer_id, producer_epoch, list(partitions), adds)
         )

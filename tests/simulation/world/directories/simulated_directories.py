@@ -16,7 +16,7 @@ from bradbury.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from bradbury.protocol.topic_partition import TopicPartition
+from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.replication.effects import (
     DirectoryFailed,
     EndMove,
@@ -143,7 +143,7 @@ class SimulatedDirectories:
         return not self.all.unusable and len(self.all.online) == len(self.all.all)
 
     @property
-    def offline(self) -> Collection[TopicPartition]:
+    def offline(self) -> Collection[TopicPartitionPair]:
         """What cannot serve: its directory failed, or was full when its log was to be made."""
         return self._node.steps._offline
 
@@ -216,7 +216,7 @@ class SimulatedDirectories:
 
     # --- moves between them ----------------------------------------------------------------------
 
-    def move(self, partition_id: TopicPartition, path: str) -> None:
+    def move(self, partition_id: TopicPartitionPair, path: str) -> None:
         """AlterReplicaLogDirs, as an administrator asks for it."""
         now_ms = self._node.clock.now_ms
         steps = self._moves.move(*partition_id, path, now_ms=now_ms, wall_ms=now_ms)
@@ -236,7 +236,7 @@ class SimulatedDirectories:
     # --- DeleteRecords ---------------------------------------------------------------------------
 
     def delete_records(
-        self, partition_id: TopicPartition, offset: int, then: Callable[[Any], None]
+        self, partition_id: TopicPartitionPair, offset: int, then: Callable[[Any], None]
     ) -> None:
         """Ask the node's handler. `then` is given the log start offset, or None: it was refused."""
         topic, index = partition_id

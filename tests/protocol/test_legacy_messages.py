@@ -23,13 +23,13 @@ from bradbury.protocol.errors import (
     UnsupportedCompressionType,
 )
 from bradbury.protocol.records.compression import CompressionType, compress, decompress
-from bradbury.protocol.records.lz4_header import with_old_checksum, with_right_checksum, xxh32
-from bradbury.protocol.records.message_set import (
+from bradbury.protocol.records.legacy_messages import (
     convert_down,
     convert_up,
     encode_message,
     read_entries,
 )
+from bradbury.protocol.records.lz4_header import with_old_checksum, with_right_checksum, xxh32
 from bradbury.protocol.records.record_batch import (
     CONTROL_MASK,
     build_batch,
