@@ -32,7 +32,7 @@ test: $(VENV)/.test java check
 
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder \
-		-m "not slow and not ray and not spark and not long and not deep" \
+		-m "not slow and not thorough and not ray and not spark and not long and not deep" \
 		tests/protocol tests/storage tests/groups tests/cluster tests/handlers tests/test_house_rules.py
 
 # Whole clusters that come and go, kills, every page followed as printed: CI runs it after make test.

@@ -43,6 +43,7 @@ PATTERNS = [
 TEXTS = st.text(alphabet="abcABCD019-_. \t]{,}x", max_size=8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pattern", PATTERNS)
 @settings(max_examples=60, deadline=None)
 @given(text=TEXTS)

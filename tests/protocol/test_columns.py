@@ -35,6 +35,8 @@ from bradbury.protocol.records.compression import CompressionType
 from bradbury.protocol.records.record_batch import check_batch, stamp
 from bradbury.protocol.records.records import encode_records, iterate_records, stamp_producer
 
+pytestmark = pytest.mark.thorough
+
 CODECS = list(CompressionType)
 KAFKA_PYTHON_CODECS = CODECS[:3]  # it needs further packages for lz4 and zstd: see aiokafka below
 

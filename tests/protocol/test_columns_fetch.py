@@ -81,6 +81,7 @@ def batch(*values: bytes, base_offset: int = 0, **options: object) -> bytearray:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
 @given(
     values=st.lists(
@@ -417,6 +418,7 @@ def columns_of(
     return columns + [array.tolist() for array in numbers]
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=400)
 @given(
     records=record_lists,
@@ -476,6 +478,7 @@ def test_arrays_leave_what_is_unusual_to_the_plain_loops(
     assert (keys, values) == ([b"k"], [b"v"])
 
 
+@pytest.mark.thorough
 @relaxed
 @given(records=record_lists, codec=st.sampled_from(CODECS), data=st.data())
 def test_a_changed_byte_only_ever_raises_kafka_errors(

@@ -52,6 +52,8 @@ OF_COORDINATORS = 60
 OF_RECOVERY = 40
 OF_LOGS = 150
 OF_CONTROL = 100
+OF_GROUPS = 200
+"""Of each state machine of groups and their offsets: members, disks and fail-overs, as hypothesis draws them."""
 EVENTS = 800
 STEPS = 1_000
 ROUNDS = 8
@@ -95,6 +97,14 @@ def execute(number: int, seeds: range, folder: str) -> None:
             LogWorld(seed, compacts=compacts).run(ROUNDS)
     for seed in range(number, OF_CONTROL, JOBS):
         ControlWorld(seed).run(REQUESTS)
+    from hypothesis import settings
+    from hypothesis.stateful import run_state_machine_as_test
+
+    from bradbury.tests.groups.offsets.test_transaction_properties import Transactions
+    from bradbury.tests.groups.test_group_properties import Groups
+
+    drawn = settings(max_examples=OF_GROUPS, derandomize=True, database=None, deadline=None)
+    run_state_machine_as_test((Groups, Transactions)[number], settings=drawn)
     measured.stop()
     measured.save()
 

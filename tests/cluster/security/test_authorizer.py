@@ -97,6 +97,7 @@ def naive(
     return bool(said) and all(rule.permission == ALLOW for rule in said)
 
 
+@pytest.mark.thorough
 @given(st.sets(bindings, max_size=12), st.lists(questions, max_size=6), st.booleans())
 @settings(max_examples=400, deadline=None)
 def test_what_is_decided_is_what_the_rules_say_one_by_one(
@@ -117,6 +118,7 @@ def test_what_is_decided_is_what_the_rules_say_one_by_one(
             assert says(decision.rule, operation)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sets(bindings, max_size=8), max_size=5), questions)
 @settings(max_examples=200, deadline=None)
 def test_after_any_changes_it_decides_as_one_that_is_made_of_the_last_rules(
@@ -138,6 +140,7 @@ def test_after_any_changes_it_decides_as_one_that_is_made_of_the_last_rules(
         )
 
 
+@pytest.mark.thorough
 @given(st.sets(bindings, max_size=10), principals, st.sampled_from(OPERATIONS))
 @settings(max_examples=300, deadline=None)
 def test_any_of_a_type_is_allowed_if_some_name_that_a_rule_knows_is(

@@ -93,6 +93,7 @@ def test_the_honest_client_is_let_in() -> None:
             assert is_let_in(mechanism, said(mechanism, is_token))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @settings(deadline=None, max_examples=200)
 @given(is_token=st.booleans(), data=st.data())

@@ -138,6 +138,7 @@ def sizes(driver: GroupDriver) -> list[int]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["topic", "group", "offsets", "retention"])
 @pytest.mark.parametrize("group", ["g", "g" * 30_000])
 def test_very_many_tombstones_go_in_batches_that_a_log_takes(way: str, group: str) -> None:

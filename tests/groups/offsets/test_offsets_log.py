@@ -82,6 +82,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, min_size=8, max_size=25))
 def test_a_coordinator_that_reads_the_compacted_log_knows_what_the_living_one_does(

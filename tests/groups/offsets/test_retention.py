@@ -1,5 +1,7 @@
 """When do committed offsets expire, and what is the time when the clock is not to be trusted? (KIP-211)"""
 
+import pytest
+
 from bradbury.groups.offsets.offset_retention import (
     GROUPS_AT_ONCE,
     LEAP_FACTOR,
@@ -166,6 +168,7 @@ def test_many_groups_are_looked_at_a_few_at_a_time_and_all_in_the_end() -> None:
     assert driver.counters.offsets_expired == count
 
 
+@pytest.mark.thorough
 def test_a_group_with_very_many_offsets_has_a_turn_of_its_own() -> None:
     driver = GroupDriver(offsets_retention_minutes=1)
     for number in range(4):

@@ -9,6 +9,7 @@ compacted.
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -22,6 +23,8 @@ from bradbury.groups.group_records import (
 from bradbury.protocol.error_code import ErrorCode
 from bradbury.protocol.topic_partition import TopicPartitionPair
 from bradbury.tests.support.groups.group_driver import GroupDriver
+
+pytestmark = pytest.mark.thorough
 
 DAY_MS = 24 * 60 * 60 * 1000
 GROUPS = ["orders", "other"]

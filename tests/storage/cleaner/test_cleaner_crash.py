@@ -132,6 +132,7 @@ def cleanings() -> Iterator[tuple[int, MemoryFileSystem, list[Found], int]]:
         return
 
 
+@pytest.mark.thorough
 def test_a_death_at_any_call_leaves_the_old_or_the_new() -> None:
     for at, disk, before, end_offset in cleanings():
         for name, crash in CRASHES.items():

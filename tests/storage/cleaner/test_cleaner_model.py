@@ -21,6 +21,8 @@ from tests.support.storage.keyed_logs import (
 )
 from tests.support.storage.logs import open_log
 
+pytestmark = pytest.mark.thorough
+
 RETENTION_MS = 100
 CONFIG = LogConfig(
     segment_bytes=400,

@@ -221,6 +221,7 @@ def test_checkpoints_are_kafkas_files(tmp_path: Path) -> None:
     assert start(tmp_path).logs["flights", 0].log_start_offset == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("name", ["recovery-point", "replication", "log-start", "cleaner"])
 def test_no_flipped_bit_of_a_checkpoint_moves_an_offset(

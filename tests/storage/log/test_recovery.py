@@ -38,6 +38,7 @@ def assert_usable(log: PartitionLog, batches: list[bytes]) -> None:
     assert result.base_offset == 2 * len(batches)
 
 
+@pytest.mark.thorough
 def test_a_tail_torn_at_any_byte_of_the_last_three_batches_is_cut_to_whole_batches(
     tmp_path: Path,
 ) -> None:

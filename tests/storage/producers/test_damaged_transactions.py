@@ -139,6 +139,7 @@ def with_a_garbled_transaction_index(path: Path) -> None:
 BESIDES = (nothing, without_snapshots, without_indexes, with_a_garbled_transaction_index)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_closed", [False, True], ids=["the last segment", "a closed one"])
 @pytest.mark.parametrize("byte", [8, 16, 50, 62], ids=str)
 @pytest.mark.parametrize("besides", BESIDES, ids=lambda each: each.__name__)
@@ -213,6 +214,7 @@ def without_power(disk: MemoryFileSystem) -> MemoryFileSystem:
     return disk.crash()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", [killed, without_power], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("lost", [0, 1, 2], ids=["first record", "last record", "marker"])
 @pytest.mark.parametrize("commits", [(True, False), (False, True), (True, True), (False, False)])

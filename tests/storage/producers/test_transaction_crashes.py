@@ -12,6 +12,8 @@ from bradbury.tests.support.storage.logs import open_log
 from bradbury.tests.support.storage.memory_file_system import MemoryFileSystem
 from bradbury.tests.support.storage.transactions import end, send, transaction_state
 
+pytestmark = pytest.mark.thorough
+
 DIRECTORY = "/data/t-0"
 CONFIG = LogConfig(segment_bytes=350)
 

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -21,6 +22,8 @@ from bradbury.tests.support.storage.transactions import (
     send,
     transaction_state,
 )
+
+pytestmark = pytest.mark.thorough
 
 PRODUCERS = st.integers(0, 3)
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)

@@ -88,6 +88,7 @@ def lives(disk: MemoryFileSystem, config: LogConfig, seed: int) -> LogLife:
     return LogLife(open_log(PATH, file_system=disk, config=config), seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", KINDS)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_what_went_by_right_is_not_missed_wherever_it_dies(policy: str, crash: str) -> None:

@@ -79,6 +79,7 @@ LEFT = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [PLAIN, COMPACTED], ids=["plain", "compacted"])
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize(
