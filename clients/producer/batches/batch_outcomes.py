@@ -61,9 +61,14 @@ class BatchOutcomes:
 
     def fail(self, batch: ProducerBatch, error: Exception) -> None:
         """Fail a batch: it was refused for good, or for too long."""
-        if self._on_failed is not None:
+        count = batch.record_count
+        if self._on_failed is None:
+            logger.warning("%d records were not delivered: %s", count, error)
+        else:
+            # Not a warning: its application gets the error from the commit and sends them again, or
+            # is fenced, and then another one does.
             self._on_failed(error)
-        logger.warning("%d records were not delivered: %s", batch.record_count, error)
+            logger.info("%d records of a transaction were not delivered: %s", count, error)
         self.drop(batch, error)
 
     def time_out(self, batch: ProducerBatch) -> None:
