@@ -59,7 +59,7 @@ from .coordinators.group_host import GroupHost
 from .coordinators.transaction_host import TransactionHost
 from .coordinators.transaction_partitions import HostedTransactionPartitions
 from .loop.node_metrics import NodeMetrics
-from .loop.process_upkeep import ProcessUpkeep
+from .loop.process_services import ProcessServices
 from .metrics.metrics_endpoint import MetricsEndpoint
 from .network.node_listeners import NodeListeners
 from .network.peers import Peers
@@ -67,7 +67,7 @@ from .network.socket_server import SocketServer
 from .node_membership import NodeMembership
 from .node_storage import NodeStorage
 from .quotas.node_quotas import NodeQuotas
-from .quotas.timed_request import timed_aside
+from .quotas.timed_request import timed_in_thread
 from .replication.hosted_partitions import HostedPartitions
 from .security.node_authorizer import NodeAuthorizer
 from .security.secret_files import read_secret
@@ -206,7 +206,7 @@ class Node:
         )
         self._all_quotas = NodeQuotas(config.server.broker, self.metrics.throttles)
         self.quotas: NodeQuotas | None = None
-        self._upkeep = ProcessUpkeep(self.metrics.loop_lag)
+        self._services = ProcessServices(self.metrics.loop_lag)
         self.delegation_token_key: bytes | None = None
         self.socket_server = SocketServer(self)
         self.peers = Peers(config.server.security)
@@ -239,9 +239,9 @@ class Node:
     def new_id(self) -> uuid.UUID:
         return uuid.uuid4()
 
-    async def run_aside(self, call: Callable[[], T]) -> T:
+    async def run_in_thread(self, call: Callable[[], T]) -> T:
         """See handlers.ports.context.Node."""
-        return await self._upkeep.run_aside(timed_aside(call))
+        return await self._services.run_in_thread(timed_in_thread(call))
 
     @property
     def config(self) -> BrokerConfig:
@@ -258,7 +258,7 @@ class Node:
         config = self._node_config
         secret = read_secret(self.server_config.security.delegation_token_secret_key)
         self.delegation_token_key = secret.encode() or None
-        self._upkeep.open()
+        self._services.open()
         if "broker" in config.roles:
             await self.storage.open_voter(config.name, config.data_dir)
         if {"partition", "group"} & set(config.roles):
@@ -319,7 +319,7 @@ class Node:
         await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
 
     def _start_partitions(self) -> None:
-        host = self.storage.host
+        host = self.storage.partition_host
         if host is None or host.is_started:
             return
         host.start(self.node_id, self.controller, suspect=self._suspect)
@@ -331,7 +331,7 @@ class Node:
 
     def _serve_clients(self) -> None:
         self.socket_server.open()
-        self._upkeep.serve()
+        self._services.serve()
 
     async def _suspect(self, node_id: int) -> None:
         """Tell the controller that this one cannot reach another node."""
@@ -350,7 +350,7 @@ class Node:
             machine=config.machine,
             node_id=identity.node_id,
             cluster_id=identity.cluster_id,
-            has_all_data=storage.host is None or storage.host.logs.has_all_data,
+            has_all_data=storage.partition_host is None or storage.partition_host.logs.has_all_data,
             metadata_directory_id=(
                 "" if storage.voter is None else storage.voter.directory.identity.directory_id
             ),
@@ -368,7 +368,7 @@ class Node:
     async def close(self) -> None:
         """Stop accepting connections, then flush everything and write the clean mark."""
         self.is_open = False
-        host, voter, ended = self.storage.host, self.storage.voter, self.membership.ended
+        host, voter, ended = self.storage.partition_host, self.storage.voter, self.membership.ended
         await self.membership.run(
             close_node(
                 clients=ended(self._close_clients),
@@ -386,7 +386,7 @@ class Node:
         await self.socket_server.stop_reading_keys()
         self.socket_server.close()
         self.metrics_endpoint.close()
-        self._upkeep.close()
+        self._services.close()
 
     def _stop_following(self) -> None:
         self.producer_ids.close()
@@ -413,7 +413,7 @@ class Node:
         await self.membership.run(publish_metadata(effect.image, self._metadata_users()))
 
     def _metadata_users(self) -> MetadataUsers:
-        host, groups, transactions = self.storage.host, self.groups, self.transactions
+        host, groups, transactions = self.storage.partition_host, self.groups, self.transactions
         become = None if host is None else host.apply
         return MetadataUsers(
             settings=self._configure,
@@ -451,12 +451,12 @@ class Node:
         except InvalidConfig as error:
             # Checked before they were stored, so an older version of us has stored them.
             logger.warning("node %d keeps its previous settings: %s", self.node_id, error)
-        if (host := self.storage.host) is not None:
+        if (host := self.storage.partition_host) is not None:
             host.configure(self.server_config)
 
     def on_closed(self, peer: str) -> None:
         """See socket_server.ListeningNode."""
-        if (host := self.storage.host) is not None and self.is_open:
+        if (host := self.storage.partition_host) is not None and self.is_open:
             host.unreachable.on_closed(peer)
 
     def status(self) -> dict[str, object]:
@@ -467,7 +467,7 @@ class Node:
                 "roles": list(self._node_config.roles),
                 "pid": os.getpid(),
             }
-        host = self.storage.host
+        host = self.storage.partition_host
         return {
             "node_id": self.node_id,
             "name": self._node_config.name,

@@ -18,17 +18,17 @@ from .replication.partition_host import PartitionHost
 
 
 class NodeStorage:
-    """Hosts of a node, made anew by each open.
+    """Hosts of a node; each open makes new ones.
 
     voter: host of the metadata log; None on a node that is no broker.
-    host: host of the partitions; None on a node without partitions.
+    partition_host: host of the partitions; None on a node without partitions.
     """
 
     def __init__(self, file_system: FileSystem, now_ms: Callable[[], int]) -> None:
         self.file_system = file_system
         self._now_ms = now_ms
         self.voter: VoterHost | None = None
-        self.host: PartitionHost | None = None
+        self.partition_host: PartitionHost | None = None
 
     async def open_voter(self, name: str, data_dir: str) -> None:
         """Lock and recover the metadata log. The voter answers from here on.
@@ -53,7 +53,7 @@ class NodeStorage:
         Raises:
             DataDirectoryError: one line with cause and remedy.
         """
-        self.host = host = PartitionHost(
+        self.partition_host = host = PartitionHost(
             paths,
             self.file_system,
             config,
@@ -67,7 +67,7 @@ class NodeStorage:
     @property
     def directory(self) -> LogDirectories | LogDirectory:
         """Directories that record the cluster id and node id of the data."""
-        if self.host is not None:
-            return self.host.directories
+        if self.partition_host is not None:
+            return self.partition_host.directories
         assert self.voter is not None
         return self.voter.directory

@@ -412,7 +412,7 @@ class TransactionCoordinator:
                 return self._abort_timed_out(now_ms)
             case TransactionTimerKind.EXPIRE:
                 return self._expire(now_ms)
-            case TransactionTimerKind.TURN:
+            case TransactionTimerKind.TRANSITION:
                 return [
                     Respond(request.request_id, ErrorCode.CONCURRENT_TRANSACTIONS)
                     for request in self._waiting.take_all(key.transactional_id)
@@ -554,7 +554,7 @@ class TransactionCoordinator:
 
 
 def _turn_timer(transactional_id: str) -> TransactionTimer:
-    return TransactionTimer(TransactionTimerKind.TURN, transactional_id)
+    return TransactionTimer(TransactionTimerKind.TRANSITION, transactional_id)
 
 
 def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:

@@ -18,7 +18,7 @@ class TransactionTimerKind(IntEnum):
     """Time to check for transactions that are open too long."""
     EXPIRE = auto()
     """Time to check for unused transactional ids."""
-    TURN = auto()
+    TRANSITION = auto()
     """Timeout of requests that wait for a transition of the id to end."""
     COMPLETE = auto()
     """Time to retry writing the end of a transaction."""
@@ -32,7 +32,7 @@ class TransactionTimer(NamedTuple):
 class InitializedProducer(NamedTuple):
     """Answer to InitProducerId and EndTxn: an error, or the producer to continue as.
 
-    That to AddPartitionsToTxn is an ErrorCode.
+    The answer to AddPartitionsToTxn is an ErrorCode.
     """
 
     error: ErrorCode
@@ -43,7 +43,7 @@ class InitializedProducer(NamedTuple):
 class TransactionWritten(NamedTuple):
     """Completion of an Append: the record of this transactional id is committed.
 
-    `request_id` None: nobody does any more.
+    `request_id` None: nobody waits for it any more.
     """
 
     transactional_id: str

@@ -123,7 +123,7 @@ class Controller(ControllerPort):
     async def close(self) -> None:
         """Resign, and wait until no change is in progress."""
         self.resign("it is shut down")
-        await self._driver.give_up()
+        await self._driver.shut_down()
 
     async def _find(self, effect: FindVoters) -> FoundVoters:
         return FoundVoters(list(self._find_voters()), uuid.uuid4().hex)

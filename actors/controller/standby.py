@@ -110,7 +110,7 @@ class Standby:
             await controller.close()
 
     async def close(self) -> None:
-        await self._driver.give_up()
+        await self._driver.shut_down()
         controller, self._controller = self._controller, None
         if controller is not None:
             await controller.close()

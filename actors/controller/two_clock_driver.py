@@ -1,6 +1,6 @@
-"""Driver of one step of controller/: such a step takes the time of two clocks.
+"""Driver of one step of controller/, whose steps take the time of two clocks.
 
-It is step_driver with that: `then` of an effect, and `on_tick`, get an Instant.
+A StepDriver whose step gets an Instant: in `on_tick`, and with the result of an effect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TwoClockDriver:
         self.on = self._driver.on
         self.carry_out = self._driver.carry_out
         self.cancel = self._driver.cancel
-        self.give_up = self._driver.give_up
+        self.shut_down = self._driver.shut_down
 
     def drive(self, step: TwoClockStep) -> None:
         """Give the step the time and the results of its effects from now on."""
@@ -58,10 +58,10 @@ class TwoClockDriver:
         """Current time of both clocks. Sessions are counted on the monotonic one, the loop's."""
         return Instant(self._driver.now_ms(), self._wall_ms())
 
-    async def ask(self, give: Callable[[asyncio.Future[A]], None]) -> A:
-        """Pass a request to the step with `give`; returns its answer or raises its refusal."""
+    async def ask(self, request: Callable[[asyncio.Future[A]], None]) -> A:
+        """Call `request` with a ticket for the step; returns the answer or raises its refusal."""
         ticket: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        give(ticket)
+        request(ticket)
         self.carry_out()
         return await ticket
 
@@ -71,9 +71,9 @@ class TwoClockDriver:
         if hasattr(effect, "then"):
             self._input(lambda now: step.on_done(effect, result, now))
 
-    def _input(self, give: Callable[[Instant], None]) -> None:
+    def _input(self, call: Callable[[Instant], None]) -> None:
         try:
-            give(self.now())
+            call(self.now())
         except Exception as error:
             if self._on_fault is None:
                 raise

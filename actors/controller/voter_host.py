@@ -30,7 +30,7 @@ class Voter(Protocol):
 class VoterHost:
     """The voter of a node. Implements Voter. Its methods run on one event loop, except `open`.
 
-    A request is carried through even if its caller goes away: it is done as a whole or not begun.
+    A request is completed even if its caller goes away: it is done as a whole or not begun.
     """
 
     def __init__(
@@ -72,5 +72,5 @@ class VoterHost:
         return answer
 
     async def close(self) -> None:
-        """Wait until nothing of the voter runs any more and the directory is unlocked."""
+        """Wait until the voter has stopped and the directory is unlocked."""
         await self._driver.ask(self._voter.close)

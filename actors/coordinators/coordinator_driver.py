@@ -35,6 +35,8 @@ Decode = Callable[[Buffer, int], tuple[list[Any], int]]
 
 
 class CoordinatorDriver(Generic[R]):
+    """Driver of one context, on one event loop. A request's ticket is a Future."""
+
     def __init__(
         self,
         context: CoordinatorContext[R],
@@ -179,19 +181,19 @@ class CoordinatorDriver(Generic[R]):
                     read_entries, self._decode, piece, read.offset
                 )
             except CorruptMessage:
-                self._suspect(piece)
+                self._have_examined(piece)
                 raise
-        except Exception as error:  # noqa: BLE001 -- whatever it is, nothing was read
+        except Exception as error:  # noqa: BLE001 -- the context decides what it means
             self.input(self._context.on_log_read_failed, read, error)
         else:
             self.input(self._context.on_log_read, read, entries, next_offset)
 
-    def _suspect(self, piece: LogSlice) -> None:
+    def _have_examined(self, piece: LogSlice) -> None:
         """Have the segment examined: a read checks only the first batch of its slice."""
         log = self._replica.log
         for segment in log.segments:
             if piece.file is not None and segment.files.opened is piece.file:
-                log.damage.suspect(segment, "a coordinator cannot read a batch of it")
+                log.damage.suspect(segment, "its coordinator cannot read one of its batches")
 
     def on_readable(self, size: int) -> None:
         self.on_changed()

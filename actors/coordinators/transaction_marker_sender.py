@@ -97,6 +97,6 @@ class TransactionMarkerSender:
 
     async def close(self) -> None:
         """Cancel the pending requests."""
-        await self._driver.give_up()
+        await self._driver.shut_down()
         if self._requests is not None:
             self._requests.close()

@@ -124,6 +124,6 @@ class HostedTransactionPartitions:
         """Cancel the pending requests."""
         self._manager.close()
         self._driver.carry_out()
-        await self._driver.give_up()
+        await self._driver.shut_down()
         if self._requests is not None:
             self._requests.close()

@@ -6,6 +6,6 @@ carry_through     work that runs to its end even if its caller is cancelled
 awaited_end       a condition of procedures: a coroutine has ended
 line_limit        log lines about peers: at most so many
 node_metrics      what one node counts
-process_upkeep    heap, probe and aside thread of a node's process
+process_services  a node's heap, probe of its loop, and thread for long computations
 heap              Python's garbage collector beside very many objects
 """

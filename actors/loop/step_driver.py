@@ -170,8 +170,8 @@ class StepDriver:
         for task in self._tasks:
             task.cancel()
 
-    async def give_up(self) -> None:
-        """Close, cancel, and wait until nothing of it runs any more."""
+    async def shut_down(self) -> None:
+        """Close, cancel, and wait for the end of the tasks."""
         self.close()
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

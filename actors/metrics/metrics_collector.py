@@ -253,7 +253,7 @@ class MeasuredStorage(Protocol):
     """See actors/node_storage."""
 
     @property
-    def host(self) -> PartitionHost | None: ...
+    def partition_host(self) -> PartitionHost | None: ...
 
 
 class MeasuredNode(Protocol):
@@ -284,7 +284,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
     numbers = Numbers(list(metrics.apis.values()))
     lags, omitted_lags = await read_lags(node)
     numbers.lags = lags
-    host = node.storage.host
+    host = node.storage.partition_host
     offline = short = 0
     if host is not None:
         offline, short = host.directories.offline_count, host.directories.short_count

@@ -84,7 +84,7 @@ class KernelTlsSocket:
     def close(self) -> None:
         self._tls.close()
 
-    def shake_hands(self) -> bool:
+    def do_handshake(self) -> bool:
         """Do one step of the handshake; True once the connection is secured.
 
         False: the socket has to become readable (or writable, see `has_unsent`).

@@ -102,7 +102,7 @@ class PeerConnection:
         secured = TlsSocket(sock, tls, host)
         connection = cls(cast("socket.socket", secured), client_id, max_answer_bytes, secured)
         try:
-            await within(CONNECT_SECONDS, connection._shake_hands(secured))
+            await within(CONNECT_SECONDS, connection._do_handshake(secured))
         except (OSError, TimeoutError) as error:
             connection.close()
             raise ConnectionFailed(f"{host}:{port}: the TLS handshake fails: {error}") from None
@@ -114,8 +114,8 @@ class PeerConnection:
     def close(self) -> None:
         self._socket.close()
 
-    async def _shake_hands(self, secured: TlsSocket) -> None:
-        while not secured.shake_hands():
+    async def _do_handshake(self, secured: TlsSocket) -> None:
+        while not secured.do_handshake():
             await self._until(is_writable=secured.has_unsent)
         while secured.has_unsent:
             try:

@@ -1,9 +1,9 @@
 """A client connection behind TLS. Kafka's SslTransportLayer.
 
 The same frames, slots and bounds as of a plain connection. What is different: a handshake comes
-first, within HANDSHAKE_SECONDS; files are read and encrypted in pieces, not handed to the
-kernel, unless that has TLS itself; and bytes may wait decrypted when the socket has nothing more to
-say.
+first, within HANDSHAKE_SECONDS; files are read and encrypted in pieces instead of passed to
+sendfile, unless the kernel does the encryption (kernel_tls); and decrypted bytes may be buffered
+while the socket itself is not readable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANDSHAKE_SECONDS: Final = 30.0
 
 
 class TlsResponseQueue(ResponseQueue):
-    """Responses that TLS encrypts. What it has encrypted and the socket not taken goes first."""
+    """Responses that TLS encrypts. Encrypted bytes that the socket has not taken are sent first."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TlsConnection(ClientConnection):
         super().__init__(self._tls, session, peer, shared)
         self._is_secured = False
         self._is_reading_on = False
-        self._patience: asyncio.TimerHandle | None = None
+        self._handshake_timer: asyncio.TimerHandle | None = None
 
     def _response_queue(self) -> ResponseQueue:
         return TlsResponseQueue(
@@ -109,24 +109,27 @@ class TlsConnection(ClientConnection):
         )
 
     def open(self) -> None:
-        self._patience = self._loop.call_later(HANDSHAKE_SECONDS, self._on_late)
+        self._handshake_timer = self._loop.call_later(HANDSHAKE_SECONDS, self._on_handshake_timeout)
         super().open()
 
     def close(self, reason: str | None = None, kind: str = "peer") -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._cancel_handshake_timer()
         super().close(reason, kind)
 
     # --- the handshake ---------------------------------------------------------------------------
 
-    def _on_late(self) -> None:
-        self._patience = None
+    def _cancel_handshake_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+
+    def _on_handshake_timeout(self) -> None:
+        self._handshake_timer = None
         self.close(f"did not finish its TLS handshake within {HANDSHAKE_SECONDS:g} s", "slow")
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         try:
-            self._is_secured = self._tls.shake_hands()
+            self._is_secured = self._tls.do_handshake()
         except ssl.SSLError as error:
             cause = error.reason or str(error)
             self.close(f"failed its TLS handshake ({cause}); this listener is SSL", "malformed")
@@ -136,17 +139,15 @@ class TlsConnection(ClientConnection):
             return
         if self._is_secured:
             try:
-                self._know_client()
+                self._set_principal()
             except NoRuleApplies as error:
                 self.close(f"has a certificate without a principal: {error}", "authentication")
                 return
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
+            self._cancel_handshake_timer()
         self._responses.write()
         self._regulate()
 
-    def _know_client(self) -> None:
+    def _set_principal(self) -> None:
         """Set the principal from the certificate, unless SASL authenticates the client."""
         subject = self._tls.subject
         if subject is not None and self.session.sasl is None:
@@ -156,7 +157,7 @@ class TlsConnection(ClientConnection):
 
     def _on_readable(self) -> None:
         if not self._is_secured:
-            self._shake_hands()
+            self._do_handshake()
             return
         super()._on_readable()
 
@@ -176,6 +177,6 @@ class TlsConnection(ClientConnection):
 
     def _on_writable(self) -> None:
         if not self._is_secured:
-            self._shake_hands()
+            self._do_handshake()
             return
         super()._on_writable()

@@ -136,7 +136,7 @@ class TlsSocket:
     def close(self) -> None:
         self._socket.close()
 
-    def shake_hands(self) -> bool:
+    def do_handshake(self) -> bool:
         """Do one step of the handshake. True: the connection is secured; False: the peer's turn.
 
         Raises:

@@ -58,7 +58,7 @@ def maybe_timed(
     return TimedRequest(awaitable, trace, now)
 
 
-def timed_aside(call: Callable[[], T]) -> Callable[[], T]:
+def timed_in_thread(call: Callable[[], T]) -> Callable[[], T]:
     """Wrap a call for the thread, so that its time counts into the request of the current task."""
     work = _WORK.get()
     if work is None:

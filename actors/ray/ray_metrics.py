@@ -57,7 +57,7 @@ class RayMetrics:
             self._told[key] = total
             if grown > 0:
                 self._counters[key].inc(grown)
-        node, host = self._node, self._node.storage.host
+        node, host = self._node, self._node.storage.partition_host
         self._gauges["open_connections"].set(node.socket_server.connection_count)
         self._gauges["partitions"].set(0 if host is None else len(host.replicas))
         self._gauges["request_memory"].set(node.socket_server.memory.used)
@@ -65,7 +65,11 @@ class RayMetrics:
     def _totals(self) -> dict[str, int]:
         metrics = self._node.metrics
         apis = metrics.apis.values()
-        replicas = [] if self._node.storage.host is None else self._node.storage.host.replicas
+        replicas = (
+            []
+            if self._node.storage.partition_host is None
+            else self._node.storage.partition_host.replicas
+        )
         return {
             "requests": sum(api.requests for api in apis),
             "errors": sum(sum(api.errors.values()) for api in apis),

@@ -77,8 +77,8 @@ class ConsumerGroup:
         batch_records: maximum records of a batch.
         max_in_flight: maximum batches per worker, including the one it processes, until their
             results are handled; beyond that nothing is read (back-pressure).
-        max_attempts: number of workers that may die of a batch before it fails; and, with
-            retry_exceptions, number of times the function may raise.
+        max_attempts: number of workers that may end while processing a batch before it fails;
+            and, with retry_exceptions, number of times the function may raise.
         revoke_timeout_ms: time that a rebalance waits for batches in progress. Those that take
             longer are processed again by the partition's next owner, if that is another.
         restart_grace_ms: time that the partitions of a member that died wait for its restart.
@@ -163,7 +163,7 @@ class ConsumerGroup:
         self._workers = workers
         self._restart_grace_ms = restart_grace_ms
         self._actor_options = dict(actor_options or {})
-        self._each = MemberConfig(
+        self._member_config = MemberConfig(
             topics=topics_of(topics),
             group=group,
             instance_id=instance_prefix or group,
@@ -188,7 +188,7 @@ class ConsumerGroup:
         self._leaving: list[WorkerMember] = []
         self._stopped = False
 
-    # --- what it does ------------------------------------------------------------------------
+    # --- processing --------------------------------------------------------------------------
 
     def map(
         self,
@@ -298,7 +298,7 @@ class ConsumerGroup:
             self._polls.actors[:] = [member.actor for member in self._members.all()]
         # Their unhandled results would be repeated. The thread that handles results cannot wait.
         results = self._results
-        settle = self._polls is None and self._each.deliver
+        settle = self._polls is None and self._member_config.deliver
         settle = settle and not (results is None or results.is_iterated_here())
         self._leaving = leaving
         self._members.stop(leaving, None, settle=settle)
@@ -357,7 +357,7 @@ class ConsumerGroup:
     ) -> None:
         self.stop()
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     def _begin(
         self,
@@ -367,7 +367,7 @@ class ConsumerGroup:
         stop_at_end: bool,
         results: bool = True,
     ) -> Results:
-        if self._each.guarantee == "exactly_once" and (deliver or function is None):
+        if self._member_config.guarantee == "exactly_once" and (deliver or function is None):
             raise InvalidConfig(
                 "exactly_once=True needs for_each: results in this process are not in the "
                 "transaction"
@@ -377,7 +377,7 @@ class ConsumerGroup:
                 "the group runs a map, for_each or poll already: make another ConsumerGroup"
             )
         ends, committed = self._list_offsets(stop_at_end=stop_at_end)
-        self._each = replace(self._each, function=function, deliver=deliver)
+        self._member_config = replace(self._member_config, function=function, deliver=deliver)
         weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
         members = Members(
             lambda number: _alive(weak)._configure(number),
@@ -401,17 +401,18 @@ class ConsumerGroup:
                 self._scaling,
                 weak,
                 self._admin,
-                partial(partitions_of, self._each.topics),
-                starts_at_end=self._each.consumer_options.get("auto_offset_reset") != "earliest",
+                partial(partitions_of, self._member_config.topics),
+                starts_at_end=self._member_config.consumer_options.get("auto_offset_reset")
+                != "earliest",
             )
         return found
 
     def _configure(self, number: int) -> MemberConfig:
         each, more = divmod(self._workers, self._actors)
         return replace(
-            self._each,
-            instance_id=f"{self._each.instance_id}-{number}",
-            order=self._each.order if self._workers else None,
+            self._member_config,
+            instance_id=f"{self._member_config.instance_id}-{number}",
+            order=self._member_config.order if self._workers else None,
             workers=each + (1 if number < more else 0),
         )
 
@@ -422,10 +423,12 @@ class ConsumerGroup:
             UnknownTopicOrPartition: there is no such topic; raised here, before actors start.
         """
         with self._admin() as admin:
-            keys = partitions_of(self._each.topics, admin)
+            keys = partitions_of(self._member_config.topics, admin)
             if not stop_at_end:
                 return None, None
-            isolation = self._each.consumer_options.get("isolation_level", "read_uncommitted")
+            isolation = self._member_config.consumer_options.get(
+                "isolation_level", "read_uncommitted"
+            )
             ends = admin.list_offsets(keys, isolation_level=isolation)
             starts = admin.list_offsets(keys, "earliest")
             stored = admin.group_offsets(self.group)
@@ -433,7 +436,9 @@ class ConsumerGroup:
         for key in keys:
             if key in stored:
                 done[key] = stored[key].offset
-            elif self._each.consumer_options.get("auto_offset_reset", "latest") == "latest":
+            elif (
+                self._member_config.consumer_options.get("auto_offset_reset", "latest") == "latest"
+            ):
                 done[key] = ends[key].offset  # existing records are not read
         return {key: at.offset for key, at in ends.items()}, done
 
@@ -442,7 +447,7 @@ class ConsumerGroup:
             admin.remove_members(self.group, instance_ids=[instance_id], reason="its actor died")
 
     def _admin(self) -> Admin:
-        return Admin(**connection_options(self._each.consumer_options))
+        return Admin(**connection_options(self._member_config.consumer_options))
 
     def _all(self) -> list[WorkerMember]:
         return [] if self._members is None else self._members.all()

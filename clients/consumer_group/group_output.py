@@ -111,7 +111,8 @@ class OutputWriter:
         offsets: Mapping[TopicPartition, int],
         group: ConsumerGroupMetadata,
     ) -> None:
-        """Write outputs and offsets in a transaction; neither after errors but OutcomeUnknown.
+        """Write outputs and offsets in one transaction. After an error neither is committed, unless
+        it is OutcomeUnknown.
 
         Raises:
             TransactionAbortable: it was aborted; its cause is the reason.
@@ -149,7 +150,7 @@ class OutputWriter:
         try:
             producer.abort()
         except (KafkaError, ConnectionFailed) as error:
-            logger.info("%s: not aborted: %s", self._transactional_id, error)
+            logger.info("transactional id %s: not aborted: %s", self._transactional_id, error)
             self.close()
 
 

@@ -68,8 +68,8 @@ class MemberProcess:
             config, self._work, self._consumer, self._commit_finished
         )
         self._commits = CommitCalls(self._work.changed)
-        self._settles = False
-        self._leaves_by: float | None = None
+        self._awaits_results = False
+        self._leave_deadline: float | None = None
         self._pool: Pool | None = None
         self._writer = OutputCommitter(config, self._work) if config.exactly_once else None
         self._thread = threading.Thread(target=self._run, name="bradbury-member", daemon=True)
@@ -178,7 +178,7 @@ class MemberProcess:
         self._stop(10)
 
     def _stop(self, timeout_s: float | None, *, settle: bool = False) -> bool:
-        self._settles = settle
+        self._awaits_results = settle
         self._stopping.set()
         self._consumer.wake()
         self._thread.join(timeout_s)
@@ -222,14 +222,14 @@ class MemberProcess:
     def _may_leave(self) -> bool:
         """Whether all batches are finished and, unless that takes too long, committed."""
         work = self._work
-        if not work.is_drained() or (self._settles and work.processed.count()):
+        if not work.is_drained() or (self._awaits_results and work.processed.count()):
             return False
         self._commit_finished()  # it is refused during a rebalance, and succeeds afterwards
         if not work.to_commit():
             return True
-        if self._leaves_by is None:
-            self._leaves_by = time.monotonic() + COMMIT_TIMEOUT_S
-        return time.monotonic() >= self._leaves_by
+        if self._leave_deadline is None:
+            self._leave_deadline = time.monotonic() + COMMIT_TIMEOUT_S
+        return time.monotonic() >= self._leave_deadline
 
     def _make_pool(self) -> Pool | None:
         config = self._config
@@ -288,7 +288,12 @@ class MemberProcess:
         try:
             self._consumer.commit(ends)
         except (KafkaError, ConnectionFailed) as error:
-            logger.info("not processed, as the commit failed: %s", error)
+            logger.info(
+                "member %s: %s not processed, as their commit failed: %s",
+                self._config.instance_id,
+                ", ".join(str(key) for key in ends),
+                error,
+            )
             self._work.reread(batches)
             assigned = set(consumer.assignment())
             for key, first in firsts.items():
@@ -330,7 +335,7 @@ class MemberProcess:
                 self._work.on_positions({key: position})
 
 
-_remote: Any = ray.remote  # its type knows neither of these two
+_remote: Any = ray.remote  # its type stub lacks max_concurrency and concurrency_groups
 MemberActor: Any = _remote(
     num_cpus=0,
     max_restarts=-1,

@@ -26,7 +26,7 @@ class TlsTransport:
     def close(self) -> None:
         self._socket.close()
 
-    def shake_hands(self) -> None:
+    def do_handshake(self) -> None:
         """Do one step of the handshake.
 
         Raises:

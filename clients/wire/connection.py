@@ -241,16 +241,16 @@ class Connection:
         if not self._is_secured:
             self._io.unwatch(sock)
             self._socket = self._tls = self._security.secure(sock, self.address.host)
-            self._shake_hands()
+            self._do_handshake()
             return
         self._io.watch(sock, READ, self._on_ready)
         self._negotiate(ApiVersionsRequest.VERSIONS[1])
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         tls = self._tls
         assert tls is not None
         try:
-            tls.shake_hands()
+            tls.do_handshake()
         except ssl.SSLWantReadError:
             self._io.watch(tls, READ, self._on_ready)
         except ssl.SSLWantWriteError:
@@ -408,7 +408,7 @@ class Connection:
             self._on_connected()
             return
         if not self._is_secured:
-            self._shake_hands()
+            self._do_handshake()
             return
         if events & READ:
             try:

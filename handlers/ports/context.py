@@ -109,7 +109,7 @@ class Node(Coordinators, Protocol):
         """Key that delegation tokens are signed with; None: they are disabled."""
         ...
 
-    async def run_aside(self, call: Callable[[], T]) -> T:
+    async def run_in_thread(self, call: Callable[[], T]) -> T:
         """Run a long call that touches nothing shared in a thread, one call after another."""
         ...
 

@@ -5,9 +5,9 @@ a version it can fall back from (ApiVersions), or PeerError, upon which its conn
 Anything else is our bug: logged with its traceback by the connection, which closes.
 
 Small requests are read, handled and written here and now. A long one (LONG_FRAME) is read, and a
-response of many elements (LONG_RESPONSE) written, aside: in the node's thread for such work, so
-that no other client waits for it; what asks about many things is handled in parts (request_parts).
-Produce is never put aside, as its records are used up in place: its partitions are bounded.
+response of many elements (LONG_RESPONSE) written in the node's thread for such work, so that no
+other client waits for it; what asks about many things is handled in parts (request_parts). Produce
+is never read in that thread, as its records are used up in place: its partitions are bounded.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ async def _dispatch_long(
         max_elements=MAX_ELEMENTS if api.parts is not None else MAX_WHOLE_ELEMENTS,
     )
     try:
-        request = await context.node.run_aside(read)
+        request = await context.node.run_in_thread(read)
     except MalformedRequest as error:
         raise PeerError(f"sent a malformed request: {error}") from None
     if api.parts is not None and is_long(api.parts, request):
@@ -361,7 +361,7 @@ def _frame(
     else:
         metrics.count_errors(trace.api, response)
     if element_count(response) > LONG_RESPONSE:
-        return _frame_aside(response, version, out, context)
+        return _frame_in_thread(response, version, out, context)
     write_message(response, version, out)
     return [close_frame(out)]
 
@@ -384,10 +384,10 @@ def _frame_fetched(
     )
 
 
-async def _frame_aside(
+async def _frame_in_thread(
     response: Message, version: int, out: bytearray, context: RequestContext
 ) -> Chunks:
-    await context.node.run_aside(partial(write_message, response, version, out))
+    await context.node.run_in_thread(partial(write_message, response, version, out))
     return [close_frame(out)]
 
 

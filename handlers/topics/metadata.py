@@ -44,7 +44,7 @@ def handle(
         return _create_then_respond(missing, request, context)
     if _partition_count(request, context.node.image) > LONG:
         # The image never changes, so another thread may look at it for as long as it takes.
-        return context.node.run_aside(partial(_respond, request, context))
+        return context.node.run_in_thread(partial(_respond, request, context))
     return _respond(request, context)
 
 

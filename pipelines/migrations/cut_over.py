@@ -26,8 +26,8 @@ from ...clients.producer.transactions.transaction_errors import is_ended_by_anot
 from ...protocol.errors import ConnectionFailed, InvalidConfig, InvalidRequest, KafkaError
 from ...protocol.topic_partition import TopicPartition
 from ..mirrors import mirror_positions
+from ..mirrors.mirror_checkpoints import groups_with_offsets
 from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings
-from ..mirrors.mirrored_groups import groups_with_offsets
 from ..mirrors.mirrored_topics import NameFilter, set_configs
 from ..mirrors.offset_syncs import OffsetSync
 from .migration_notes import (

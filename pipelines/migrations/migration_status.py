@@ -9,7 +9,7 @@ from typing import Any
 from ...clients.admin.admin import Admin
 from ...protocol.errors import UnknownTopicOrPartition
 from ...protocol.topic_partition import TopicPartition
-from ..mirrors.mirrored_groups import groups_with_offsets
+from ..mirrors.mirror_checkpoints import groups_with_offsets
 from ..mirrors.mirrored_topics import NameFilter
 from .migration_notes import MigrationNote, cut_over_ends, late_records
 from .migration_session import BothWays

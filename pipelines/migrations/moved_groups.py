@@ -9,7 +9,7 @@ from ...clients.admin.admin import Admin
 from ...clients.admin.group_offsets_admin import CommittedOffset
 from ...protocol.errors import NonEmptyGroup
 from ...protocol.topic_partition import TopicPartition, TopicPartitionPair
-from ..mirrors.mirrored_groups import groups_with_offsets
+from ..mirrors.mirror_checkpoints import groups_with_offsets
 from ..mirrors.mirrored_topics import NameFilter
 from ..mirrors.offset_syncs import OffsetSync, OffsetSyncs
 from .exact_offsets import LogSide, Twin, twin_of

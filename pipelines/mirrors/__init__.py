@@ -11,6 +11,6 @@ record_tail                     fetch that waits at the source for records at it
 followed_topics                 matching topics, also new ones, without cycles
 own_records                     records of a left-out topic that would never be copied
 mirrored_topics                 names of topics in the target; creates and grows them there
-mirrored_groups, offset_syncs   consumer groups' offsets; how they are translated
+mirror_checkpoints, offset_syncs   consumer groups' offsets; how they are translated
 mirror_positions                positions of a mirror, in a topic of the target
 """

@@ -27,9 +27,9 @@ from typing import Any, Literal, Unpack
 from ...clients.security.security_options import SecurityOptions, given_security
 from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, servers_of
 from ..ranges.topic_offsets import Offset
+from .mirror_checkpoints import EXCLUDED_GROUPS
 from .mirror_session import MirrorSession, run_session
 from .mirror_settings import MirrorProgress, MirrorSettings, addresses_of, check_alias
-from .mirrored_groups import EXCLUDED_GROUPS
 from .mirrored_topics import EXCLUDE, INTERNAL, NameFilter, Policy, texts_of
 from .worker_layout import MOST_ACTORS
 
@@ -68,7 +68,7 @@ def mirror(
         bootstrap_servers: of the cluster to write to; None: found as by all clients.
         policy: "prefix": the topic's name here is "<alias>.<name>"; "identity": the same.
         groups: regular expressions, as `topics`, of consumer groups whose offsets are synced every
-            `sync_groups_interval_s` seconds and at the end (see mirrored_groups).
+            `sync_groups_interval_s` seconds and at the end (see mirror_checkpoints).
         start_offset: start of partitions that were never mirrored under this alias: "earliest",
             "latest", or as for `read_topic`.
         replication_factor: of topics created in the target; -1: the brokers' default.

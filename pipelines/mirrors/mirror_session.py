@@ -23,9 +23,9 @@ from ...protocol.errors import ConnectionFailed, KafkaError, ProducerFenced, Tra
 from ...protocol.topic_partition import TopicPartition
 from . import mirror_positions
 from .followed_topics import FollowedTopics
+from .mirror_checkpoints import MirrorCheckpoints
 from .mirror_positions import MirrorPosition
 from .mirror_settings import MirrorProgress, MirrorSettings
-from .mirrored_groups import MirroredGroups
 from .offset_syncs import OffsetSync
 from .record_copier import RecordCopier, known_of
 from .worker_layout import lay_out, mirror_producer, record_producer
@@ -56,7 +56,7 @@ class MirrorSession:
             self.cluster = cluster_to_read(self.source)
             topic = mirror_positions.positions_topic(settings.alias)
             mirror_positions.make_positions_topic(self.target, topic, settings.replication_factor)
-            self._groups = MirroredGroups(
+            self._groups = MirrorCheckpoints(
                 settings.groups, self.source, self.target, self.producer, settings.alias
             )
             # Aborts a former mirror's transaction, so that the positions read next are final.

@@ -6,7 +6,7 @@ memory. No descriptor is kept. So an index that nobody reads costs no memory and
 which is what lets a node hold many thousands of logs; one that is read in sequence answers from its
 block.
 Not mmap: a mapped file turns an I/O error, or a truncation by somebody else, into SIGBUS and the
-whole process is gone; and a mapping per index of every segment is what we cannot afford.
+whole process is gone; and a mapping for each index of each segment would take too much memory.
 
 What always holds: entries are hints. They carry no checksum, may be missing at the end after a
 crash, and can always be rebuilt from the log, so the segment checks what it is given and nothing
@@ -56,7 +56,7 @@ class IndexFile:
         self._block = b""
         self._block_first = 0
         self.is_full = stored >= capacity
-        """Whether no entry fits in; asked for every append to the log."""
+        """Whether there is no room for another entry; read for every append to the log."""
 
     def __len__(self) -> int:
         return self._stored + len(self._pending) // self._entry.size

@@ -114,7 +114,7 @@ def fake_node(partitions: int) -> Any:
     )
     return SimpleNamespace(
         metrics=NodeMetrics(),
-        storage=SimpleNamespace(host=host),
+        storage=SimpleNamespace(partition_host=host),
         groups=None,
         transactions=None,
         transaction_partitions=SimpleNamespace(answer_times=Histogram(), failed_partitions=0),

@@ -100,7 +100,7 @@ def test_a_node_that_joins_again_keeps_its_records(tmp_path: Path) -> None:
             await again.join()
         await again.join()
         assert directories(tmp_path) == there
-        host = again.storage.host
+        host = again.storage.partition_host
         assert host is not None
         unclaimed = LogManager(
             host.directories,
@@ -132,7 +132,7 @@ def test_a_node_whose_directory_was_still_locked_serves_once_it_is_not(tmp_path:
         await later.open()
         await asyncio.wait_for(later.join(), 60)
         assert list(controller.image.nodes) == [later.node_id]
-        assert await later.run_aside(lambda: "done") == "done"
+        assert await later.run_in_thread(lambda: "done") == "done"
         await later.close()
         await controller.close()
         await voter.close()

@@ -103,7 +103,7 @@ class Broker:
             image=IMAGE,
             metrics=RequestMetrics(),
             quotas=None,
-            run_aside=asyncio.to_thread,
+            run_in_thread=asyncio.to_thread,
             server_config=ServerConfig(),
             now_ms=lambda: self.world.now_ms,
         )

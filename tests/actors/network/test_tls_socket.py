@@ -30,7 +30,7 @@ class Peer:
         self._heard, self._says = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._heard, self._says, server_hostname="localhost")
 
-    def shake_hands(self) -> bool:
+    def do_handshake(self) -> bool:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -104,10 +104,10 @@ def pair(
         served = KernelTlsSocket(here, context)
     peer, is_secured, knows = Peer(authority, there), False, False
     while not (is_secured and knows):
-        knows = knows or peer.shake_hands()
+        knows = knows or peer.do_handshake()
         if not is_secured:
             wait(served)
-            is_secured = served.shake_hands()
+            is_secured = served.do_handshake()
             served.flush()
         if not knows:
             peer.hear()
@@ -277,12 +277,12 @@ def test_a_connection_that_the_kernel_does_not_decrypt_is_refused(tmp_path: Path
     here, there = socket.socketpair()
     here.setblocking(False)
     served, peer = KernelTlsSocket(here, context), Peer(authority, there)
-    assert not peer.shake_hands()
-    assert not served.shake_hands()
+    assert not peer.do_handshake()
+    assert not served.do_handshake()
     peer.hear()
-    assert peer.shake_hands()
+    assert peer.do_handshake()
     with pytest.raises(ssl.SSLError, match="does not decrypt"):
-        served.shake_hands()
+        served.do_handshake()
     served.close()
     there.close()
 

@@ -5,7 +5,7 @@ from time import perf_counter, sleep
 
 import pytest
 
-from bradbury.actors.quotas.timed_request import TimedRequest, timed_aside
+from bradbury.actors.quotas.timed_request import TimedRequest, timed_in_thread
 from bradbury.handlers.ports.request_metrics import RequestTrace
 
 
@@ -34,7 +34,7 @@ def test_its_steps_count_and_its_waiting_does_not() -> None:
 
 def test_what_it_runs_aside_counts_also_from_a_task_of_its_own() -> None:
     async def steps() -> str:
-        aside = timed_aside(lambda: sleep(0.05))
+        aside = timed_in_thread(lambda: sleep(0.05))
         await asyncio.gather(asyncio.to_thread(aside), asyncio.sleep(1.0))
         return "answer"
 
@@ -88,4 +88,4 @@ def test_it_can_be_given_up_and_fail() -> None:
 
 
 def test_without_a_quota_of_time_nothing_is_timed() -> None:
-    assert timed_aside(perf_counter) is perf_counter
+    assert timed_in_thread(perf_counter) is perf_counter

@@ -293,8 +293,10 @@ def test_others_lead_what_a_node_led_in_a_directory_that_fails_while_it_serves_t
 
         leaders = [leader(partition) for partition in range(6)]
         node = next(one for one in cluster.nodes if one.node_id == leaders[0])
-        assert node.storage.host is not None
-        replicas = {one.partition: one for one in node.storage.host.replicas if one.topic == "t"}
+        assert node.storage.partition_host is not None
+        replicas = {
+            one.partition: one for one in node.storage.partition_host.replicas if one.topic == "t"
+        }
         broken = replicas[0].log.health
         in_it = {number for number, one in replicas.items() if one.log.health is broken}
         broken.fail("writing", OSError(errno.EIO, "Input/output error"))
@@ -453,6 +455,6 @@ def test_a_log_that_there_was_no_room_for_is_made_when_there_is_some(
 
 
 def replicas_of(cluster: LocalCluster) -> set[tuple[str, int]]:
-    host = cluster.nodes[0].storage.host
+    host = cluster.nodes[0].storage.partition_host
     assert host is not None
     return {(each.topic, each.partition) for each in host.replicas}

@@ -78,7 +78,7 @@ async def set_rules(node: Node, rules: set[AclBinding]) -> None:
 
 def trace(node: Node) -> Any:
     """What requests change: metadata, records of topics and coordinators, members of groups."""
-    assert node.storage.host is not None
+    assert node.storage.partition_host is not None
     assert node.groups is not None
     groups = []
     with suppress(Exception):
@@ -91,7 +91,7 @@ def trace(node: Node) -> Any:
         node.image.offset,
         [
             (replica.log.log_start_offset, replica.log.log_end_offset)
-            for replica in node.storage.host.replicas
+            for replica in node.storage.partition_host.replicas
         ],
         sorted(groups),
     )

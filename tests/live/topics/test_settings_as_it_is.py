@@ -76,7 +76,7 @@ def test_a_topic_without_any_cleanup_policy_keeps_all(admin: AdminClient, tmp_pa
 def test_the_cleaner_is_changed_while_it_runs(
     admin: AdminClient, cluster: bradbury.LocalCluster
 ) -> None:
-    host = cluster.nodes[0].storage.host
+    host = cluster.nodes[0].storage.partition_host
     assert host is not None
     assert host.cleaner is not None
     cleaner = host.cleaner

@@ -139,7 +139,7 @@ def test_what_was_sent_before_closing_is_handled_however_much_it_is() -> None:
             request = produce_request(100)
             request.acks = 0
             client.socket.sendall(b"".join(bytes(client.frame(request, 9)) for _ in range(3000)))
-        host = cluster.nodes[0].storage.host
+        host = cluster.nodes[0].storage.partition_host
         assert host is not None
         replica = next(each for each in host.replicas if (each.topic, each.partition) == ("t", 0))
         wait_until(lambda: replica.log.log_end_offset == 3000)

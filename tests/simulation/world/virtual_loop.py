@@ -65,8 +65,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             for task in list(self._tasks):
                 coroutine: Any = task.get_coro()
                 coroutine.close()
-        self._tasks.clear()
-        self._ready.clear()
+            self._tasks.clear()
+            self._ready.clear()
         # Its timers know the loop, and would keep it, and with it all of the process.
         poll_timers._timers.pop(self, None)
 

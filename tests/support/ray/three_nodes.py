@@ -30,7 +30,7 @@ class ThreeNodes:
     def __exit__(self, *_: object) -> None:
         self.cluster.close()
         for node in self.cluster.nodes:
-            node.storage.host.logs._token.remove()  # of those that were killed
+            node.storage.partition_host.logs._token.remove()  # of those that were killed
 
     @property
     def servers(self) -> str:
@@ -85,8 +85,8 @@ class ThreeNodes:
         return {
             node.node_id: replica
             for node in self.cluster.nodes
-            if node.storage.host is not None and node.storage.host.logs.is_open
-            for replica in node.storage.host.replicas
+            if node.storage.partition_host is not None and node.storage.partition_host.logs.is_open
+            for replica in node.storage.partition_host.replicas
             if (replica.topic, replica.partition) == (topic, index)
         }
 
@@ -112,7 +112,7 @@ class ThreeNodes:
             node.is_open = False
             node.socket_server.close()
             node.membership.close()
-            host = node.storage.host
+            host = node.storage.partition_host
             await host.stop_following()
             await host._upkeep.stop()
             await host.cleaner.stop()
@@ -138,7 +138,7 @@ class ThreeNodes:
         """It lives, but copies nothing any more."""
 
         async def stop() -> None:
-            host = self.node(node_id).storage.host
+            host = self.node(node_id).storage.partition_host
             fetchers = list(host.steps.fetchers._fetchers.values())
             host._connections._end(fetchers)
             for fetcher in fetchers:
@@ -149,7 +149,7 @@ class ThreeNodes:
 
     def fetch_again(self, node_id: int) -> None:
         async def start() -> None:
-            host = self.node(node_id).storage.host
+            host = self.node(node_id).storage.partition_host
             for fetcher in host.steps.fetchers._fetchers.values():
                 fetcher._resume_ms = 0
                 host._driver.tick_when_due(fetcher)

@@ -38,7 +38,7 @@ def groups_with_offsets(admin: Admin, wanted: NameFilter) -> list[str]:
     return wanted.of(each.group_id for each in listed if each.type.lower() != "share")
 
 
-class MirroredGroups:
+class MirrorCheckpoints:
     """Syncs group offsets. Used by one thread. With an empty filter it does nothing."""
 
     def __init__(
@@ -71,7 +71,9 @@ class MirroredGroups:
         states = {each.group_id: each.state.lower() for each in self._target.list_groups()}
         for group, offsets in translated.items():
             if offsets and states.get(group, "") in _WITHOUT_MEMBERS:
-                self._move_on(group, {key: downstream for key, (_, downstream) in offsets.items()})
+                self._advance_offsets(
+                    group, {key: downstream for key, (_, downstream) in offsets.items()}
+                )
 
     def _translated(
         self,
@@ -84,8 +86,8 @@ class MirroredGroups:
         for key, committed in self._source.group_offsets(group).items():
             offset = syncs.get(key, OffsetSyncs()).translate(committed.offset)
             if offset is not None and key.topic in targets:
-                to = TopicPartition(targets[key.topic], key.partition)
-                found[to] = (committed.offset, offset)
+                mirrored = TopicPartition(targets[key.topic], key.partition)
+                found[mirrored] = (committed.offset, offset)
         return found
 
     def _write_checkpoints(
@@ -94,10 +96,10 @@ class MirroredGroups:
         replication_factor: int,
     ) -> None:
         changed = {
-            (group, key): both
+            (group, key): pair
             for group, offsets in translated.items()
-            for key, both in offsets.items()
-            if self._written.get((group, key)) != both
+            for key, pair in offsets.items()
+            if self._written.get((group, key)) != pair
         }
         if not changed:
             return
@@ -108,13 +110,13 @@ class MirroredGroups:
                 )
             self._has_topic = True
         with self._producer.transaction():
-            for (group, key), both in changed.items():
+            for (group, key), pair in changed.items():
                 self._producer.send(
-                    self._topic, key=_key(group, key), value=_value(*both), partition=0
+                    self._topic, key=_key(group, key), value=_value(*pair), partition=0
                 )
         self._written |= changed
 
-    def _move_on(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def _advance_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Advance the group's offsets in the target; offsets that are higher there are kept."""
         here = self._target.group_offsets(group)
         ahead: dict[TopicPartitionPair, int | CommittedOffset] = {

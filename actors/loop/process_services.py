@@ -16,32 +16,32 @@ from .node_metrics import LoopProbe
 T = TypeVar("T")
 
 
-class ProcessUpkeep:
+class ProcessServices:
     """Services of one node: `open` and `close` with the node, `serve` when it begins to serve."""
 
     def __init__(self, loop_lag: Histogram) -> None:
         self._probe = LoopProbe(loop_lag)
-        self._aside: ThreadPoolExecutor | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._is_serving = False
 
     def open(self) -> None:
         """Start the thread. One is enough: two calls that compute would take turns anyway."""
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="computation")
 
     def serve(self) -> None:
-        """Begin when the node does."""
+        """Start the probe, and the freezing of the heap: the node serves requests from now on."""
         self._is_serving = True
         self._probe.start()
         heap.open()
 
-    def run_aside(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._aside, call)
+    def run_in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def close(self) -> None:
-        """Calls that run aside end by themselves; those that have not begun are cancelled."""
+        """A call that runs ends by itself; those that have not begun are cancelled."""
         self._probe.stop()
         if self._is_serving:
             self._is_serving = False
             heap.close()
-        if self._aside is not None:
-            self._aside.shutdown(wait=False, cancel_futures=True)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
