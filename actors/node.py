@@ -5,7 +5,7 @@
     group       hosts partitions of __consumer_offsets and coordinates the groups in them
 
 On Ray each role is a separate actor; local() gives one node all three. Every role answers every
-API: what it does not own, it answers with the code that moves the client on.
+API; a request for what it does not own gets the error code that sends the client to the owner.
 
 Start: lock and recover the directories (threads), take the port, register with the controller,
 apply its metadata, then accept. The lock comes first, so a registration proves that the former
@@ -151,7 +151,7 @@ class NoPartitions:
 class NoThrottle:
     """The throttle of a node that no follower copies from."""
 
-    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+    def should_throttle(self, topic: str, partition: int, follower_id: int) -> bool:
         return False
 
     def on_sent(self, topic: str, partition: int, size: int) -> None:
@@ -301,8 +301,7 @@ class Node:
     async def join(self) -> None:
         """Register, apply the metadata, accept connections. Waits for the controller.
 
-        It may be called again when it has failed: so whatever can be wrong with the settings is
-        found out by `open`.
+        It may be called again after a failure: so `open` finds every error in the settings.
 
         Raises:
             InconsistentClusterId, BrokerIdNotRegistered: the data directory is not of this cluster.
@@ -334,7 +333,7 @@ class Node:
         self._services.serve()
 
     async def _suspect(self, node_id: int) -> None:
-        """Tell the controller that this one cannot reach another node."""
+        """Report to the controller that this node cannot reach another one."""
         await self.controller.ask(ReportUnreachableBroker(node_id))
 
     def _registration(self) -> NodeRegistration:
@@ -449,7 +448,7 @@ class Node:
         try:
             self.server_config = self.server_config.with_dynamic(for_all, for_this)
         except InvalidConfig as error:
-            # Checked before they were stored, so an older version of us has stored them.
+            # The controller checks settings before it stores them: an older version stored these.
             logger.warning("node %d keeps its previous settings: %s", self.node_id, error)
         if (host := self.storage.partition_host) is not None:
             host.configure(self.server_config)

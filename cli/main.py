@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed (or `status` is not healthy), 2 usage error, 130 Ctrl-C.
 
-What always holds:
+Invariants:
     Nothing heavy is imported to parse a command line: Ray, pyarrow and the clients come with the
     command that needs them, so that --help and completion answer at once.
 """

@@ -32,13 +32,13 @@ from .security.authorizer import parse_super_users
 
 ONE_LOOP = "each process serves its requests on one event loop"
 NO_TIERED_STORAGE = "there is no tiered storage"
-NO_SECURITY = "this part of Kafka's security is not there; docs/security.md says what is"
+NO_SECURITY = "this part of Kafka's security is not supported; docs/security.md says what is"
 QUOTAS_ARE_METADATA = "quotas are set while brokers run: bradbury quotas, kafka-configs.sh"
 NO_METRICS_REPORTERS = "metrics are served to Prometheus; see bradbury.metrics.port"
 CONTROLLER_IS_AN_ACTOR = "the controller is a Ray actor, not a quorum of servers"
 METADATA_IS_IN_THE_FIRST = "the metadata is in the first data directory of each broker"
 NEWEST_SNAPSHOT_ONLY = "a voter keeps the newest snapshot and the log behind it"
-CLASSIC_GROUPS = "groups are classic ones: join, sync, heartbeat"
+CLASSIC_GROUPS = "only the classic group protocol is supported: join, sync, heartbeat"
 ONE_FETCHER = "a node asks each leader on one connection, for all partitions at once"
 
 
@@ -93,7 +93,7 @@ class BrokerConfig(Config):
         "security.*": NO_SECURITY,
         "config.providers*": "${file:path:key}, ${dir:path:file} and ${env:NAME} are always there",
         "quota.*": QUOTAS_ARE_METADATA,
-        "client.quota.callback.class": "quotas are the cluster's; a callback is a Java class",
+        "client.quota.callback.class": "quotas are in the metadata; Java classes cannot be loaded",
         "metric.reporters": NO_METRICS_REPORTERS,
         "metrics.*": NO_METRICS_REPORTERS,
         "create.topic.policy.class.name": "policies are Java classes",
@@ -155,8 +155,8 @@ class BrokerConfig(Config):
     bradbury_request_receive_max_ms: int = integer(
         30_000,
         1,
-        "Grace for a request that has begun; after it 16 KiB/s must have come, or the peer is "
-        "slow.",
+        "Grace period for receiving a request. After it the connection is closed as slow unless "
+        "16 KiB have arrived for each second.",
     )
     bradbury_metrics_port: int = integer(
         0,
@@ -164,10 +164,10 @@ class BrokerConfig(Config):
         "HTTP port for Prometheus; the first free one from here on. 0: any free port, -1: none.",
     )
     fetch_max_bytes: int = integer(
-        55 * 1024**2, 1, "The most bytes of records in one answer to a fetch."
+        55 * 1024**2, 1, "Maximum bytes of records in one Fetch response."
     )
     max_request_partition_size_limit: int = integer(
-        2000, 1, "The most partitions in one answer to DescribeTopicPartitions."
+        2000, 1, "Maximum partitions in one DescribeTopicPartitions response."
     )
     broker_session_timeout_ms: int = integer(
         9_000,
@@ -178,13 +178,13 @@ class BrokerConfig(Config):
     metadata_log_max_record_bytes_between_snapshots: int = long(
         20 * 1024**2,
         1,
-        "Bytes of the metadata log after which a snapshot takes its place.",
+        "Bytes of the metadata log since the last snapshot after which a new one is taken.",
     )
     metadata_log_max_snapshot_interval_ms: int = long(
         60 * MINUTE_MS,
         0,
-        "A change of the metadata is in a snapshot after this long at the latest; 0: when there "
-        "are bytes enough.",
+        "Longest time before a change of the metadata is in a snapshot; 0: snapshots are taken by "
+        "size only.",
     )
     log_retention_check_interval_ms: int = long(
         5 * MINUTE_MS, 1, "Time between two checks for segments to delete."
@@ -261,7 +261,7 @@ class BrokerConfig(Config):
     replica_lag_time_max_ms: int = long(
         30_000,
         1,
-        "A replica that has not had all records of its leader for this long is out of sync.",
+        "A follower that has not caught up with its leader for this long is removed from the ISR.",
     )
     replica_fetch_max_bytes: int = integer(
         1024**2, 1, "The most bytes of one partition in one fetch of a follower."
@@ -332,8 +332,8 @@ class BrokerConfig(Config):
     offsets_topic_replication_factor: int = integer(
         3,
         1,
-        "Replicas of __consumer_offsets, or as many as there are machines if that is less when "
-        "the first group is looked for.",
+        "Replication factor of __consumer_offsets, at most the number of machines when the topic "
+        "is created: at the first lookup of a group coordinator.",
     )
     offsets_topic_num_partitions: int = integer(
         50, 1, "Partitions of __consumer_offsets; fixed once the topic is there."
@@ -341,7 +341,7 @@ class BrokerConfig(Config):
     offsets_topic_segment_bytes: int = integer(
         100 * 1024**2,
         14,
-        "Segments of __consumer_offsets, of which closed ones are compacted; for a new topic.",
+        "Segment size of __consumer_offsets at its creation; only closed segments are compacted.",
     )
     producer_id_expiration_ms: int = integer(
         24 * 60 * MINUTE_MS, 1, "Time for which the sequence of an idle producer is remembered."

@@ -1,6 +1,6 @@
 """Deadlines by which a controller needs a majority: for the batch it has appended, and for itself.
 
-What always holds:
+Invariants:
     A controller ends only if a majority has been silent for the whole time, and for `answer_ms`
     more from when it noticed. At a deadline its process may have stood still (SIGSTOP, a suspended
     machine), for a part of the time or for all of it, and have answers that it has not read: a new

@@ -1,6 +1,6 @@
 """Snapshots of the active controller: when one is taken, and what is done with it.
 
-What always holds:
+Invariants:
     One is under way at most, made in a thread from the image of its moment; changes continue.
     A snapshot reaches the log of the leader that was leading when it was begun, or none.
 

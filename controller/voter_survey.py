@@ -105,7 +105,7 @@ class VoterSurvey:
 
 
 def form(survey: Survey) -> FormedVoters | str:
-    """Voters to ask for votes; or a message about what is missing."""
+    """Voters to ask for votes; or what is missing, in words that follow "waiting for"."""
     states = [state for _, state in survey.answered]
     clusters = sorted({state.cluster_id for state in states if state.cluster_id})
     if len(clusters) > 1:
@@ -122,8 +122,8 @@ def form(survey: Survey) -> FormedVoters | str:
             return f"{survey.brokers - len(states) or 'its'} brokers to start"
         if clusters:
             return (
-                f"the node that holds the metadata of cluster {clusters[0]}; if it was lost, stop "
-                "all and run `bradbury metadata recover DATA_DIR`"
+                f"the node that holds the metadata of cluster {clusters[0]}: start it; if it was "
+                "lost, stop all and run `bradbury metadata recover DATA_DIR`"
             )
         # Two can lose none: then one is better.
         most = MOST_VOTERS if len(states) >= MOST_VOTERS else 1

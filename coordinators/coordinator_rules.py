@@ -18,7 +18,7 @@ class CoordinatorRules(Protocol):
     """Rules of a coordinator. First `apply` for each entry of the log, `on_loaded`, then requests
     and timers.
 
-    `now_ms` is what records carry: wall time.
+    `now_ms` is wall time: records are stamped with it.
     """
 
     def apply(self, entry: Any) -> None:
@@ -26,7 +26,7 @@ class CoordinatorRules(Protocol):
         ...
 
     def on_loaded(self, *, now_ms: int) -> Sequence[RulesEffect]:
-        """Called when the log is applied to its end; requests may come."""
+        """Called when the whole log has been applied; from now on requests may come."""
         ...
 
     def on_timer(self, key: Any, *, now_ms: int) -> Sequence[RulesEffect]: ...
@@ -39,9 +39,9 @@ class CoordinatorRules(Protocol):
         ...
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[Sequence[RulesEffect], Append]:
-        """Called when it is not committed for long: waiting requests are answered with an error.
+        """Called when the commit takes too long: waiting requests are answered with an error.
 
-        Returns the Append to continue with, which nobody waits for.
+        Returns the Append to continue with, without waiting requests.
         """
         ...
 

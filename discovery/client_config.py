@@ -3,7 +3,7 @@
 In this order:
     the environment's BRADBURY_CLIENT_CONFIG
     that of the cluster which was started here with --secure, if it is the one to connect to
-    in a process that is connected to Ray: that of the cluster in it, as its nodes keep it
+    in a process that is connected to Ray: that of the cluster there, at the path its controller has
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def find_client_config(servers: str, namespace: str) -> str | None:
         return named
     for name in dict.fromkeys((namespace, *running_namespaces())):
         state = live_state(name)
-        if state is not None and state.client_config and _meet(servers, state.bootstrap):
+        if state is not None and state.client_config and _share_a_server(servers, state.bootstrap):
             return state.client_config
     return _of_the_ray_cluster(servers, namespace) if is_connected() else None
 
@@ -36,11 +36,11 @@ def _of_the_ray_cluster(servers: str, namespace: str) -> str | None:
         controller = ray.get_actor(CONTROLLER, namespace=namespace)
         # Not ray.get, of which Ray warns in an async actor.
         path, brokers = controller.client_config.remote().future().result(ASK_SECONDS)
-    except Exception:  # noqa: BLE001 -- no cluster, or one that does not answer: the connection says
+    except Exception:  # noqa: BLE001 -- no cluster, or no answer: connecting will report it
         return None
-    is_meant = path and Path(path).exists() and _meet(servers, brokers)
-    return str(path) if is_meant else None
+    is_same_cluster = path and Path(path).exists() and _share_a_server(servers, brokers)
+    return str(path) if is_same_cluster else None
 
 
-def _meet(some: str, others: str) -> bool:
+def _share_a_server(some: str, others: str) -> bool:
     return not {each.strip() for each in some.split(",")}.isdisjoint(others.split(","))

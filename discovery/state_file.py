@@ -6,10 +6,10 @@
 
 XDG_STATE_HOME is ~/.local/state by default. `bradbury up` and bradbury.up() write it.
 
-What always holds:
+Invariants:
     The file is replaced as a whole, so a reader sees one state or the other.
-    A process is known by its id and the time it started, since ids are used again. A file whose
-    process is gone is stale: nothing is done to the process that has the id now.
+    A process is identified by its pid and start time, since pids are reused. A file whose process
+    has ended is stale: another process that now has its pid is left alone.
 """
 
 from __future__ import annotations

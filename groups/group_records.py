@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`: Kafka's own formats, so that Kafka's tools read our log.
 
     key     type i16, then the fields of the key       type 0 and 1: an offset, 2: a group
-    value   version i16, then the fields of the value  null: the thing is gone (a tombstone)
+    value   version i16, then the fields of the value  null: deleted (a tombstone)
 
     offset key     group string, topic string, partition i32
     offset value   offset i64, leader_epoch i32 (v3+), metadata string, commit_timestamp i64,
@@ -16,8 +16,8 @@ Strings have an i16 length, bytes and arrays an i32 one; from v4 on values are f
 lengths, tags). We write v3, and v1 for an offset with its own expiry, as Kafka 4.1 does: all
 brokers since 2.3 read that. We read v0-v4.
 
-What always holds: bytes that are no such record raise CorruptMessage, nothing else; a type that is
-newer than these (KIP-848, KIP-932) is None, for the reader to skip.
+Invariants: bytes that are not a valid record raise CorruptMessage and nothing else; a record
+of a newer type (KIP-848, KIP-932) is decoded as None, for the reader to skip.
 Source: apache/kafka group-coordinator/src/main/resources/common/message/*.json.
 """
 

@@ -5,7 +5,7 @@ from Config. Each field is made by one of the functions below, which hold all th
 setting: type, default, bounds, the sentence that DescribeConfigs returns. So there is one table,
 and a new setting is one new field. Field `segment_bytes` is Kafka's `segment.bytes`.
 
-What always holds: a Config that exists is valid; a name or value that it would not act on is
+Invariants: a Config that exists is valid; a name or value that it would not act on is
 refused with InvalidConfig, never stored and ignored.
 Source: apache/kafka clients/.../common/config/ConfigDef.java.
 """

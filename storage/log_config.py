@@ -4,7 +4,7 @@ One field per setting; see protocol/config_key for what a field holds. `broker` 
 of brokers that give the default of topics without one of their own: log.retention.ms, then
 log.retention.minutes, then log.retention.hours for retention.ms.
 
-What always holds: a LogConfig that exists is valid, and the log acts on every value in it. A name
+Invariants: a LogConfig that exists is valid, and the log acts on every value in it. A name
 or value that it would not act on is refused with InvalidConfig, never stored and ignored.
 Source: apache/kafka storage/.../log/LogConfig.java, clients/.../common/config/TopicConfig.java,
 server-common/.../config/ServerTopicConfigSynonyms.java.

@@ -14,7 +14,7 @@ next coordinator finds it there and writes the markers.
 An open transaction is aborted when it is older than its timeout, and when another producer begins
 with its id; in both cases its producer is fenced with the next epoch first.
 
-What always holds:
+Invariants:
     nothing is answered that waits for a record before that record is committed;
     what was answered COMMIT is never aborted, and the other way round;
     of the producers that have begun with one id only the latest changes anything.

@@ -3,20 +3,21 @@
     SendMarkers of a coordinator --send--> WriteTxnMarkers to each leader's node
     answers --on_answer--> MarkersWritten, when all partitions of the transactional id have theirs
 
-One manager for all coordinators of a node. One request is on its way to each node; what comes
-meanwhile goes in the next one, together. The decision is in the log, so it is never given up: what
-fails is sent again, to the leader of the partition then. It ends otherwise only when the
-coordinator is no longer here (`on_resigned`, or a partition says that there is a newer one): then
-the next one has found the decision in the log and sends the markers itself.
+One manager for all coordinators of a node. At most one request per node is in flight; markers that
+are queued meanwhile go together in the next one. The decision is in the log, so a marker that
+failed is sent again, to the partition's leader at that time, until it is written. Markers are
+dropped only when their coordinator is no longer here (`on_resigned`, `on_elected`, or a partition
+returns that it knows a newer one): the next coordinator reads the decision from the log and sends
+the markers itself.
 
-What always holds:
+Invariants:
     a partition that has no marker yet is in one of three places: queued for a node, in the request
-    to a node, or waiting for a time or other metadata;
-    MarkersWritten comes once, and only when each partition has said that it has the marker, or
-    does not exist in committed metadata.
+    to a node, or waiting for a retry or for new metadata;
+    MarkersWritten is emitted once, and only when each partition has its marker, or does not exist
+    in committed metadata.
 
-The metadata must be at least as new as what made the coordinators here leaders, or a topic that was
-just created would pass for a deleted one: `on_metadata` comes before their `send`.
+The metadata must be at least as new as the image that made this node a coordinator; with an older
+one, a topic just created would be taken for deleted. So `on_metadata` is called before `send`.
 
 Not here: how a transaction ends (transaction_coordinator), what a partition does with a marker
 (storage), the connections (actors/coordinators).
@@ -46,20 +47,20 @@ RETRY_MS = 50
 MOST_PARTITIONS = 5_000
 """Most partitions in one request, which keeps it within the size that a broker reads at once."""
 
-_IS_DONE = frozenset(
+_DONE_ERRORS = frozenset(
     {
         ErrorCode.NONE,
-        # Of a log that can hold no transactions: then there is nothing of this one in it.
+        # The log's format cannot hold transactions: it has no records of this one.
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-_IS_OVERTAKEN = frozenset(
+_FENCED_ERRORS = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
 """Errors meaning that the partition knows a newer producer or coordinator: this decision is void.
 """
-_IS_EXPECTED = frozenset(
+_RETRIABLE_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -73,8 +74,8 @@ _IS_EXPECTED = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""Temporary errors. All others are faults; the marker is sent again in both cases, as it must be
-written.
+"""Retriable errors, logged as INFO; all others are logged as ERROR. In both cases the marker is
+sent again, as it must be written.
 """
 
 
@@ -99,7 +100,7 @@ class TransactionKey(NamedTuple):
 
 
 class MarkersWritten(NamedTuple):
-    """All markers are written: to on_markers_written of that partition's coordinator, if any."""
+    """All markers are written. The driver calls on_markers_written of that coordinator, if any."""
 
     key: TransactionKey
     markers: SendMarkers
@@ -128,7 +129,9 @@ _Queue = dict[_Pending, set[TopicPartitionPair]]
 
 
 class TransactionMarkerManager:
-    """A step object. Watch its `next_deadline_ms`: what is queued is sent at a tick, together."""
+    """A step object. Watch its `next_deadline_ms`: queued markers are sent together at the next
+    tick.
+    """
 
     def __init__(self, leaders: PartitionLeaders, effects: list[Any]) -> None:
         self._leaders = leaders
@@ -138,9 +141,9 @@ class TransactionMarkerManager:
         """Markers to send to each node with its next request, by node id."""
         self._in_flight: dict[int, _Queue] = {}
         self._waiting: _Queue = {}
-        self._look_ms: int | None = None
-        """Time of the next look at the leaders of waiting partitions, even without new metadata;
-        None: none wait.
+        self._retry_at_ms: int | None = None
+        """Time at which waiting partitions are queued again even without new metadata; None: only
+        new metadata does that.
         """
 
     def __len__(self) -> int:
@@ -166,14 +169,14 @@ class TransactionMarkerManager:
             self._drop(before)
         pending = _Pending(key, markers)
         self._pending[partition, markers.transactional_id] = pending
-        self._direct(pending, list(pending.left))
+        self._enqueue(pending, list(pending.left))
         self._end_if_done(pending)
 
     def on_elected(self, partition: int, coordinator_epoch: int) -> None:
         """Called when a coordinator of that partition begins here: those before it have ended.
 
-        One of them may have been here and replaced without on_resigned. What it still sends may be
-        of transactions that another node has ended meanwhile.
+        An earlier one may have been on this node and been replaced without on_resigned. Its pending
+        markers may be of transactions that another node has ended meanwhile.
         """
         for pending in list(self._pending.values()):
             key = pending.key
@@ -190,17 +193,17 @@ class TransactionMarkerManager:
     def on_metadata(self) -> None:
         """Called on new metadata: markers go to the current leaders.
 
-        Also what is on its way to a former leader, which may stand still: its answer counts for
-        those partitions no longer, and that they have the marker twice does no harm.
+        So do markers in flight to a former leader, which may not answer: its answer is ignored for
+        those partitions. A marker that is written twice does no harm.
         """
         queues, self._queues = list(self._queues.values()), {}
-        self._look_at_waiting()
+        self._requeue_waiting()
         for node_id, sent in self._in_flight.items():
             queues.append(self._no_longer_led(node_id, sent))
         for queue in queues:
             for pending, partitions in queue.items():
                 if self._is_current(pending):
-                    self._direct(pending, partitions)
+                    self._enqueue(pending, partitions)
         self._end_what_is_done()
 
     def _no_longer_led(self, node_id: int, sent: _Queue) -> _Queue:
@@ -228,13 +231,13 @@ class TransactionMarkerManager:
             again = set()
             for topic, index in partitions:
                 code = codes.get((pending.markers.producer_id, topic, index))
-                if code in _IS_DONE:
+                if code in _DONE_ERRORS:
                     pending.left.discard((topic, index))
-                elif code in _IS_OVERTAKEN:
-                    self._give_up(pending, (topic, index), code)
+                elif code in _FENCED_ERRORS:
+                    self._drop_fenced(pending, (topic, index), code)
                     break
                 else:
-                    _explain(pending, (topic, index), code)
+                    _log_retry(pending, (topic, index), code)
                     again.add((topic, index))
             else:
                 self._wait(pending, again, now_ms)
@@ -256,16 +259,16 @@ class TransactionMarkerManager:
         """See replication.effects.TickingStep."""
         if any(node_id not in self._in_flight for node_id in self._queues):
             return 0
-        return self._look_ms
+        return self._retry_at_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Send what is queued for nodes that have answered."""
-        if self._look_ms is not None and now_ms >= self._look_ms:
-            self._look_at_waiting()
+        """Send the queued markers to each node without a request in flight."""
+        if self._retry_at_ms is not None and now_ms >= self._retry_at_ms:
+            self._requeue_waiting()
             self._end_what_is_done()
         for node_id in list(self._queues):
             if node_id not in self._in_flight:
-                sent = self._take(node_id)
+                sent = self._drain_queue(node_id)
                 self._in_flight[node_id] = sent
                 request = WriteTxnMarkersRequest(
                     markers=[_marker(pending, sent[pending]) for pending in sent]
@@ -274,9 +277,9 @@ class TransactionMarkerManager:
 
     # --- where partitions are --------------------------------------------------------------------
 
-    def _direct(self, pending: _Pending, partitions: Iterable[TopicPartitionPair]) -> None:
-        """Put each partition into the queue of its leader, or among the waiting ones. In order: a
-        set of names iterates differently in each process, and a simulated run must not.
+    def _enqueue(self, pending: _Pending, partitions: Iterable[TopicPartitionPair]) -> None:
+        """Put each partition into the queue of its leader, or among the waiting ones. Sorted, as a
+        set of names iterates differently in each process, and a simulated run must be reproducible.
         """
         for partition in sorted(partitions):
             node_id = self._leaders.leader_of(partition)
@@ -292,17 +295,17 @@ class TransactionMarkerManager:
     def _wait(self, pending: _Pending, partitions: set[TopicPartitionPair], now_ms: int) -> None:
         if partitions:
             self._waiting.setdefault(pending, set()).update(partitions)
-            if self._look_ms is None:
-                self._look_ms = now_ms + RETRY_MS
+            if self._retry_at_ms is None:
+                self._retry_at_ms = now_ms + RETRY_MS
 
-    def _look_at_waiting(self) -> None:
+    def _requeue_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        self._look_ms = None
+        self._retry_at_ms = None
         for pending, partitions in waiting.items():
-            self._direct(pending, partitions)
+            self._enqueue(pending, partitions)
 
-    def _take(self, node_id: int) -> _Queue:
-        """Take what fits into one request, the oldest first."""
+    def _drain_queue(self, node_id: int) -> _Queue:
+        """Remove the markers that fit into one request, the oldest first."""
         queue = self._queues[node_id]
         taken: _Queue = {}
         room = MOST_PARTITIONS
@@ -336,9 +339,11 @@ class TransactionMarkerManager:
             del self._pending[pending.key.partition, pending.key.transactional_id]
             self._effects.append(MarkersWritten(pending.key, pending.markers))
 
-    def _give_up(self, pending: _Pending, partition: TopicPartitionPair, code: int | None) -> None:
+    def _drop_fenced(
+        self, pending: _Pending, partition: TopicPartitionPair, code: int | None
+    ) -> None:
         logger.warning(
-            "%s: sending no more markers of coordinator epoch %d: %s-%d returned %s",
+            "%s: dropping the markers of coordinator epoch %d: %s-%d returned %s",
             pending.key.transactional_id,
             pending.key.coordinator_epoch,
             *partition,
@@ -347,8 +352,8 @@ class TransactionMarkerManager:
         self._drop(pending)
 
     def _drop(self, pending: _Pending) -> None:
-        """Drop a transaction. What is in a request stays there until its answer, which is then
-        ignored.
+        """Drop a transaction. Its markers in a request stay there until the answer, which is then
+        ignored for them.
         """
         del self._pending[pending.key.partition, pending.key.transactional_id]
         self._waiting.pop(pending, None)
@@ -357,7 +362,7 @@ class TransactionMarkerManager:
             if not queue:
                 del self._queues[node_id]
 
-    def places(self) -> Iterator[tuple[TransactionKey, TopicPartitionPair]]:
+    def pending_partitions(self) -> Iterator[tuple[TransactionKey, TopicPartitionPair]]:
         """Every partition without a marker, once for each place where it is held: for tests."""
         current = [*self._queues.values(), *self._in_flight.values(), self._waiting]
         for queue in current:
@@ -386,8 +391,8 @@ def _marker(pending: _Pending, partitions: set[TopicPartitionPair]) -> WritableT
     )
 
 
-def _explain(pending: _Pending, partition: TopicPartitionPair, code: int | None) -> None:
-    is_expected = code in _IS_EXPECTED
+def _log_retry(pending: _Pending, partition: TopicPartitionPair, code: int | None) -> None:
+    is_expected = code in _RETRIABLE_ERRORS
     logger.log(
         logging.INFO if is_expected else logging.ERROR,
         "%s: %s-%d returned %s for a marker; sending it again",

@@ -12,7 +12,7 @@ next producer id, which counts from COMPLETE_* on with epoch 0.
     version 2      (id 7, epoch 3) --EndTxn--> PREPARE (7, 4)             --> COMPLETE (7, 4)
                    (id 7, MAX - 1) --EndTxn--> PREPARE (7, MAX), next 8   --> COMPLETE (8, 0)
 
-What always holds: of one producer id the epoch never goes back.
+Invariants: of one producer id the epoch never goes back.
 Source: apache/kafka transaction-coordinator/.../TransactionMetadata.java; KIP-98, KIP-360, KIP-890.
 
 Not here: which request may cause which transition (transaction_coordinator).

@@ -10,7 +10,7 @@
 Version 1 is written from transaction.version 1 on, version 0 below. The last producer epoch is in
 neither, as in Kafka: a client's repeated InitProducerId is recognised until the coordinator moves.
 
-What always holds: bytes that are no such record raise CorruptMessage, nothing else; a key of a
+Invariants: bytes that are no such record raise CorruptMessage, nothing else; a key of a
 newer version is None, for the reader to skip.
 Source: apache/kafka transaction-coordinator/.../TransactionLog.java, TransactionLogKey.json,
 TransactionLogValue.json.

@@ -1,7 +1,7 @@
 """The controller and the voters as other Ray actors reach them: handles behind plain ports.
 
 A call that Ray could not deliver becomes ConnectionFailed (try again, perhaps after looking the
-actor up again); an error that the other side raised becomes itself again, without Ray's traceback.
+actor up again); an error of the actor's method is raised as it was, without Ray's traceback.
 No method here is called per record or per batch.
 """
 
@@ -66,7 +66,7 @@ class RayController:
 
 
 def find_voters(namespace: str) -> list[VoterHandle]:
-    """The brokers that there are, each of which may hold a copy of the metadata; by name."""
+    """Handles of all brokers that exist, by name; each broker may hold a copy of the metadata."""
     names = ray.util.list_named_actors(all_namespaces=True)
     found = []
     for entry in sorted(names, key=lambda entry: str(entry["name"])):

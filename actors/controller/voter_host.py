@@ -30,7 +30,7 @@ class Voter(Protocol):
 class VoterHost:
     """The voter of a node. Implements Voter. Its methods run on one event loop, except `open`.
 
-    A request is completed even if its caller goes away: it is done as a whole or not begun.
+    A request that has begun is completed even if its caller is cancelled.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Driver of transactions/add_partitions_manager: what the leaders of a node ask coordinators."""
+"""Driver of transactions/add_partitions_manager: sends its requests to transaction coordinators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostedTransactionPartitions:
 
     def __init__(self, node: AskingNode) -> None:
         self.answer_times = Histogram()
-        """Times from each question to its answer, whatever the answer."""
+        """Time of each verification, from request to result, failed ones included."""
         self.failed_partitions = 0
         """Partitions that the coordinator did not confirm, or that had no coordinator."""
         self._node = node

@@ -1,4 +1,4 @@
-"""Condition of a procedure that a coroutine or future has ended; waiting for it begins it."""
+"""Condition of a procedure: a coroutine or future has ended. Waiting for it starts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .step_driver import StepDriver
 
 
 class AwaitedEnd:
-    """Condition that what `run` returns has ended; `run` is called once.
+    """Condition that the awaitable returned by `run` has ended; `run` is called once.
 
     Implements replication.procedure.Condition.
     """

@@ -17,7 +17,7 @@ from ...steps.replies import Refuse, Reply, ended
 logger = logging.getLogger(__name__)
 
 E = TypeVar("E")
-AFTER_FAILURE_MS = 100
+TICK_RETRY_MS = 100
 
 
 class StepDriver:
@@ -40,7 +40,7 @@ class StepDriver:
         self._time: Callable[[], float] | None = None
 
     def on(self, kind: type[E], carry_out: Callable[[E], None]) -> None:
-        """Register how an effect of this kind is carried out: without direct calls of a step."""
+        """Register how an effect of this kind is carried out. `carry_out` must not call a step."""
         self._carriers[kind] = carry_out
 
     def on_awaited(
@@ -58,14 +58,14 @@ class StepDriver:
             result: Any
             try:
                 result = await carry_out(effect)
-            except Exception as error:  # noqa: BLE001 -- the step decides what comes of it
+            except Exception as error:  # noqa: BLE001 -- passed to the step, which decides
                 result = error
             if self._is_closed:
                 return
             try:
                 done(effect, result)
             except Exception:
-                logger.exception("the result of %s was not accepted", type(effect).__name__)
+                logger.exception("handling the result of %s failed", type(effect).__name__)
             self.carry_out()
 
         def begin(effect: E) -> None:
@@ -137,7 +137,7 @@ class StepDriver:
         if deadline_ms is None or self._is_closed:
             return
         loop = asyncio.get_running_loop()
-        # A millisecond of the steps is over when the clock has passed it.
+        # Steps count whole milliseconds: a deadline is reached when the clock is beyond it.
         self._timers[step] = loop.call_at(deadline_ms / 1000 + 0.001, self._tick, step)
 
     def _on_deadline_moved(self, effect: DeadlineMoved) -> None:
@@ -153,7 +153,7 @@ class StepDriver:
             if (timer := self._timers.pop(step, None)) is not None:
                 timer.cancel()
             loop = asyncio.get_running_loop()
-            self._timers[step] = loop.call_later(AFTER_FAILURE_MS / 1000, self._tick, step)
+            self._timers[step] = loop.call_later(TICK_RETRY_MS / 1000, self._tick, step)
             return
         self.carry_out()
         self.tick_when_due(step)

@@ -13,8 +13,8 @@ go from the receive buffer straight into the log and from the file straight into
                 requests that wait, then no more reading; all of it counts into the node's memory
     fairness    after SLICE_SECONDS of one peer's requests the others have their turn
 
-What was received and may not be handled yet is kept as `_rest`: less than the scratch buffer.
-A peer that sends nonsense costs one log line and its connection.
+Received bytes that cannot be handled yet are kept in `_rest`: less than the scratch buffer. A
+malformed request costs one log line, and closes the connection.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ClientConnection:
             self._loop.remove_reader(self._fd)
         self._responses.close()
         for task in self._tasks:
-            # Not at once: one that never began would leave what it was to await unawaited.
+            # Not at once: a task that is cancelled before it starts never awaits its coroutine.
             self._loop.call_soon(task.cancel)
         self._muting.end()
         self._socket.close()
@@ -143,7 +143,7 @@ class ClientConnection:
         if isinstance(error, NotServed) and (
             seconds := self._shared.refusals.seconds(self.session.address)
         ):
-            # Not read from meanwhile; what it was promised before still goes out.
+            # No more reads until then; responses to earlier requests are still sent.
             self._is_turned_away = True
             self._regulate()
             self._loop.call_later(seconds, self.close, str(error), "malformed")
@@ -225,7 +225,7 @@ class ClientConnection:
             if self.closed or session.ending is not None:
                 return  # what follows a refusal is not looked at
             position = after
-            if position == end:  # as of most: one frame, or a few, and nothing behind
+            if position == end:  # the usual case: one or a few whole frames
                 self._incoming.began_at = 0.0
                 return
             if self._is_full() or now - started > SLICE_SECONDS:
@@ -412,7 +412,7 @@ class ClientConnection:
             responses.slots or responses.unsent or self._rest or self._incoming.buffer or self._held
         )
         if not (keeps or is_over or self._muting.is_on) and self._reading:
-            return  # nothing was left of what came, or is to be sent: so after most requests
+            return  # nothing is left to handle or to send: the usual case
         self._account()
         full = self._is_full()
         if self._is_halted and not (full or self._resuming or is_over):

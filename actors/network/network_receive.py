@@ -1,8 +1,8 @@
 """Request that has not arrived as a whole. Kafka's NetworkReceive.
 
 A request longer than the node's scratch buffer is filled into a buffer of its connection's own,
-which doubles as the bytes really come: a false length costs nothing. The buffer stays for the next
-long request. `began_at` also holds for what came of a shorter one and is kept by the connection.
+which grows as bytes arrive: a false length costs hardly any memory. The buffer stays for the next
+long request. `began_at` is also set while the connection keeps the first bytes of a shorter one.
 """
 
 from __future__ import annotations

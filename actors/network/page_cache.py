@@ -17,7 +17,7 @@ READ_SIZE = 1024**2
 
 
 def is_resident(chunk: FileSlice) -> bool:
-    """Whether all probes of the slice are in memory; True where the file system cannot say.
+    """Whether all probes of the slice are in memory; True where RWF_NOWAIT is not supported.
 
     Cost: about 1 us per PROBE_STEP.
     """
@@ -38,7 +38,7 @@ def is_resident(chunk: FileSlice) -> bool:
 def read_resident(chunk: FileSlice) -> Buffer | None:
     """Bytes of the slice; None if they are not in memory, or the file has become shorter.
 
-    One system call, where probing and reading are two. Where the file system cannot say it reads.
+    One system call, where probing and reading are two. Without RWF_NOWAIT it waits for the disk.
     """
     assert chunk.file is not None
     descriptor = chunk.file.fileno()
@@ -52,7 +52,7 @@ def read_resident(chunk: FileSlice) -> Buffer | None:
     return data if count == chunk.size else None
 
 
-def bring_in(chunk: FileSlice) -> None:
+def read_into_page_cache(chunk: FileSlice) -> None:
     """Read the slice into the page cache. Blocking: call in a thread."""
     assert chunk.file is not None
     buffer = bytearray(min(READ_SIZE, chunk.size))

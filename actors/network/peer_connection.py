@@ -1,10 +1,11 @@
 """One socket from a node to another: a request, its answer, the next request.
 
-Followers use it. The codec is the wire's own; a frame is received straight into one buffer, of
-which the decoded answer's records are views. Any failure ends the connection.
+Used by followers. Requests and responses are encoded by request_frame; a frame is received directly
+into one buffer, and the records of the decoded response are views of it. Any failure ends the
+connection.
 
-A follower under load has the same buffer for one answer after the other: a new one would be zeroed,
-and on most systems be made of pages that the kernel has to find, for each of them.
+Under load a follower reuses the buffer for successive responses: a new buffer for each would be
+zeroed, and on most systems be made of pages that the kernel has to find.
 """
 
 from __future__ import annotations
@@ -150,19 +151,20 @@ class PeerConnection:
         version: int,
         *,
         timeout_seconds: float,
-        is_used_up: bool = False,
+        reuses_buffer: bool = False,
     ) -> R:
         """Send a request; returns its response, whose records are views of a buffer of their own.
 
         Args:
-            is_used_up: whether the response is done with before the next request with this flag,
-                whose response gets its buffer.
+            reuses_buffer: whether the response is received into a buffer that the next request with
+                this flag reuses: the caller must be done with the response by then.
 
         Raises:
-            ConnectionFailed: the peer is gone, silent or sends invalid data; it is closed.
+            ConnectionFailed: the peer has disconnected, does not answer in time, or sends invalid
+            data; the connection is closed.
         """
         try:
-            return await self._exchange(message, response, version, timeout_seconds, is_used_up)
+            return await self._exchange(message, response, version, timeout_seconds, reuses_buffer)
         except (OSError, TimeoutError, MalformedRequest) as error:
             self.close()
             raise ConnectionFailed(f"the peer does not answer: {error!r}") from None
@@ -176,14 +178,14 @@ class PeerConnection:
         response: type[R],
         version: int,
         timeout_seconds: float,
-        is_used_up: bool,
+        reuses_buffer: bool,
     ) -> R:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         self._correlation_id = (self._correlation_id + 1) & MAX_CORRELATION_ID
         frame = write_request(message, version, self._correlation_id, self._client_id)
         await self._send(frame, deadline)
-        view = await self._receive_frame(deadline, is_used_up)
+        view = await self._receive_frame(deadline, reuses_buffer)
         if correlation_id_of(view) != self._correlation_id:
             raise ConnectionFailed(
                 f"the answer has correlation id {correlation_id_of(view)}, not the request's "
@@ -206,7 +208,7 @@ class PeerConnection:
         return memoryview(self._buffer)[:size]
 
     async def _send(self, frame: bytearray, deadline: float) -> None:
-        """Send a frame. The socket is empty between requests, so it takes nearly all at once."""
+        """Send a frame. The send buffer is empty between requests: nearly every frame fits."""
         try:
             sent = self._socket.send(frame)
         except (BlockingIOError, InterruptedError):
@@ -230,7 +232,7 @@ class PeerConnection:
             except (BlockingIOError, InterruptedError):
                 await self._until(is_writable=True)
 
-    async def _receive_frame(self, deadline: float, is_used_up: bool) -> memoryview:
+    async def _receive_frame(self, deadline: float, reuses_buffer: bool) -> memoryview:
         """Receive the next frame, without its length.
 
         The socket is registered and this task is woken once per frame, not once for each piece of a
@@ -244,7 +246,7 @@ class PeerConnection:
 
         def on_readable() -> None:
             take()
-            # What is decrypted already does not make the socket readable again.
+            # Bytes that are decrypted already do not make the socket readable again.
             while self._secured is not None and not whole.done() and self._secured.has_received:
                 if not take():
                     return
@@ -264,7 +266,7 @@ class PeerConnection:
                 if has_size:
                     whole.set_result(view)
                 else:
-                    view = self._view_of_answer(is_used_up)
+                    view = self._view_of_answer(reuses_buffer)
                     received = 0
                     has_size = True
             except (BlockingIOError, InterruptedError):
@@ -286,11 +288,11 @@ class PeerConnection:
             loop.remove_reader(descriptor)
             timer.cancel()
 
-    def _view_of_answer(self, is_used_up: bool) -> memoryview:
+    def _view_of_answer(self, reuses_buffer: bool) -> memoryview:
         (size,) = _SIZE.unpack(self._size)
         if not 4 <= size <= self._max_answer_bytes:
             raise ConnectionFailed(
                 f"the peer announces an answer of {size} bytes, "
                 f"the limit is {self._max_answer_bytes}"
             )
-        return self._room(size) if is_used_up else memoryview(bytearray(size))
+        return self._room(size) if reuses_buffer else memoryview(bytearray(size))

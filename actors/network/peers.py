@@ -1,6 +1,6 @@
-"""Connections of this node to others, by the listener that nodes use among each other.
+"""Connections of this node to other nodes, over the inter-broker listener.
 
-A node proves who it is as the listener asks: with the certificate of the listener's own key, or
+A node authenticates as that listener requires: with the certificate of the listener's own key, or
 with the user and password of its sasl.jaas.config. The files are read again when they have changed.
 """
 
@@ -73,23 +73,23 @@ class Peers:
     """Connector to other nodes. Raises InvalidConfig, see SecurityConfig.inter_broker."""
 
     def __init__(self, config: SecurityConfig) -> None:
-        self._between: InterBrokerConfig = config.inter_broker()
+        self._inter_broker: InterBrokerConfig = config.inter_broker()
         self._tls: ssl.SSLContext | None = None
         self._files: tuple[object, ...] = ()
 
     def address_of(self, node: NodeImage) -> tuple[str, int]:
         """Host and port of a node's inter-broker listener. Raises ConnectionFailed without one."""
-        endpoint = node.endpoint(self._between.listener.name)
+        endpoint = node.endpoint(self._inter_broker.listener.name)
         if endpoint is None:
             raise ConnectionFailed(
-                f"node {node.node_id} has no listener {self._between.listener.name}"
+                f"node {node.node_id} has no listener {self._inter_broker.listener.name}"
             )
         return endpoint.host, endpoint.port
 
     async def connect(
         self, node: NodeImage, *, client_id: str, max_answer_bytes: int
     ) -> PeerConnection:
-        """Open a connection. Raises ConnectionFailed; AuthenticationFailed if refused by a side."""
+        """Open a connection. Raises ConnectionFailed; AuthenticationFailed if one side refuses."""
         host, port = self.address_of(node)
         try:
             tls = await self._context()
@@ -98,7 +98,7 @@ class Peers:
         connection = await PeerConnection.open(
             host, port, client_id=client_id, max_answer_bytes=max_answer_bytes, tls=tls
         )
-        if self._between.mechanism:
+        if self._inter_broker.mechanism:
             try:
                 await self._authenticate(connection)
             except BaseException:
@@ -107,8 +107,8 @@ class Peers:
         return connection
 
     async def _context(self) -> ssl.SSLContext | None:
-        settings = self._between.listener.tls
-        if not self._between.listener.protocol.is_tls:
+        settings = self._inter_broker.listener.tls
+        if not self._inter_broker.listener.protocol.is_tls:
             return None
         files = await asyncio.to_thread(file_versions, settings)
         if self._tls is None or files != self._files:
@@ -117,15 +117,17 @@ class Peers:
         return self._tls
 
     async def _authenticate(self, connection: PeerConnection) -> None:
-        mechanism = self._between.mechanism
+        mechanism = self._inter_broker.mechanism
         try:
-            options = parse_jaas(await asyncio.to_thread(read_secret, self._between.jaas)).options
+            options = parse_jaas(
+                await asyncio.to_thread(read_secret, self._inter_broker.jaas)
+            ).options
         except InvalidConfig as error:
             raise ConnectionFailed(str(error)) from None
         if "username" not in options or "password" not in options:
             raise ConnectionFailed(
-                f"sasl.jaas.config of {mechanism} on listener {self._between.listener.name} names "
-                "no username and password for the connections between nodes"
+                f"sasl.jaas.config of {mechanism} on listener {self._inter_broker.listener.name} "
+                "has no username and password for inter-broker connections"
             )
         handshake = await connection.request(
             SaslHandshakeRequest(mechanism=mechanism),

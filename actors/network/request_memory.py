@@ -1,4 +1,4 @@
-"""The memory of one node for requests in receipt, requests in work and answers not taken.
+"""Memory of one node for requests being received, requests in progress and unsent responses.
 
 Kafka's queued.max.request.bytes, always bounded here. Memory is counted as it is used, not as peers
 announce it. While it is short:
@@ -29,7 +29,7 @@ class RequestMemory:
 
     @property
     def is_short(self) -> bool:
-        # Asked before every read, mostly when nothing is held: then the setting is not looked up.
+        # Called before every read, mostly with nothing in use: then the setting is not looked up.
         return self.used > 0 and self.used >= self._limit()
 
     @property

@@ -21,7 +21,7 @@ from ...handlers.server.dispatch import Chunks
 from ...protocol.buffer import Buffer
 from ...protocol.records.fetch_response import IN_MEMORY, Chunk, FileSlice
 from ..loop.line_limit import LineLimit
-from .page_cache import bring_in, is_resident, read_resident
+from .page_cache import is_resident, read_into_page_cache, read_resident
 from .tls_socket import ConnectedSocket
 
 MOST_PIECES: Final = 64
@@ -244,7 +244,7 @@ class ResponseQueue:
     def _warm(self, chunk: FileSlice) -> None:
         """Read a cold slice into memory in a thread, then continue sending."""
         self.is_warming = True
-        reading = self._loop.run_in_executor(None, bring_in, chunk)
+        reading = self._loop.run_in_executor(None, read_into_page_cache, chunk)
 
         def done(reading: asyncio.Future[None]) -> None:
             if self.is_closed:

@@ -39,7 +39,7 @@ TIMER_SECONDS = 1.0
 SWEEP_SECONDS = 5.0
 STALL_SECONDS = 1.0
 AUTHENTICATION_SECONDS = 30.0
-READ_SECONDS = 10.0
+CERTIFICATE_CHECK_SECONDS = 10.0
 """Seconds between two checks for changed certificates."""
 
 logger = logging.getLogger(__name__)
@@ -75,11 +75,11 @@ class SocketServer:
         )
         self._held = HeldSockets()
         self._timer: asyncio.TimerHandle | None = None
-        self._reading: asyncio.Future[None] | None = None
-        self._may_accept = 0.0
+        self._certificate_load: asyncio.Future[None] | None = None
+        self._accept_tokens = 0.0
         self._accept_counted_at = 0.0
         self._swept_at = 0.0
-        self._read_at = 0.0
+        self._certificates_checked_at = 0.0
 
     @property
     def port(self) -> int:
@@ -125,7 +125,7 @@ class SocketServer:
 
     def open(self) -> None:
         loop = asyncio.get_running_loop()
-        self._accept_counted_at = self._read_at = loop.time()
+        self._accept_counted_at = self._certificates_checked_at = loop.time()
         for acceptor in self._acceptors:
             acceptor.open()
         self._timer = loop.call_later(self._timer_seconds(), self._on_timer)
@@ -157,7 +157,7 @@ class SocketServer:
             self._lines.warning("refusing %s: its quota of new connections is used up", peer)
             self._held.hold(sock, throttle_ms)
             return
-        self._may_accept -= 1
+        self._accept_tokens -= 1
         refusal = self._refusal(host)
         if refusal is not None:
             self._node_metrics.connections_refused[refusal] += 1
@@ -195,10 +195,10 @@ class SocketServer:
         """Seconds until the next accept: a bucket of one second's connections."""
         rate = self._node.server_config.broker.max_connection_creation_rate
         now = asyncio.get_running_loop().time()
-        filled = self._may_accept + (now - self._accept_counted_at) * rate
-        self._may_accept = min(float(rate), filled)
+        filled = self._accept_tokens + (now - self._accept_counted_at) * rate
+        self._accept_tokens = min(float(rate), filled)
         self._accept_counted_at = now
-        return 0.0 if self._may_accept >= 1 else max(0.01, (1 - self._may_accept) / rate)
+        return 0.0 if self._accept_tokens >= 1 else max(0.01, (1 - self._accept_tokens) / rate)
 
     def _refusal(self, address: str) -> str | None:
         """Name of the limit that one more connection from `address` would exceed, or None."""
@@ -217,7 +217,8 @@ class SocketServer:
             del self._by_address[connection.session.address]
         self._node.on_closed(connection.peer)
 
-    # --- closing what is idle, slow or in the way ------------------------------------------------
+    # --- closing idle, slow and stalled connections
+    # ------------------------------------------------
 
     def _timer_seconds(self) -> float:
         config = self._node.server_config.broker
@@ -227,23 +228,26 @@ class SocketServer:
     def _on_timer(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self._lines.settle()
+        self._lines.report_suppressed()
         if self.memory.is_short:
             self._make_room(now)
         if now - self._swept_at >= min(SWEEP_SECONDS, self._timer_seconds() * 5):
             self._swept_at = now
             self._sweep(now)
-        if now - self._read_at >= READ_SECONDS and self._may_read_files():
-            self._read_at = now
-            self._reading = loop.run_in_executor(None, self._read_files)
+        if (
+            now - self._certificates_checked_at >= CERTIFICATE_CHECK_SECONDS
+            and self._may_reload_certificates()
+        ):
+            self._certificates_checked_at = now
+            self._certificate_load = loop.run_in_executor(None, self._reload_certificates)
         self._timer = loop.call_later(self._timer_seconds(), self._on_timer)
 
-    def _may_read_files(self) -> bool:
+    def _may_reload_certificates(self) -> bool:
         """Whether there are certificates, and none are being read."""
-        is_read = self._reading is None or self._reading.done()
+        is_read = self._certificate_load is None or self._certificate_load.done()
         return is_read and any(acceptor.tls is not None for acceptor in self._acceptors)
 
-    def _read_files(self) -> None:
+    def _reload_certificates(self) -> None:
         for acceptor in self._acceptors:
             acceptor.read_again()
 

@@ -1,8 +1,8 @@
 """TLS on a non-blocking socket, with the few methods that a connection uses of a plain one.
 
-OpenSSL works in memory here, apart from the socket, so that reading never waits for writing or the
-other way round: what it has encrypted and the socket does not take yet is kept, at most
-MAX_ENCRYPTED bytes and what a handshake says, and nothing more is encrypted until it is gone.
+OpenSSL works on memory buffers here, not on the socket, so that reading never waits for writing or
+the other way round. Encrypted bytes that the socket has not accepted yet are kept: at most
+MAX_ENCRYPTED bytes and handshake messages. Nothing more is encrypted until they are sent.
 """
 
 from __future__ import annotations
@@ -163,12 +163,12 @@ class TlsSocket:
     def recv_into(self, view: memoryview) -> int:
         """Read decrypted bytes, as many as are there and fit; 0: the peer has ended the connection.
 
-        The socket is read once at most: a peer that sends only TLS messages without data takes no
-        more of the loop than others, as the loop reports the rest as readable again.
+        The socket is read once at most, so that a peer that sends only TLS messages without data
+        gets no more of the event loop than others; the loop reports the rest as readable again.
         """
         filled, has_taken = 0, False
         while filled < len(view):
-            # Asked for what is not there OpenSSL answers with an exception, which costs 3 us.
+            # A read without received data raises an exception in OpenSSL, which costs 3 us.
             if not self.has_received:
                 if filled:
                     break
@@ -195,7 +195,7 @@ class TlsSocket:
         return filled
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """Encrypt and send a part of `data`; what the socket refuses is kept for `flush`."""
+        """Encrypt and send a part of `data`; bytes that the socket refuses are kept for `flush`."""
         self.flush()
         count = self._tls.write(memoryview(data)[:MAX_ENCRYPTED])
         try:
@@ -238,7 +238,7 @@ class TlsSocket:
         self._records.follow(received)
 
     def _flush_own(self) -> None:
-        """Send what TLS itself answers to a message without data, such as a refused renegotiation.
+        """Send TLS's own answer to a message without data, such as a refused renegotiation.
 
         What the socket does not take now goes with the next write.
         """

@@ -1,4 +1,4 @@
-"""The quotas of clients as one node enforces them: the clocks beside cluster/quotas.
+"""Quotas of clients, as one node enforces them: cluster/quotas with the node's clock.
 
 Each listening process has its own, as each of Kafka's brokers has: a quota is what a client may use
 of one node. Changes of topics are the exception; the controller counts them.

@@ -8,7 +8,7 @@ The identity of a node's data is in the node's own directory.
 Where nodes need certificates (`up --secure`), one that joins gets its own before its broker, and
 all are checked every RENEWAL_SECONDS: a certificate that expires soon is replaced.
 
-What always holds:
+Invariants:
     A node that is gone keeps its name; nothing is started for it elsewhere, and nothing ended.
     A node that Ray drains gets nothing.
 """

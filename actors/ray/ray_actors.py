@@ -290,7 +290,8 @@ class ControllerActor(_Shell):
     async def problem(self) -> str | None:
         if self._problem is None:
             return None
-        return self._controller.waiting_for or self._problem
+        waiting_for = self._controller.waiting_for
+        return f"waiting for {waiting_for}" if waiting_for else self._problem
 
     async def describe(self) -> dict[str, Any]:
         """Description for `up` and `status`: settings, epoch, nodes, counts."""

@@ -1,13 +1,13 @@
 """The notice that a Ray node is being drained: by `ray drain-node`, by the autoscaler, as a spot
 instance ends, or by SIGTERM to `ray start --block`, which is how Kubernetes ends a pod.
 
-Ray places nothing more on such a node, and ends it once nothing runs on it or the deadline has
-come. Its actors are not told: only the GCS knows, and is asked every POLL_SECONDS, in a thread. One
-question costs it and us less than a millisecond.
+Ray schedules nothing more on such a node, and terminates it when it is idle or at the deadline. Ray
+does not notify the actors on it: only the GCS knows of the drain, and is polled every POLL_SECONDS,
+in a thread. One poll costs the GCS and this process less than a millisecond.
 
-What always holds:
-    A failed question is neither a notice nor a withdrawal: a GCS that is down drains no node. One
-    that was restarted without its tables knows of no drain: what was begun there is withdrawn.
+Invariants:
+    A failed poll is neither a notice nor a withdrawal: a GCS that is down drains no node. But one
+    that restarted without its tables no longer lists the drain, which counts as a withdrawal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Notice(NamedTuple):
     """A drain of this node.
 
     deadline_ms: since 1970; 0: there is none.
-    leaving: names of the other nodes that are being drained; only of those is more to be asked.
+    leaving: names of the other nodes that are being drained; looked up only if there are any.
     """
 
     deadline_ms: int

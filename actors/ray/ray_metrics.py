@@ -1,8 +1,8 @@
-"""A node's main figures in Ray's own metrics, so that they are where users of Ray look.
+"""A node's main metrics as Ray application metrics (ray.util.metrics), beside Ray's own.
 
 Every record call of ray.util.metrics costs some 10 us, so nothing is recorded per request: the
-counters of the node are looked at every PERIOD_SECONDS and their growth is passed on. The whole
-list is at the node's own endpoint (metrics_endpoint); these are its sums.
+counters of the node are sampled every PERIOD_SECONDS and their increase is reported. All metrics
+are at the node's own endpoint (metrics_endpoint); these are sums of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RayMetrics:
         }
         for metric in (*self._counters.values(), *self._gauges.values()):
             metric.set_default_tags({"node": name})
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     async def run(self) -> None:
         while True:
@@ -53,8 +53,8 @@ class RayMetrics:
     def report(self) -> None:
         """Report what has grown since the last call. Cost: about 0.1 ms, and 1 us per partition."""
         for key, total in self._totals().items():
-            grown = total - self._told.get(key, 0)
-            self._told[key] = total
+            grown = total - self._reported.get(key, 0)
+            self._reported[key] = total
             if grown > 0:
                 self._counters[key].inc(grown)
         node, host = self._node, self._node.storage.partition_host

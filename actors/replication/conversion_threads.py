@@ -1,8 +1,8 @@
 """Threads in which records are converted: the driver of replication/partition/conversion_queue.
 
-A node has a few of its own for this, so that an fsync never waits behind a compression. Nothing is
-decided here: what is converted, in which order it is appended and how much may be in work is the
-step's.
+A node has a few threads for this alone, so that an fsync never waits behind a compression. The step
+(ConversionQueue) decides what is converted, in which order batches are appended and how many bytes
+may be in progress.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ConversionThreads:
         self.run(effect.conversion.run).add_done_callback(done)
 
     def _on_checked_slowly(self, effect: RecordsCheckedSlowly) -> None:
-        """Load the compiled check when it pays: that takes Python's lock from the event loop for a
-        second or two.
+        """Load the compiled check when it pays: loading competes with the event loop for the GIL
+        for a second or two.
         """
         if not self._is_loading and is_worth_a_thread(effect.record_count):
             self._is_loading = True
@@ -74,7 +74,7 @@ class ConversionThreads:
 
 
 def answer_appended(effect: BatchAppended) -> None:
-    """Answer who waits for an append, unless its client is gone. The tickets are Futures."""
+    """Complete the ticket of an append, a Future, unless its request was cancelled."""
     base_offset, _, log_append_time_ms, log_start_offset, _ = effect.result
     if not effect.ticket.done():
         effect.ticket.set_result(

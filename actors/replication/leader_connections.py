@@ -48,7 +48,7 @@ class LeaderConnections:
                 FetchResponse,
                 FETCH_VERSION,
                 timeout_seconds=request.max_wait_ms / 1000 + ANSWER_SECONDS,
-                is_used_up=True,
+                reuses_buffer=True,
             )
             step.on_fetched(answer, self._driver.now_ms(), self._node.wall_ms())
 

@@ -1,6 +1,6 @@
 """Step 4: flights as a Ray Dataset, sums of them as records, and a work queue.
 
-What always holds:
+Invariants:
     flights --read_topic, map_batches, write_topic--> carriers: a record for each carrier of a
     batch, its key the carrier, its value {"flights": 12, "timed": 11, "delay": -40}.
     carriers --a queue hands each one to one of two tasks--> the sums of all of its records.

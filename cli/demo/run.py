@@ -1,6 +1,6 @@
 """The six steps of `bradbury demo`, in order, and the cleanup after them.
 
-What always holds:
+Invariants:
     However it ends (done, failed, Ctrl-C), no process of it is left, and no file except those of
     --plot and --keep.
 """

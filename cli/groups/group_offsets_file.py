@@ -7,7 +7,7 @@
 
 CSV fields may be quoted. JSON also has the leader epochs and metadata, which CSV does not.
 
-What always holds: a file with an error in it changes nothing; the error names the line.
+Invariants: a file with an error in it changes nothing; the error names the line.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import typer
 
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import CommandFailed, UsageError
-from ..terminal.moments import QUESTIONS, not_a_time, parse_iso
+from ..terminal.moments import SPECIAL_TIMESTAMPS, not_a_time, parse_iso
 from ..terminal.options import AsJson, Bootstrap
 from ..terminal.output import count_text, note, print_json, print_table
 from .group_offsets_file import read_offsets, write_csv
@@ -108,7 +108,7 @@ def reset_offsets(
     if from_file is None and bool(topic) == all_topics:
         raise UsageError("use --topic TOPIC or --all-topics")
     if to_earliest or to_latest:
-        target = Target(at=QUESTIONS["earliest" if to_earliest else "latest"])
+        target = Target(at=SPECIAL_TIMESTAMPS["earliest" if to_earliest else "latest"])
     elif to_datetime is not None:
         target = Target(at=_moment(to_datetime))
     elif by_duration is not None:

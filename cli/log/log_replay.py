@@ -13,7 +13,7 @@ import typer
 
 from ..terminal.bootstrap_address import bootstrap_servers
 from ..terminal.failure import CommandFailed, UsageError
-from ..terminal.moments import QUESTIONS, parse_iso
+from ..terminal.moments import SPECIAL_TIMESTAMPS, parse_iso
 from ..terminal.options import AsJson, Bootstrap, Codec, Topic, complete_topic
 from ..terminal.output import count_text, note, print_json, size_text
 from ..terminal.progress import progress_bar
@@ -177,7 +177,7 @@ def find_ranges(
 
 def _time_of(text: str, option: str) -> int:
     if text in ("earliest", "latest"):
-        return QUESTIONS[text]
+        return SPECIAL_TIMESTAMPS[text]
     if text.startswith("@") and text[1:].isdecimal():
         return int(text[1:])
     try:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from .failure import UsageError
 
-QUESTIONS = {
+SPECIAL_TIMESTAMPS = {
     "latest": -1,
     "earliest": -2,
     "max-timestamp": -3,
@@ -26,16 +26,16 @@ def parse_time(text: str, option: str) -> int:
     """Parse a time to milliseconds since 1970, or to a special timestamp of ListOffsets.
 
     Raises:
-        CommandFailed: `text` is not a time.
+        UsageError: `text` is not a time.
     """
-    if text in QUESTIONS:
-        return QUESTIONS[text]
+    if text in SPECIAL_TIMESTAMPS:
+        return SPECIAL_TIMESTAMPS[text]
     if text.isdecimal():
         return int(text)
     try:
         return parse_iso(text)
     except ValueError:
-        raise not_a_time(text, option, QUESTIONS) from None
+        raise not_a_time(text, option, SPECIAL_TIMESTAMPS) from None
 
 
 def not_a_time(text: str, option: str, names: Iterable[str] = ()) -> UsageError:

@@ -1,6 +1,6 @@
 """The Admin client: describes and changes topics, configs, offsets and groups of a cluster.
 
-What always holds:
+Invariants:
     Nothing is changed twice: a request whose outcome is unknown because the connection was lost is
     repeated only where repeating is harmless (reads), and otherwise reported.
 

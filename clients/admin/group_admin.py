@@ -1,6 +1,6 @@
 """Groups, described and changed from outside at their coordinators, as steps for Admin.
 
-What always holds:
+Invariants:
     A request goes to a group's coordinator, and is retried at the current one while the
     coordinator moves or loads.
     Changes that must not be done twice (deleting a group, removing members) are not retried once

@@ -4,7 +4,7 @@
     first_unread_timestamp  timestamp of the record at the committed offset, the next to be read;
                             its age is the lag in time
 
-What always holds: committed offsets are read before the ends of the partitions, so a lag is never
+Invariants: committed offsets are read before the ends of the partitions, so a lag is never
 negative.
 
 Not here: positions of members, which only they know.

@@ -1,6 +1,6 @@
 """Committed offsets of a group, read and changed from outside, as steps for Admin.
 
-What always holds: offsets of a group with members are not changed; the members would continue at
+Invariants: offsets of a group with members are not changed; the members would continue at
 their positions, and overwrite the offsets.
 
 Source: AlterConsumerGroupOffsetsHandler and its neighbours in apache/kafka clients/.../internals.

@@ -1,6 +1,6 @@
 """Copy of a topic's records into another topic: keys, values, headers, timestamps, order are kept.
 
-What always holds:
+Invariants:
     A batch is copied as it is, still compressed, where that is possible: it is wholly within the
     range, has no gaps, and is not transactional. The others (at the ends of the range, of
     transactions, compacted, stamped by the broker) are decoded to columns and encoded again, as are

@@ -5,7 +5,7 @@
         async for record in consumer:
             await work(record)
 
-What always holds:
+Invariants:
     One thread of this client uses the Consumer: it decodes and does the other steps of a poll; a
     poll that waits does so on the loop, and leaves the thread to other calls.
     Records that the thread has taken count as consumed when a poll returns them, not before:

@@ -4,7 +4,7 @@
     table = consumer.poll()  # waits; topic partition offset timestamp key value headers
     consumer.commit()
 
-What always holds:
+Invariants:
     A position is the offset of the next record that poll or iteration returns; returned records are
     consumed. A commit stores positions, so after a crash nothing is skipped: records returned
     since the last commit are returned again (at least once).

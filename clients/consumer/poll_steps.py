@@ -1,6 +1,6 @@
 """Steps of a poll between two waits: group membership, and taking fetched records.
 
-What always holds:
+Invariants:
     A step never waits for a broker. Only a listener of the application, which it calls, may.
     Taken records are not consumed yet: positions stay until a chunk's `hand_out`, and other
     records can be put back.

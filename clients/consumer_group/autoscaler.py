@@ -1,6 +1,6 @@
 """The thread that checks the lag of a group, and resizes the group.
 
-What always holds:
+Invariants:
     A failed check changes nothing; it is logged and retried.
     While surplus members finish their batches, nothing else is decided.
 

@@ -4,7 +4,7 @@
         for result in group.map(parse):        # parse: Arrow table -> anything
             store(result)
 
-What always holds:
+Invariants:
     The actors start with the first `map`, `for_each` or `poll`, and run only that.
     Members end with the process that created the group. `stop`, or the end of `with`, lets them
     finish, commit and leave.

@@ -4,7 +4,7 @@
     [bradbury.ProducerRecord("delays", b"3")]  single records
     None                                       no output: only the offsets are committed
 
-What always holds:
+Invariants:
     Output and offsets are one transaction: both are committed, or neither.
     It is fenced twice: by the transactional id, which is the member's name, against a former
     process of this member; and by the group's generation (KIP-447), against a member that the

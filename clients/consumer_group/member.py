@@ -7,7 +7,7 @@ Three kinds of threads:
         actor_pool);
     Ray's threads for calls of the handle: `take`, `acknowledge`, `poll`, `status`.
 
-What always holds:
+Invariants:
     A member is static (KIP-345): when Ray restarts the actor, the new process gets the same
     partitions under the same name, without a rebalance or a session timeout.
     In a rebalance the member gives up partitions when their started batches are finished, but

@@ -1,6 +1,6 @@
 """The consumer of a member: it polls all the time, and other threads may end a poll that waits.
 
-What always holds:
+Invariants:
     A wake-up from before a poll ends that poll at once, and never what follows it.
     A request that a wake-up disturbs nevertheless is repeated.
 """

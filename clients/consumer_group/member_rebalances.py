@@ -1,6 +1,6 @@
 """Work of a member in a rebalance: on the consumer's thread, inside poll.
 
-What always holds:
+Invariants:
     Partitions are given up when their started batches are finished and committed, but after
     `revoke_timeout_ms` at the latest.
     Nothing of an assigned partition is read before its committed offset is known.

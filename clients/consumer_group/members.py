@@ -1,6 +1,6 @@
 """The member actors of a group, supervised by the process that holds the group.
 
-What always holds:
+Invariants:
     A member has its own name in the group (`<prefix>-<number>`), whatever its actor: one that Ray
     restarts, or a new one after Ray has given up, continues as the same static member.
     A member that does not restart within `grace_s` of its death is removed from the group, so that

@@ -1,6 +1,6 @@
 """Commits of a member with exactly_once: output and offsets of finished batches, in transactions.
 
-What always holds:
+Invariants:
     After a failed transaction its output is written again only when the brokers have aborted it,
     or the committed offsets show that it was not committed.
     Output that can never be written (a missing topic, a record that is too large) fails only the

@@ -3,7 +3,7 @@
     for result in group.map(parse):
         store(result)
 
-What always holds:
+Invariants:
     A result counts as handled when the next one is requested, and only then its batch is committed
     (at least once): results lost between a member and the loop are processed again.
     Results of a former process of a restarted member are not returned any more.

@@ -4,7 +4,7 @@
     table = ray.get(consumer.poll.remote(max_records=100_000))  # waits; zero-copy from the store
     ray.get(consumer.commit.remote())
 
-What always holds:
+Invariants:
     An actor runs one call at a time, in the order of the handle, as its client is for one thread.
     Only `wakeup`, which ends the running call, and `metrics` overtake waiting calls: a poll without
     a timeout waits for records, and so do the calls after it.

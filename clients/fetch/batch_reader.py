@@ -1,6 +1,6 @@
 """Record batches of partitions as they are in the log, undecoded, for copying.
 
-What always holds:
+Invariants:
     Batches of one partition are read in order, whole, and each once.
     Reading begins and ends at given offsets; the first and last batch may extend beyond them.
 

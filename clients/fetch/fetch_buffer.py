@@ -1,6 +1,6 @@
 """Answers of leaders that wait to be decoded, and errors that wait for poll to raise them.
 
-What always holds:
+Invariants:
     An answer, or an error, from before a seek or a new assignment is neither returned nor raised.
     An error is raised again in a later poll, as Java's consumer does, unless there was a seek.
 

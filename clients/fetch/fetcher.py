@@ -1,6 +1,6 @@
 """Fetches ahead of the caller: one parked request per leader, answers queued undecoded.
 
-What always holds:
+Invariants:
     At most `fetch_max_bytes` wait to be taken, and two answers per partition: while the caller
     decodes one, the next is on its way.
     An answer to a request from before a seek or a new assignment is dropped.

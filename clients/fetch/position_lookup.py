@@ -1,6 +1,6 @@
 """Lookup of the positions of partitions that have none: one at a time, for all of them.
 
-What always holds:
+Invariants:
     A partition that was sought, or revoked, since the lookup began keeps what it was given.
     A partition without any position is not looked up again until poll has raised that, or a seek.
 

@@ -1,6 +1,6 @@
 """Fetched answers, decoded to tables, and split to the size of one poll.
 
-What always holds:
+Invariants:
     A chunk has one partition and one generation of it; a chunk from before a seek, or of a revoked
     partition, is never returned.
     Positions move when records are returned, not when they are decoded.

@@ -1,6 +1,6 @@
 """Membership state of a consumer in its group, and whether it has to rejoin.
 
-What always holds:
+Invariants:
     A rebalance begins in poll only, on the caller's thread, so that the caller is done with what it
     was given; its requests then run on the I/O thread, and heartbeats run there between polls.
     Offsets are committed under the generation they were read in, so a member that the group has

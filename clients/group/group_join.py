@@ -1,6 +1,6 @@
 """One member's part of one rebalance: JoinGroup, the assignment if it leads, SyncGroup.
 
-What always holds:
+Invariants:
     It goes on, at whichever coordinator, until the member has an assignment or is refused.
     A member that is unknown, or of a past generation, joins again; but if it owns partitions
     the rebalance ends first (None), so that they are given up as lost.

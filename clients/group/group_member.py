@@ -4,7 +4,7 @@
       ▲                                                                                         │
       └──────────── assigned ◄── revoke what moves (cooperative) ◄── commit what moves ◄────────┘
 
-What always holds:
+Invariants:
     No step waits: a poll that runs out of time goes on with the next one. Only a listener's own
     calls do.
     While a commit before a revocation is in flight polls hand out nothing, and iterators under way

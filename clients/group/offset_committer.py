@@ -1,6 +1,6 @@
 """The committed offsets of a group: written and read at its coordinator.
 
-What always holds:
+Invariants:
     A commit is refused, here or by the coordinator, when the group has gone on without the member
     that read; what that says of the membership is noted, so that the next poll joins again.
     A commit that is not waited for is sent once: a repetition could undo a later one.

@@ -1,6 +1,6 @@
 """The sticky strategies: as even as can be, and moving as little as that allows.
 
-What always holds, for any members:
+Invariants, for any members:
     Each partition of a subscribed topic has one owner.
     No member could be given a partition of a member that has two or more partitions more than it.
     Where all subscribe to the same topics, no even assignment moves fewer partitions.

@@ -5,7 +5,7 @@
         metadata = await future                                          # it is in the log
         metadata = await producer.send_and_wait("flights", b"{}")        # both
 
-What always holds:
+Invariants:
     The loop's thread neither waits for room, brokers or locks that are held while others work, nor
     encodes: records that `send` has collected are encoded by the client's own thread, tables by
     threads of this producer's.

@@ -1,6 +1,6 @@
 """Runs of records that wait for more of their topic, and are encoded when that time is over.
 
-What always holds: the I/O thread never waits for a topic's lock (accumulator says why); it looks
+Invariants: the I/O thread never waits for a topic's lock (accumulator says why); it looks
 again a millisecond later.
 """
 

@@ -1,6 +1,6 @@
 """Meaning of the answer to a batch, or of its absence: appended, sent again, split, failed.
 
-What always holds:
+Invariants:
     What may succeed later is sent again, in order and under its old sequence, until the batch's
     delivery time is over.
     A batch gets a new sequence only if it is certain that the leader's log does not have it.

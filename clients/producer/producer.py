@@ -4,7 +4,7 @@
     producer.send("flights", key=b"UA1545", value=b"{}").result().offset
     producer.send_batch("flights", table).result().ranges
 
-What always holds:
+Invariants:
     Records that one thread sends to one partition are appended in that order, once each
     (idempotent, the default), through lost connections and restarted brokers.
     Every future ends: with the record's offset, or with why it failed and whether it may be

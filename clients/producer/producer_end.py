@@ -1,6 +1,6 @@
 """Records whose producer is not closed: they are sent nevertheless.
 
-What always holds:
+Invariants:
     A producer that is dropped loses no record: what it was sent is delivered, or fails
     after `delivery_timeout_ms`, and then its thread ends. So a future outlives its producer.
     When the interpreter ends, what is still open is waited for, EXIT_SECONDS for all producers

@@ -1,6 +1,6 @@
 """Sender of a producer on the I/O thread: sends ready batches to leaders, and retries.
 
-What always holds:
+Invariants:
     A batch has one outcome: appended, or failed for good; till then it is in a partition's queue.
     At most `max_in_flight` requests are open per connection, and at most one batch of a partition
     in each (Kafka allows no more).

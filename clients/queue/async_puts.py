@@ -1,6 +1,6 @@
 """Items that coroutines put at the same moment, as few records.
 
-What always holds:
+Invariants:
     Items of one loop and queue are in the order in which `put` was called.
     `put` ends when the item's record is acknowledged, and fails only for what is wrong with the
     item, or with the brokers. Numbers, text and bytes that were put one after the other share a

@@ -8,7 +8,7 @@
     work(delivery.item)
     delivery.ack()
 
-What always holds:
+Invariants:
     When put returns, the item is acknowledged by the brokers (acks=all).
     An item is got by one process. It is got again only if the process that had it is gone before
     the queue knew of it (a tenth of a second, with get), or does not acknowledge it (receive).

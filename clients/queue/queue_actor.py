@@ -1,9 +1,9 @@
 """The Ray actor of a queue. It has no data path: processes talk to its socket (queue_server).
 
-What always holds:
-    An actor that Ray restarts reads what is consumed, takes the queue over from the one before, and
-    waits for its processes to come back (queue_server.RECONNECT_S).
-    One that cannot go on ends its process: Ray starts the next.
+Invariants:
+    An actor that Ray restarts reads the consumed positions, takes over from its predecessor, and
+    waits for its client processes to reconnect (queue_server.RECONNECT_S).
+    An actor that fails ends its process, and Ray restarts it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class QueueProcess:
     """Code of the queue's actor.
 
     Args:
-        is_temporary: its topics are deleted when it ends in order.
+        is_temporary: its topics are deleted at a clean shutdown.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class QueueProcess:
             raise
         except BaseException:
             if not self._closing:
-                logger.exception("queue %s: the actor ends, and is started again", self._name)
+                logger.exception("queue %s: the actor failed; Ray restarts it", self._name)
                 os._exit(70)
 
     @ray.method(max_task_retries=-1)

@@ -1,6 +1,6 @@
 """Commits of what the processes of a queue have consumed, and of what is dead.
 
-What always holds:
+Invariants:
     What a process has reported is confirmed after it is committed, and with it what it reported
     before. Dead letters are written with the commit that counts them as consumed.
 """

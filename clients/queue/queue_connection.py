@@ -1,6 +1,6 @@
 """A process's connection to the actor of a queue, and the items that it holds.
 
-What always holds:
+Invariants:
     One connection for each queue and process, for all its threads and coroutines.
     Items that the actor has sent ahead are handed out in their order; recalled ones are not handed
     out any more, nor those whose lease is about to end.

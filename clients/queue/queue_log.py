@@ -4,7 +4,7 @@
     offsets         of the group queue-<name>: what is consumed (queue_position)
     dead letters    the topic <name>-dead-letters
 
-What always holds:
+Invariants:
     Positions are committed in transactions of one transactional id, which the actor takes over
     when it begins: of two actors of one queue, the older can commit nothing more. Each has an
     epoch, too, that stands in what it commits: an older one that reads a greater one ends.

@@ -1,6 +1,6 @@
 """Puts into a queue that has a maxsize: they go through its actor, which knows when there is room.
 
-What always holds:
+Invariants:
     What is on its way to the log, or acknowledged and not read from it yet, counts as well as what
     is in the queue, so it never has more than `maxsize` items.
     Processes that wait get room in the order in which they asked.

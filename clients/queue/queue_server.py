@@ -1,6 +1,6 @@
 """The sockets of a queue's actor: requests of processes, and what runs beside them.
 
-What always holds:
+Invariants:
     A process that is away keeps what it has for RECONNECT_S; then others get it.
     What a process has reported as consumed is confirmed once it is committed; until then the
     process keeps it, and says it again to the next actor.

@@ -1,6 +1,6 @@
 """State of each item of a queue: ready, with a process, delayed, dead, or consumed.
 
-What always holds:
+Invariants:
     An item is in one place. It is consumed only when the process that has it says so, or when it
     was written to the dead letters.
     Ready items are taken in the order of the log; those that come back go before later ones.

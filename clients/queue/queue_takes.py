@@ -1,6 +1,6 @@
 """Takes from a queue: who waits for items, and who gets them.
 
-What always holds:
+Invariants:
     Processes get items in the order in which they asked, each about as many when several wait.
     An answer that there is nothing (EMPTY) is given after the end of the log has been read, and
     after the processes that hold items ahead have said what they have used.

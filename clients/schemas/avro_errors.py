@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def what_is_wrong(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Reason in words. For a missing attribute fastavro raises its name alone (KeyError)."""
     if isinstance(error, KeyError):
         return f"it, or an object in it, has no {error}"

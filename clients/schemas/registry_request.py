@@ -1,6 +1,6 @@
 """One HTTP request to a schema registry, with its retries.
 
-What always holds:
+Invariants:
     The password in an address is in no message, and goes to no other host by a redirect.
     A registry that cannot be reached, or answers 408, 429 or 5xx, is asked up to TRIES times.
 """

@@ -3,7 +3,7 @@
     serialize = bradbury.RegistrySerializer("http://localhost:8081", "flights", "avro", schema)
     producer.send("flights", serialize({"tail": "N14228", "delay": 2.0}))
 
-What always holds:
+Invariants:
     All requests to the registry are made by the constructor. A serializer can be pickled, and
     tasks of Ray and Spark that get one need no registry.
     Its bytes are those of Confluent's serializers (tests/clients/schemas compares them).
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...discovery.extras import install_command
-from .avro_errors import what_is_wrong
+from .avro_errors import describe_error
 from .protobuf_schema import dependencies, described, message_indexes
 from .registered_schema import SCHEMA_TYPES, RegisteredSchema
 from .schema_registry import SchemaRegistry
@@ -187,7 +187,7 @@ def _avro_encoder(schema: str, references: Mapping[str, str]) -> Callable[[Any],
     try:
         parsed = fastavro.parse_schema(json.loads(schema), named_schemas=named)
     except Exception as error:  # noqa: BLE001 -- it has several, and KeyError and TypeError
-        raise ValueError(f"schema is not an Avro schema: {what_is_wrong(error)}") from None
+        raise ValueError(f"schema is not an Avro schema: {describe_error(error)}") from None
 
     def encode(value: Any) -> bytes:
         stream = io.BytesIO()

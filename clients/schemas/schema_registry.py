@@ -3,7 +3,7 @@
     registry = bradbury.SchemaRegistry("http://localhost:8081")
     registry.latest("flights-value")
 
-What always holds: an id always stands for the same schema, so each is requested once per process;
+Invariants: an id always stands for the same schema, so each is requested once per process;
 the latest version of a subject is requested each time.
 """
 

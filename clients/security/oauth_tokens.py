@@ -1,6 +1,6 @@
 """Tokens of OAUTHBEARER: asked for at a function, a file, or an endpoint by client credentials.
 
-What always holds:
+Invariants:
     No token, secret or answer of an endpoint is in a message.
     One asks at a time, and not on the thread of the sockets: `get` waits. Files and functions are
     asked every time; what an endpoint gives is kept for REFRESH_PART of its life.

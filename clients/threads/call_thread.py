@@ -1,6 +1,6 @@
 """The one thread that uses a consumer, which is not for several, on behalf of coroutines.
 
-What always holds:
+Invariants:
     Calls run one after another, in the order in which they were made. A call whose coroutine was
     cancelled before its turn is omitted; one that runs goes on, and its result is dropped.
     While a call waits for a coroutine of the application's (`call_back`), what that coroutine calls

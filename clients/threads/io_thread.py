@@ -1,6 +1,6 @@
 """The one background thread of a client: sockets, timers, and steps that wait for either.
 
-What always holds:
+Invariants:
     Everything a callback touches belongs to this thread, so connections, the sender and the fetcher
     need no locks among themselves. Other threads come in through `call_soon` and `spawn` only.
     A callback that raises is logged and dropped; the thread goes on, or a bug in one answer would

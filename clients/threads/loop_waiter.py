@@ -1,6 +1,6 @@
 """Waiting of coroutines for a condition that threads notify.
 
-What always holds:
+Invariants:
     A coroutine that waits costs no thread, and its loop waits for nothing but a short lock.
     However many coroutines wait, and however often threads notify, the loop is woken once for all
     that has happened since it looked last.

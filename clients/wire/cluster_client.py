@@ -1,6 +1,6 @@
 """Requests to the right node of a cluster, and the view of it they are routed by.
 
-What always holds:
+Invariants:
     `view` is replaced on the I/O thread only and may be read from any thread.
     A connection that ended is forgotten and made again by the next request to its node.
     A metadata refresh asks every node it knows of, then the bootstrap servers again, before it
@@ -65,8 +65,8 @@ class ClientConfig:
     """Settings of all clients, with Kafka's names and defaults.
 
     allow_auto_create_topics: None for clients that have no such setting, and create none.
-    receive_buffer_bytes: of a socket (SO_RCVBUF); None leaves it to the kernel, which knows better.
-    security: None for what is found for these brokers; see discovery/client_config.
+    receive_buffer_bytes: of a socket (SO_RCVBUF); None: the kernel sets the size automatically.
+    security: None: what discovery/client_config finds for these brokers.
     """
 
     client_id: str = "bradbury"
@@ -151,7 +151,7 @@ class ClusterClient:
             except TimeoutError:
                 pass
         self.io.stop()
-        self._close_connections(None)  # those that the failures above have begun
+        self._close_connections(None)  # connections begun when the requests above failed
 
     def drop(self) -> None:
         """Close without waiting, when the client was dropped. From any thread, at any time."""
@@ -226,11 +226,11 @@ class ClusterClient:
         """Ask node after node until one answers.
 
         Args:
-            repeatable: False for what must not be done twice: a request that left, and whose answer
-                is lost, is not sent again.
+            repeatable: False for a request that must not be carried out twice: if it was sent and
+                the response was lost, it is not sent again.
 
         Raises:
-            AuthenticationFailed: one does not accept this client, or this client not it.
+            AuthenticationFailed: a node rejects this client's credentials, or this client the node.
             ConnectionFailed: none did; the text has the last reason and the remedy.
         """
         failure: ConnectionFailed | None = None
@@ -256,7 +256,7 @@ class ClusterClient:
                     )
                 failure = error
         servers = format_servers(self.bootstrap)
-        state = live_state(self._namespace)  # commands name what they have found there, too
+        state = live_state(self._namespace)  # commands, too, pass the address that they read there
         is_here = state is not None and state.bootstrap == servers
         look = "`bradbury status` says" if is_here else "is the address right?"
         raise ConnectionFailed(

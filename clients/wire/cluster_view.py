@@ -1,6 +1,6 @@
 """The client's view of a cluster: nodes, topics, leaders. A value: replaced, never changed.
 
-What always holds:
+Invariants:
     Within one topic id a leader epoch never goes back: an answer of a node that does not know the
     news yet does not undo what a better informed one said (KIP-320).
 

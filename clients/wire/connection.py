@@ -2,7 +2,7 @@
 
     on the wire   int32 size, header, body (protocol/request_frame.py), both ways
 
-What always holds:
+Invariants:
     Answers come in the order of the requests (Kafka promises it), so a correlation id that is not
     the oldest one's, like a frame that lies, ends the connection: nothing after it can be trusted.
     When the connection ends for whatever reason, every unanswered request fails with

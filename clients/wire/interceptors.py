@@ -6,7 +6,7 @@
 
     producer = bradbury.Producer(interceptors=[Count()])
 
-What always holds:
+Invariants:
     An exception of an interceptor is logged and goes no further: the next one, and the client, go
     on with what there was before it, as in Kafka's clients.
     Interceptors are called in their order, each with what the one before has returned.

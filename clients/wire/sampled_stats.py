@@ -1,6 +1,6 @@
 """Figures of the last minute, and since the beginning: what Kafka's metrics are made of.
 
-What always holds:
+Invariants:
     Recording is a few additions, done once a batch or request, and takes no lock: each figure is
     recorded by one thread, or under a lock of its owner's. Any thread may read.
     A rate counts at least one whole window, so that the first records do not look like a flood.

@@ -1,8 +1,8 @@
 """AlterPartition: a leader proposes an ISR, and the controller accepts or refuses it.
 
-The leader counts nobody out before the answer, and everybody in from the question on, so between
-the two each possible ISR has what is acknowledged. Refusals tell the leader what to do: wait for
-newer metadata (fenced, version), go back to what was (ineligible), or ask again (anything else).
+From the request to the response the leader uses the maximal ISR (the current and the proposed one
+together), so every ISR that may result has all acknowledged records. An error tells the leader what
+to do: wait for newer metadata (fenced, version), keep the old ISR (ineligible), or retry (others).
 Source: validateAlterPartitionData in apache/kafka ReplicationControlManager.java; KIP-497, KIP-841,
 KIP-903.
 """
@@ -166,14 +166,14 @@ def _check_eligible(image: MetadataImage, proposed: ProposedIsr, where: str) -> 
             )
 
 
-# The controller has refused for good; what it goes by may be what was before the question.
+# Final rejection: the controller's ISR may still be the one from before the proposal.
 REFUSED: Final = (
     ErrorCode.INELIGIBLE_REPLICA,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
-# Newer metadata is on its way to the leader, and settles it.
-OVERTAKEN: Final = (
+# Obsolete: newer metadata that is on its way to the leader has the current ISR.
+SUPERSEDED: Final = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INVALID_UPDATE_VERSION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -185,9 +185,9 @@ class Verdict(Enum):
     """Reaction of a leader to the answer to its proposal."""
 
     ADOPT = "the ISR is what the answer says"
-    GO_BACK = "the ISR stays what it was"
-    WAIT = "it is over, or the metadata will say"
-    ASK_AGAIN = "nothing is known: the same again"
+    KEEP_ISR = "the ISR stays what it was"
+    WAIT = "the proposal is obsolete, or newer metadata will decide"
+    RETRY = "the outcome is unknown: send the same proposal again"
 
 
 def verdict_on(
@@ -200,11 +200,11 @@ def verdict_on(
         return Verdict.WAIT
     if answer.outcome == DONE and answer.partition is not None:
         if answer.partition.partition_epoch <= leader.partition_epoch:
-            return Verdict.GO_BACK  # it has changed nothing
+            return Verdict.KEEP_ISR  # it has changed nothing
         if answer.partition.leader_epoch == leader.leader_epoch:
             return Verdict.ADOPT
         return Verdict.WAIT
     if answer.outcome.code in REFUSED:
         is_same = leader.partition_epoch == proposed.partition_epoch
-        return Verdict.GO_BACK if is_same else Verdict.WAIT
-    return Verdict.WAIT if answer.outcome.code in OVERTAKEN else Verdict.ASK_AGAIN
+        return Verdict.KEEP_ISR if is_same else Verdict.WAIT
+    return Verdict.WAIT if answer.outcome.code in SUPERSEDED else Verdict.RETRY

@@ -41,8 +41,8 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-MOST_MOVES: Final = 1_000
-"""Most partitions that return to their preferred leader at once."""
+MAX_ELECTIONS_PER_IMBALANCE: Final = 1_000
+"""Maximum number of leader elections at once."""
 
 
 class PartitionOutcome(NamedTuple):
@@ -161,8 +161,8 @@ def partition_of(image: MetadataImage, topic: str, index: int) -> PartitionImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders(ControllerRequest[TopicOutcomes]):
-    """Elects leaders. election_type: PREFERRED or UNCLEAN. partitions None: all; then only changes
-    are answered.
+    """Elects leaders. election_type: PREFERRED or UNCLEAN. partitions None: all; the answer then
+    omits partitions that needed no election.
     """
 
     election_type: int
@@ -229,12 +229,12 @@ class ElectLeaders(ControllerRequest[TopicOutcomes]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettleLeaders(ControllerRequest[int]):
+class PeriodicLeaderElection(ControllerRequest[int]):
     """Periodic request of the controller itself to elect leaders; answered with the number of
     changes.
 
-    is_balancing: partitions go back to their first replica where that is in sync; without it, only
-    leaderless ones whose topic allows it get a leader that is not.
+    is_balancing: True: preferred replicas in the ISR become leaders; False: partitions without a
+    leader get one by unclean election, where their topic allows it.
     """
 
     is_balancing: bool
@@ -254,7 +254,7 @@ class SettleLeaders(ControllerRequest[int]):
             if not (is_unclean or self.is_balancing):
                 continue
             minimum = min_insync_replicas(image, rules, topic)
-            for index, partition in wanted[: MOST_MOVES - len(records)]:
+            for index, partition in wanted[: MAX_ELECTIONS_PER_IMBALANCE - len(records)]:
                 changed = next_partition(
                     partition,
                     is_active=active.__contains__,

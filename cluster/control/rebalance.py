@@ -7,7 +7,7 @@ nothing. A replica is a replica: sizes are not known here.
     2  while one node has two more than another, the first gives one to the second
     3  while one node is the first replica of two partitions more than another, they change places
 
-What always holds: a partition keeps its number of replicas, each on its own machine, and in as
+Invariants: a partition keeps its number of replicas, each on its own machine, and in as
 many racks as it had or more, unless a drained machine was the last of its rack.
 """
 

@@ -4,7 +4,7 @@ Nodes, topics with their partitions, settings, ACLs, the producer id counter. A 
 shares every part that did not change with the former one, so holding an old image is free and
 comparing parts by identity tells what moved.
 
-What always holds: the image is a pure function of the records up to `offset`; nothing here
+Invariants: the image is a pure function of the records up to `offset`; nothing here
 decides (controller_state does). Source: apache/kafka metadata/.../image/MetadataImage.java.
 """
 

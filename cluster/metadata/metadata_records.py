@@ -4,7 +4,7 @@ A record is the value of one log record: compact JSON with its type's name, so t
 metadata log is readable. The log itself is an ordinary partition log
 (`__cluster_metadata-0`, record batches of magic 2) whose leader epoch is the controller epoch.
 
-What always holds: applying a record decides nothing and cannot fail on a record we wrote; unknown
+Invariants: applying a record decides nothing and cannot fail on a record we wrote; unknown
 fields are ignored, so a newer writer may add one; an unknown type is an error, because skipping a
 fact would let two nodes disagree.
 

@@ -5,7 +5,7 @@ directories.
               each says all of what it is about, so a later one needs none before it
     found     directories of partitions: topic and its id, node, leader epochs, end of the log
 
-What always holds: a directory that was found has its partition in the result, unless its topic's
+Invariants: a directory that was found has its partition in the result, unless its topic's
 name is another topic's now; that is reported. Leader epochs only grow, so no log is truncated. A
 topic whose settings are unknown deletes nothing until retention is set.
 

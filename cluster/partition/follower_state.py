@@ -6,7 +6,7 @@ after and asks again, each time dropping at least one epoch, until the logs are 
 end (KIP-101, KIP-279). It never drops records for any other reason but one: a leader whose log ends
 below ours and knows our last epoch is there only after an unclean election.
 
-What always holds: the fetch offset is an acknowledgement, so only what is durable as far as the
+Invariants: the fetch offset is an acknowledgement, so only what is durable as far as the
 topic asks is claimed; the high watermark is the lesser of the leader's and our own end.
 Source: AbstractFetcherThread.getOffsetTruncationState, fetchOffsetAndTruncate in apache/kafka.
 """

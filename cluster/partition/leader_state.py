@@ -5,7 +5,7 @@ its acknowledgement: it has everything before it. A change of the ISR is propose
 until that has answered, every replica in the old ISR or in the proposed one counts (the maximal
 ISR), so whichever of the two is true, all of it has what is committed.
 
-What always holds: the high watermark never decreases within one epoch; it stands still while the
+Invariants: the high watermark never decreases within one epoch; it stands still while the
 ISR is smaller than min.insync.replicas (KIP-966), so those who left have everything below it.
 All of it is soft state: a new leader epoch begins a new LeaderState.
 Source: apache/kafka core/.../cluster/Partition.scala. Not here: logs, waiting, the controller.

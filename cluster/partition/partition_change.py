@@ -5,7 +5,7 @@
           min.insync.replicas, so the high watermark stood still and they have everything, too
     last known leader   who led when the last of them was lost; better than nobody
 
-What always holds: a leader is in the ISR; isr and elr are disjoint parts of the replicas; every
+Invariants: a leader is in the ISR; isr and elr are disjoint parts of the replicas; every
 change has a greater partition epoch, every new leader a greater leader epoch; so has a new life of
 the old one, and the removal of a replica, which might not hear of it. A replica outside of isr and
 elr leads only if nobody else can ever know more (the last known leader), or if it was asked for

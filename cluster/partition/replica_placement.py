@@ -1,6 +1,6 @@
 """Placement of the replicas of new partitions on nodes.
 
-What always holds: no two replicas of a partition are on one machine; as long as there are enough
+Invariants: no two replicas of a partition are on one machine; as long as there are enough
 racks, none are in one rack. Leaders go round all nodes, and of the partitions that one node leads
 the followers go round the others, so that its load is shared by many when it dies.
 Source of the idea: StripedReplicaPlacer in apache/kafka.

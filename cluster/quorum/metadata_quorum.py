@@ -13,7 +13,7 @@ offset.
     4. voters    are added and removed one at a time, by an entry of the own epoch behind a
                  committed one of it; they count from that entry on, committed or not (Raft 4.1)
 
-What always holds: `committed` never falls; it covers only entries that a majority has on disk.
+Invariants: `committed` never falls; it covers only entries that a majority has on disk.
 The voter's side is voter.py. Not here: sending, waiting, the log's bytes (actors/).
 """
 

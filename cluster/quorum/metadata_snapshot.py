@@ -7,7 +7,7 @@ The file is a series of record batches like the log's. The first holds one recor
 them each, the records that build the image from nothing. The file is complete, or it is none: each
 batch has its CRC, and the header says how many records there are.
 
-What always holds: a snapshot is taken of a committed image only, so all snapshots that end at one
+Invariants: a snapshot is taken of a committed image only, so all snapshots that end at one
 offset say the same.
 Name and place as Apache Kafka's (raft/.../snapshot/Snapshots.java); what is in the records is ours.
 Not here: files (controller/voter_files/replicated_log), when one is taken

@@ -1,7 +1,7 @@
 """Voters as one voter's log names them: its newest record of voters counts, committed or not.
 
-An entry that is cut takes the voters that it named with it, and those before count again; so the
-voters are derived from the log, not kept next to it. A snapshot says who voted where it ends.
+Truncating an entry also removes the voters that it named, and the previous ones apply again; so the
+voters are derived from the log, not stored beside it. A snapshot has the voters at its end offset.
 Source: raft/.../internals/VoterSetHistory.java in apache/kafka; Raft (Ongaro), 4.1.
 """
 

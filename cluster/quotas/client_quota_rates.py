@@ -1,6 +1,6 @@
 """Rates of all clients of a node, for one kind of quota: bytes, time, or connections.
 
-What always holds: a client that no quota is set for costs a look-up and is not measured; at most
+Invariants: a client that no quota is set for costs a look-up and is not measured; at most
 MOST_RATES rates are kept, and none that was not used for an hour.
 Source: ClientQuotaManager in apache/kafka, whose sensors expire after an hour, too.
 """

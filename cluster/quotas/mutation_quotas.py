@@ -1,9 +1,9 @@
 """Quotas of partition creations and deletions by a client (controller_mutation_rate, KIP-599).
 
 They are counted in the controller, which carries the changes out, so the quota is one for the
-cluster. A strict client, whose version of the API has a code for it, is refused once its bucket is
-in debt; a change that begins without debt is carried out, however large. Older ones are never
-refused; both are told how long to wait.
+cluster. A strict client, whose request version has THROTTLING_QUOTA_EXCEEDED, is refused once its
+bucket is in debt; a change that begins without debt is carried out, however large. Requests of
+older versions are never refused; both get the throttle time in the response.
 
 Soft state: another controller begins with full buckets, as in Kafka.
 Source: ControllerMutationQuotaManager in apache/kafka.

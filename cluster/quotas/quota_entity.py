@@ -3,7 +3,7 @@
     (("client-id", "loader"), ("user", "alice"))     of this client id of this user
     (("user", None),)                                of every user that has none of its own
 
-Sorted by type, so that an entity has one value. Names are never empty: None is the default.
+Sorted by type, so that equal entities compare equal. Names are never empty: None is the default.
 Source: apache/kafka ClientQuotaEntity, ClientQuotaControlManager, QuotaConfig; KIP-546, KIP-612.
 """
 
@@ -33,14 +33,14 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 _LONG: Final = (LONG_MAX, "a LONG")
 _INT: Final = (INT_MAX, "an INT")
-_OF_CLIENTS: Final[Mapping[str, tuple[int, str] | None]] = {
+_CLIENT_QUOTA_KEYS: Final[Mapping[str, tuple[int, str] | None]] = {
     PRODUCER_BYTE_RATE: _LONG,
     CONSUMER_BYTE_RATE: _LONG,
     REQUEST_PERCENTAGE: None,
     CONTROLLER_MUTATION_RATE: None,
 }
 """Largest value and its type by quota key; None for keys that take fractions."""
-_OF_ADDRESSES: Final[Mapping[str, tuple[int, str] | None]] = {CONNECTION_CREATION_RATE: _INT}
+_IP_QUOTA_KEYS: Final[Mapping[str, tuple[int, str] | None]] = {CONNECTION_CREATION_RATE: _INT}
 SMALLEST_FRACTION = 1e-6
 
 
@@ -77,9 +77,9 @@ def check_entity(entity: QuotaEntity) -> None:
 
 def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
     """Raise InvalidRequest unless the entity, already checked, can have this quota."""
-    allowed = _OF_ADDRESSES if entity[0][0] == IP else _OF_CLIENTS
+    allowed = _IP_QUOTA_KEYS if entity[0][0] == IP else _CLIENT_QUOTA_KEYS
     if key not in allowed:
-        whose = "an address" if allowed is _OF_ADDRESSES else "a user or client id"
+        whose = "an address" if allowed is _IP_QUOTA_KEYS else "a user or client id"
         raise InvalidRequest(
             f"Invalid configuration key {key}: quotas of {whose} are {', '.join(allowed)}"
         )

@@ -6,7 +6,7 @@ itself, at the wildcard, and at those beginnings of it that are as long as some 
 same head, which is as long as the shortest prefix: what it costs depends on how many lengths such
 prefixes have, not on how many rules there are.
 
-What always holds: two rules are never equal (acl_control sees to it), so bits are all there is to
+Invariants: two rules are never equal (acl_control sees to it), so bits are all there is to
 them. Source of what matches: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java.
 """
 

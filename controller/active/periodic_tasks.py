@@ -5,7 +5,7 @@
     balance     preferred replicas lead again (auto.leader.rebalance.enable)
     tokens      expired delegation tokens are removed
 
-None is begun while the changes of the last ones are not through.
+No task starts until all changes of the previous tick are committed or have failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...cluster.broker_config import BrokerConfig
 from ...cluster.control.access.token_control import RemoveExpiredTokens
 from ...cluster.control.automatic_rebalance import AutomaticRebalance
 from ...cluster.control.controller_request import ConfigRules
-from ...cluster.control.partition_control import SettleLeaders
+from ...cluster.control.partition_control import PeriodicLeaderElection
 from ...protocol.errors import NotController
 from ..controller_effects import Instant
 from ..quorum_times import QuorumTimes
@@ -58,7 +58,7 @@ class PeriodicTasks:
         self.next_deadline_ms = now.now_ms + self._times.tick_ms
         self._unclean_at_ms = now.now_ms + self._times.unclean_ms
         self._balance_at_ms = now.now_ms + self._balance_ms
-        self._tokens_at_ms = now.now_ms  # at once, or one that changes often would never look
+        self._tokens_at_ms = now.now_ms  # at once: a short-lived controller would never check
 
     def stop(self) -> None:
         self.next_deadline_ms = None
@@ -83,11 +83,11 @@ class PeriodicTasks:
             self._cluster.fence(node_id, self._on_done, now)
         if now.now_ms >= self._unclean_at_ms:
             self._unclean_at_ms = now.now_ms + self._times.unclean_ms
-            self._settle_leaders(now, is_balancing=False)
+            self._elect_leaders(now, is_balancing=False)
         if now.now_ms >= self._balance_at_ms:
             self._balance_at_ms = now.now_ms + self._balance_ms
             if self._config.auto_leader_rebalance_enable:
-                self._settle_leaders(now, is_balancing=True)
+                self._elect_leaders(now, is_balancing=True)
         if now.now_ms >= self._tokens_at_ms:
             self._tokens_at_ms = now.now_ms + self._config.delegation_token_expiry_check_interval_ms
             self._remove_expired_tokens(now)
@@ -95,8 +95,8 @@ class PeriodicTasks:
             decide = partial(step.decide, rules=self._rules)
             self._changes.submit(decide, self._rebalance.on_done, now)
 
-    def _settle_leaders(self, now: Instant, *, is_balancing: bool) -> None:
-        request = SettleLeaders(is_balancing=is_balancing)
+    def _elect_leaders(self, now: Instant, *, is_balancing: bool) -> None:
+        request = PeriodicLeaderElection(is_balancing=is_balancing)
 
         def then(changed: int | Exception, now: Instant) -> None:
             if changed and not isinstance(changed, Exception):

@@ -13,7 +13,7 @@ voted for, which may be a broker with a standby controller.
 Calls other than polls and AT_ONCE are sent again while a controller restarts; polls and AT_ONCE
 fail, and their callers retry.
 
-What always holds:
+Invariants:
     a call that was asked is ended once, with an answer or an error, unless its caller forgets it;
     an answer from an older controller epoch than that of an earlier answer is not believed;
     nothing is asked for, and no time awaited, that no call waits for.

@@ -19,7 +19,7 @@ What is withdrawn stops where it is: nothing more is asked for, and what has mov
 is. But a change of voters that was begun is finished, or one too many would be left. Once its
 leadership is being handed over a node goes on to its end, and is started again.
 
-What always holds: from the notice of a deadline on, a node closes at the deadline at the latest, or
+Invariants: from the notice of a deadline on, a node closes at the deadline at the latest, or
 RETRY after the notice, whoever answers; without one at latest LONGEST and HAND_OVER after it.
 
 Not here: what moves where (cluster/control/rebalance), who may vote (cluster/quorum/voter_change),

@@ -4,7 +4,7 @@ The transaction coordinator's rules take an id at once or not at all, so there i
 stock: when a block is nearly used up the next one is asked for, and the former is gone on with
 meanwhile. What is left of the blocks when the node ends is lost; there are 2**63 ids.
 
-What always holds: no id is given twice, whatever becomes of a request. An answer that was lost
+Invariants: no id is given twice, whatever becomes of a request. An answer that was lost
 costs the block that was in it.
 Source: apache/kafka transaction-coordinator/.../RPCProducerIdManager.java.
 """

@@ -6,7 +6,7 @@ Why: after a crash a log is cut at the first batch that is not sound. What was b
 may go; what was answered may not, as a controller may have committed it. The mark tells the two
 apart.
 
-What always holds: the mark is never beyond what is fsynced in the log. It is written behind each
+Invariants: the mark is never beyond what is fsynced in the log. It is written behind each
 fsync of the log, in one write into the older slot, and is exact after the death of a process; it is
 fsynced itself every SYNC_EVERY times, so after a power loss it may lag, which only allows more.
 Before the log is cut it is lowered, fsynced.

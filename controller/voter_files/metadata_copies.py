@@ -5,7 +5,7 @@
     leading   the copy that was furthest, by Raft's order (last epoch, then end): where a majority
               of the voters has a copy among these, it had everything that was committed
 
-What always holds: a batch of another copy takes a place of the leading one's only if both logs are
+Invariants: a batch of another copy takes a place of the leading one's only if both logs are
 equal up to there, or if nobody has anything else for that place; then it is said. Two logs that
 have an entry of one epoch are equal up to the lesser of the last ones that they have of it
 (cluster/quorum/voter), so it is enough to know some of their entries.

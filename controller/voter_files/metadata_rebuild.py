@@ -5,7 +5,7 @@
     write    a metadata directory with a snapshot of that, next to the old one; the old one gets
              the name metadata.damaged-<time>, the new one its name
 
-What always holds: nothing is removed, and nothing is written where a broker runs (its locks are
+Invariants: nothing is removed, and nothing is written where a broker runs (its locks are
 taken). While a majority of the voters is fit, or may be, nothing is made: two logs would be one
 cluster's. A recovery that was killed is begun again; if both directories were being renamed, that
 is finished.

@@ -7,7 +7,7 @@
     directory      id of the directory, in case its meta.properties is lost
     catches_up     part of its log was lost: it does not vote until it has everything again
 
-What always holds: both are on the disk before a vote is answered, so one that is lost or damaged
+Invariants: both are on the disk before a vote is answered, so one that is lost or damaged
 costs nothing: of those that are sound the newer epoch is the vote.
 """
 

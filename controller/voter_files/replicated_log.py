@@ -4,7 +4,7 @@
         00000000000000000000.log ...                   segments, see storage/log/partition_log
         00000000000000368769-0000000007.checkpoint     see cluster/quorum/metadata_snapshot
 
-What always holds: the log is dropped only up to a snapshot that is on this disk. A snapshot is
+Invariants: the log is dropped only up to a snapshot that is on this disk. A snapshot is
 written next to the old one, fsynced, renamed, the directory fsynced; only then what it stands for
 is dropped; only then the older snapshot. A start that finds any of these steps undone does it.
 

@@ -4,7 +4,7 @@ On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta
 the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and next to it
 `quorum-state` (quorum_state_file) and `acknowledged-offset` (the file of that name).
 
-What always holds: nothing that this voter has acknowledged is cut away in silence. The log is read
+Invariants: nothing that this voter has acknowledged is cut away in silence. The log is read
 before it is opened (metadata_log_check); if something is missing or damaged in it
     behind what was acknowledged    it was being written when the process or the machine died: cut
     before the snapshot's end       the snapshot stands for it: the log is rewritten from there

@@ -9,7 +9,7 @@ All of it is soft state: a coordinator that takes over finds the last generation
 Stable (or Empty) in the log, gives every member a full session and continues. Committed offsets are
 hard state and not here (groups/offsets).
 
-What always holds:
+Invariants:
     generations only grow, and every generation has one leader, whose first assignment is the only
     one handed out, after it is committed;
     a parked JoinGroup or SyncGroup is answered exactly once: when the phase ends, when the member

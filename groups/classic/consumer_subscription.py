@@ -3,7 +3,7 @@
     version i16, topics [string], then what the coordinator leaves alone: user data bytes?, owned
     partitions (v1+), generation (v2+), rack (v3+)
 
-Every version begins like this, so every one can be read. What always holds: bytes that are no such
+Every version begins like this, so every one can be read. Invariants: bytes that are no such
 thing are None, from any client.
 Source: apache/kafka clients/.../common/message/ConsumerProtocolSubscription.json.
 """

@@ -2,7 +2,7 @@
 
 Passive: it keeps the book, classic_group decides. All of it is soft state.
 
-What always holds:
+Invariants:
     joined_count is the number of members with a parked JoinGroup;
     each instance id names exactly one member, and that member has this instance id;
     the leader is a member, or None when there are none;

@@ -1,6 +1,6 @@
 """Protocols that the members of a classic group support, and the one they would select.
 
-What always holds: while there are members, at least one protocol is supported by all of them.
+Invariants: while there are members, at least one protocol is supported by all of them.
 """
 
 from __future__ import annotations

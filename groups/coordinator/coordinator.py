@@ -4,7 +4,7 @@
     Append, once committed --on_committed--> apply, then Respond
     Append, not committed for long --on_late--> Respond with an error; it may yet be committed
 
-What always holds:
+Invariants:
     a committed offset stays until a newer one, a deletion of it, of its group or of its topic, or
     its expiry;
     nothing is answered that waits for a record before that record is committed.

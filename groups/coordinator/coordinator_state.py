@@ -6,7 +6,7 @@ are soft state that is written down at each stable generation: `apply` of a grou
 the group while loading, and changes nothing afterwards, because the living group is ahead of its
 log.
 
-What always holds: a group is here exactly while it has members, ids given out, or something in the
+Invariants: a group is here exactly while it has members, ids given out, or something in the
 log that no deletion of the group has taken back: a group whose last offset was deleted is there,
 empty, as in Kafka. Decides nothing; coordinator.py does.
 Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java (replay).

@@ -7,7 +7,7 @@
 Who may commit is decided before (classic_group.check_commit); here is decided what may be stored.
 One group's offsets are in group_offsets.py.
 
-What always holds: a group is here exactly while its GroupOffsets is not empty.
+Invariants: a group is here exactly while its GroupOffsets is not empty.
 Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java.
 """
 

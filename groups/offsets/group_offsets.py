@@ -10,7 +10,7 @@ the same offsets.
                              log: a plain one, or that of a transaction which ended before
     tombstone                nothing is left of the partition, neither committed nor pending
 
-What always holds:
+Invariants:
     of the commits of a partition that count the one that is last in the log is shown, whichever
     transaction ended last: compaction keeps that one alone, and replaying must give the same;
     a partition whose commit is on its way to the log (`begin` .. `end`), or pending, never

@@ -12,7 +12,7 @@ The time of a record inside of a batch is taken from the batch's first and last 
 between them: the records themselves may be compressed, and nothing is opened for a metric. Why not
 a history of end offsets: docs/design/groups.md.
 
-What always holds:
+Invariants:
     offsets are collected before ends are asked, so a group that keeps up is never ahead;
     a partition whose leader does not answer is left out, and counted: no number is better than an
     old one.

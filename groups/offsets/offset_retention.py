@@ -14,7 +14,7 @@ before the newest in the log. What is written while it is ahead keeps that time,
 a machine that was switched off looks the same, and there the wall clock is right. For that reason
 a coordinator that starts during such a leap, and finds records of it, believes it.
 
-What always holds: `now_ms` only grows, and was the wall's time or an earlier one.
+Invariants: `now_ms` only grows, and was the wall's time or an earlier one.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A commit that counts already and is behind a pending one in the log has overtake
 one will never count, whichever transaction ends last. For compaction keeps of a partition the
 commit that is last in the log, and a coordinator that loads must find what the former one knew.
 
-What always holds: a producer is here exactly while a partition of its is, and the other way round.
+Invariants: a producer is here exactly while a partition of its is, and the other way round.
 Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java (OpenTransactions).
 """
 

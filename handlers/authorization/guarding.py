@@ -1,6 +1,6 @@
 """Guards: they take out of a request what is not allowed, and merge the answers again.
 
-What always holds: what is not allowed never reaches a handler. If nothing is left, the handler is
+Invariants: what is not allowed never reaches a handler. If nothing is left, the handler is
 not called, unless the answer has more in it than the items asked for. The answer has the items in
 the order of the request if the handler keeps it.
 """

@@ -1,4 +1,4 @@
-"""SyncGroup (API key 14): the leader brings the assignment, everyone else fetches a share of it.
+"""SyncGroup (API key 14): the leader sends all assignments, and each member receives its own.
 
 Answered when the assignment is committed. The rules are in groups/classic/classic_group.
 """

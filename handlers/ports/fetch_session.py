@@ -6,7 +6,7 @@ A session keeps, per partition, what the client asks and what it was sent. It al
 replicas: `dirty` are the partitions that may have something to send. All others were read to their
 end and have not changed since: the cost of an incremental fetch depends on the changes alone.
 
-What always holds:
+Invariants:
     a partition that is not dirty was read without error, was empty, and is listened to;
     a partition whose records were sent goes to the end of `dirty`, so that with a small max_bytes
     every partition gets its turn;

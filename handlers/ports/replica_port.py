@@ -189,7 +189,7 @@ class LeaderReplica(Protocol):
 class Throttle(Protocol):
     """Throttle of the records sent to followers that are out of sync."""
 
-    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+    def should_throttle(self, topic: str, partition: int, follower_id: int) -> bool:
         """Whether this follower is to be sent nothing now; see replication_throttle."""
         ...
 

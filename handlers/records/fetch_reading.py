@@ -4,10 +4,10 @@ Partitions are read in request order into one budget of max_bytes. Until somethi
 first batch of a partition comes whole however large it is, or a consumer with a small buffer would
 never get past it (KIP-74).
 
-With replica.selector.class a consumer that names its rack is sent to a replica there, which answers
-with what it knows to be committed (KIP-392). A follower is given what the leader has, committed or
-not, and its fetch offset tells the leader what it has; before it gets records it learns where its
-log diverges from the leader's, if it does.
+With replica.selector.class a consumer that sends its rack is redirected to a replica in that rack,
+which serves records up to its own high watermark (KIP-392). A follower gets all records of the
+leader's log, committed or not, and its fetch offset is how far it has replicated. If its log
+diverges from the leader's, the response has the diverging epoch instead of records.
 
 Source: ReplicaManager.readFromLog in apache/kafka.
 """
@@ -43,21 +43,20 @@ READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 FIRST_WITH_RACK: Final = 11
 FIRST_WITH_ZSTD: Final = 10
-NOWHERE: Final = (
+UNKNOWN_OR_UNAUTHORIZED: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+STALE_LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Reading:
-    """One pass over the partitions of a request: what it asks of all of them, and what was found.
+    """One pass over the partitions of a request: the request's limits, and the results so far.
 
     size: bytes of records found so far, of `budget`.
-    settled: whether waiting gains nothing: there is an error, or more can be read right after this.
-    is_held_back: whether a throttle keeps back records of the partition read last from the
-        follower.
+    must_respond_now: an error was found, or more can be read right after this: waiting is useless.
+    is_throttled: whether the replication throttle withholds the records of the partition read last.
     """
 
     __slots__ = (
@@ -67,11 +66,11 @@ class Reading:
         "follower_id",
         "is_committed",
         "is_for_follower",
-        "is_held_back",
         "is_restricted",
+        "is_throttled",
+        "must_respond_now",
         "replicas",
         "request",
-        "settled",
         "size",
         "topics",
     )
@@ -94,8 +93,8 @@ class Reading:
     def begin(self) -> None:
         """Begin a pass: nothing is found yet."""
         self.size = 0
-        self.settled = False
-        self.is_held_back = False
+        self.must_respond_now = False
+        self.is_throttled = False
         self.replicas: list[LeaderReplica] = []
 
 
@@ -124,7 +123,7 @@ def read_all(request: FetchRequest, context: RequestContext) -> Reading:
         for wanted in topic.partitions:
             partition = read_partition(name, topic.topic_id, wanted, reading)
             partitions.append(partition)
-            if partition.error_code in MOVED:
+            if partition.error_code in STALE_LEADER_ERRORS:
                 add_endpoint(endpoints, partition, context)
         reading.topics.append(FetchedTopic(name, topic.topic_id, partitions))
     reading.endpoints = list(endpoints.values())
@@ -137,7 +136,7 @@ def read_partition(
     request, context = reading.request, reading.context
     for_follower = reading.is_for_follower
     partition, fetch_offset = wanted.partition, wanted.fetch_offset
-    reading.is_held_back = False
+    reading.is_throttled = False
     try:
         if not topic and context.api_version >= FIRST_WITH_TOPIC_IDS:
             raise UnknownTopicId(f"unknown topic id {topic_id}")
@@ -151,9 +150,9 @@ def read_partition(
         if for_follower:
             diverging = _on_follower_fetch(replica, request, wanted, context)
         elif wanted.last_fetched_epoch >= 0:
-            diverging = _truncated(replica, wanted)
+            diverging = _diverging_epoch(replica, wanted)
         if diverging is not None:
-            reading.settled = True
+            reading.must_respond_now = True
             return FetchedPartition(partition, diverging=diverging)
         # The offsets are read before the records, so that a client never sees records beyond them.
         high_watermark = log.high_watermark
@@ -161,7 +160,7 @@ def read_partition(
         log_start_offset = log.log_start_offset
         nearest = _nearest(replica, wanted, request, context) if request.rack_id else None
         if nearest is not None:
-            reading.settled = True
+            reading.must_respond_now = True
             return FetchedPartition(
                 partition,
                 ErrorCode.NONE,
@@ -171,10 +170,10 @@ def read_partition(
                 preferred_read_replica=nearest,
             )
         if for_follower:
-            reading.is_held_back = context.node.partitions.throttle.holds_back(
+            reading.is_throttled = context.node.partitions.throttle.should_throttle(
                 topic, partition, reading.follower_id
             )
-            up_to = fetch_offset if reading.is_held_back else log.log_end_offset
+            up_to = fetch_offset if reading.is_throttled else log.log_end_offset
         else:
             up_to = _consumer_end(
                 high_watermark, last_stable_offset, committed=reading.is_committed
@@ -189,16 +188,16 @@ def read_partition(
         )
         _, _, size, next_offset, is_limited = records
         if is_limited or 0 <= next_offset < up_to:
-            reading.settled = True
+            reading.must_respond_now = True
         aborted: list[tuple[int, int]] | None = None
         if reading.is_committed:
             aborted = _aborted(log, fetch_offset, records)
     except KafkaError as error:
-        reading.settled = True
+        reading.must_respond_now = True
         return FetchedPartition(
             partition,
             error.code,
-            aborted=() if error.code in NOWHERE else None,
+            aborted=() if error.code in UNKNOWN_OR_UNAUTHORIZED else None,
             current_leader=_current_leader(topic, partition, error, context),
         )
     if for_follower:
@@ -223,7 +222,7 @@ def _aborted(log: PartitionLog, fetch_offset: int, records: LogSlice) -> list[tu
 
 
 def _consumer_end(high_watermark: int, last_stable_offset: int, *, committed: bool) -> int:
-    """Offset from which on a consumer is shown nothing."""
+    """End offset, exclusive, of the records that a consumer may read."""
     return last_stable_offset if committed else high_watermark
 
 
@@ -246,13 +245,13 @@ def _replica(topic: str, wanted: FetchPartition, reading: Reading) -> LeaderRepl
         return replica
 
 
-def _truncated(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
+def _diverging_epoch(replica: LeaderReplica, wanted: FetchPartition) -> tuple[int, int] | None:
     """(epoch, end offset) where the log diverges from what was read (KIP-595), or None."""
     epoch, end_offset = replica.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
         return None  # the epoch is unknown here
-    is_apart = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset
-    return (epoch, end_offset) if is_apart else None
+    is_diverging = epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset
+    return (epoch, end_offset) if is_diverging else None
 
 
 def _nearest(
@@ -314,7 +313,7 @@ def _check_broker_epoch(node_id: int, broker_epoch: int, context: RequestContext
 def _current_leader(
     topic: str, partition: int, error: KafkaError, context: RequestContext
 ) -> tuple[int, int] | None:
-    if error.code not in MOVED:
+    if error.code not in STALE_LEADER_ERRORS:
         return None
     image = context.node.image.partition(topic, partition)
     return None if image is None else (image.leader, image.leader_epoch)

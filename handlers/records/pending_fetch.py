@@ -32,7 +32,7 @@ from ..ports.fetch_session import (
 )
 from .fetch_reading import (
     ISOLATION_LEVELS,
-    MOVED,
+    STALE_LEADER_ERRORS,
     Reading,
     add_endpoint,
     read_all,
@@ -105,7 +105,7 @@ class FullFetch:
         reading = self._reading
         return (
             reading.size >= self._minimum
-            or reading.settled
+            or reading.must_respond_now
             or self._request.max_wait_ms <= 0
             or not reading.replicas
         )
@@ -128,7 +128,7 @@ class FullFetch:
     def resume(self, *, is_late: bool) -> bool:
         """Read again; returns True if `finish` comes next (always if late), or False for `park`."""
         self._reading = reading = read_all(self._request, self._context)
-        return reading.size >= self._minimum or reading.settled or is_late
+        return reading.size >= self._minimum or reading.must_respond_now or is_late
 
     def found(self) -> list[FetchedTopic]:
         """Content of the answer, if it were made now."""
@@ -225,7 +225,7 @@ class IncrementalFetch:
 
     @property
     def _has_enough(self) -> bool:
-        return self._reading.size >= self._minimum or self._reading.settled
+        return self._reading.size >= self._minimum or self._reading.must_respond_now
 
     def _read(self) -> None:
         session, reading = self._session, self._reading
@@ -244,13 +244,13 @@ class IncrementalFetch:
                 live.append((cached, answer))
                 continue
             cached.listen(reading.replicas[-1], is_committed=reading.is_committed)
-            if reading.settled or answer.records_size:
+            if reading.must_respond_now or answer.records_size:
                 live.append((cached, answer))
                 if reading.size >= reading.budget:
                     break  # the others stay dirty and have their turn in the next fetch
             else:
                 self._idle[cached] = answer
-                if not reading.is_held_back:  # else nothing would wake it but new records
+                if not reading.is_throttled:  # else nothing would wake it but new records
                     del session.dirty[cached]
 
     def park(self, wake: Callable[[], None]) -> ParkedFetch:
@@ -301,7 +301,7 @@ class IncrementalFetch:
                     session.rotate(cached)
                 if cached.must_send(answer):
                     changed.append((cached, answer))
-                    if answer.error_code in MOVED:
+                    if answer.error_code in STALE_LEADER_ERRORS:
                         add_endpoint(endpoints, answer, context)
         return FetchAnswer(
             _by_topic(changed),

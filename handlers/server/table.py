@@ -1,6 +1,6 @@
-"""Every API this broker speaks, by its key.
+"""All APIs that this broker serves, by API key.
 
-What an API is, is in its handler's file. ApiVersions is derived from this table, so a version
+Each API is declared in its handler's file. ApiVersions is derived from this table, so a version
 is advertised exactly when it is served.
 """
 
@@ -148,7 +148,7 @@ def _advertised() -> tuple[tuple[int, int, int], ...]:
     return ADVERTISED
 
 
-_FOUND: Final = [*(module.API for module in _MODULES), api_versions.api_of(_advertised)]
-APIS: dict[int, Api] = {api.key: api for api in sorted(_FOUND, key=lambda api: api.key)}
+_ALL_APIS: Final = [*(module.API for module in _MODULES), api_versions.api_of(_advertised)]
+APIS: dict[int, Api] = {api.key: api for api in sorted(_ALL_APIS, key=lambda api: api.key)}
 ADVERTISED: Final = tuple((api.key, api.lowest, api.highest) for api in APIS.values())
 """Key, lowest and highest version of each API, for ApiVersions."""

@@ -1,7 +1,7 @@
 """Calls both ways between two processes of one cluster, over a socket that only they have.
 
     frame: length u32 | pickle of (number, True, name, arguments), a call
-                               or (number, False, whether it was done, answer or exception)
+                               or (number, False, whether it succeeded, result or exception)
 
 Pickle is safe here: one end was started by the other, and no other process has the socket.
 """
@@ -81,11 +81,11 @@ class Channel:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             return
-        is_done, content = rest
+        is_success, content = rest
         answer = self._waiting.get(number)
         if answer is None or answer.done():
             return  # its caller was cancelled
-        if is_done:
+        if is_success:
             answer.set_result(content)
         else:
             answer.set_exception(content)
@@ -94,12 +94,12 @@ class Channel:
         try:
             answer = await self._methods[name](*arguments)
         except Exception as error:  # noqa: BLE001 -- the caller's to see
-            self._send((number, False, False, _that_travels(error)))
+            self._send((number, False, False, _picklable(error)))
         else:
             self._send((number, False, True, answer))
 
 
-def _that_travels(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     """Error that can be pickled: the error itself, or its text in a RuntimeError."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301

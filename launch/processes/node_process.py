@@ -1,6 +1,6 @@
 """One node of a local cluster in a process of its own, as the process that started it has it.
 
-What always holds:
+Invariants:
     It ends with the process that started it, however that ends: the channel is closed then.
     A process that dies is started again on the same data, as Ray does with its actors.
 """

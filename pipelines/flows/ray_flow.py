@@ -7,7 +7,7 @@ Each round reads from the group's committed offsets to the current ends of the t
 transaction. So output is written exactly once, however a round ends, and steps may drop, repeat,
 sort and aggregate the rows of a round.
 
-What always holds: of two runs of a flow the one that started later writes; the other is fenced.
+Invariants: of two runs of a flow the one that started later writes; the other is fenced.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Run again, it resumes where the last load ended: the loaded offsets are stored in the table and
 committed with the rows. However a load ends, after the next one the table has every record once.
 
-What always holds: a commit covers ranges whose ends were fixed before they were read, so reading
+Invariants: a commit covers ranges whose ends were fixed before they were read, so reading
 them again gives the same records.
 
 The calling process commits. It also reads rows and writes files, unless tasks of Spark or Ray do:

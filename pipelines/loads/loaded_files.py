@@ -5,7 +5,7 @@
                                                other's; its footer names them:
         bradbury.compacted    [[path in the table, rows], ...]
 
-What always holds: a file of a commit keeps its name, its rows and their order forever, whichever
+Invariants: a file of a commit keeps its name, its rows and their order forever, whichever
 file they are in now. So a replay that is half way through a commit resumes there, and a commit is
 the same part of the table before and after a compaction.
 """

@@ -1,6 +1,6 @@
 """Offsets loaded into a table, and the ranges to load next. Pure.
 
-What always holds: the table has exactly the records below the committed offsets, and no others of
+Invariants: the table has exactly the records below the committed offsets, and no others of
 these topics; so a load resumes exactly there, however the one before it ended.
 """
 

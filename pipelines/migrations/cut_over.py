@@ -6,7 +6,7 @@
     4  copy topic configs and group offsets from the source
     5  note the end offsets of both sides, where a migration back starts
 
-What always holds: a cut-over that ends before the last step leaves the migration as it was, but for
+Invariants: a cut-over that ends before the last step leaves the migration as it was, but for
 the process that followed, which has ended; if it was killed, its note remains. Records that arrive
 in the source later ("late") are detected, and copied by another cut-over.
 """

@@ -1,6 +1,6 @@
 """Mirror session of a migration: unchanged topic names, groups, and the direction.
 
-What always holds:
+Invariants:
     A topic of the target with records that this migration did not copy is not written to.
     The way back starts where the way there was cut over, so that nothing is copied twice.
 """

@@ -1,6 +1,6 @@
 """Mirror session whose Ray actors copy partitions; this process handles topics and groups.
 
-What always holds:
+Invariants:
     Which worker has a partition follows from the number of workers. When that changes, all
     former workers are fenced first (worker_layout).
     Ray restarts a worker that has died, and repeats its turn: it resumes where it was.

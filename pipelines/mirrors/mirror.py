@@ -6,7 +6,7 @@ Each record is written exactly once: positions are kept in the target and commit
 in one transaction, and a mirror that is run again resumes at them. With exactly_once=False records
 are written without transactions, with lower latency, at least once.
 
-What always holds:
+Invariants:
     Batches are copied as they are, compressed and undecoded, where a producer may do so (replay).
     Keys, values, headers, timestamps, partitions and their order are the source's.
     Records of aborted transactions are not copied; those of open ones when they are committed.

@@ -8,7 +8,7 @@
         key    {"cluster": ..., "note": name}    what else a mirror or a migration remembers
         value  its content
 
-What always holds: a committed position says exactly which records of its partition are in the
+Invariants: a committed position says exactly which records of its partition are in the
 target, as both are committed together. So a mirror resumes there, however the former one ended.
 
 The idea is Kafka Connect's (KIP-618: source offsets committed by the records' own transaction).

@@ -6,7 +6,7 @@
 Each piece is what one transaction copied of a partition. Newer ones are kept in more detail: when
 there are more than PIECES, every two of the older half are joined.
 
-What always holds: a group that continues at the translated offset misses no record that it had not
+Invariants: a group that continues at the translated offset misses no record that it had not
 read in the source. It gets some again if a piece was joined, or has gaps.
 
 The idea is MirrorMaker 2's OffsetSyncStore, which keeps single points instead of pieces.

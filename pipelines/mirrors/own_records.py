@@ -4,7 +4,7 @@ A mirror that keeps names makes one topic of two. If there is one each way, the 
 topic out, or records would go round forever; those sent to its side are then never copied.
 (MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot detect a cycle.)
 
-What always holds: what is found was brought by no mirror from the other cluster. The search is
+Invariants: what is found was brought by no mirror from the other cluster. The search is
 between the pieces of the positions, which became visible by the same transactions as the records;
 and only in topics whose positions say that the pieces are complete. Records within a piece are not
 found: joined pieces also cover what lies between them.

@@ -1,6 +1,6 @@
 """Copier of a mirror's records: new records, in transactions together with the positions.
 
-What always holds: positions and syncs are those committed in the target; a transaction that fails
+Invariants: positions and syncs are those committed in the target; a transaction that fails
 changes neither. Without transactions (`records`), at least once: they are those of acknowledged
 records, and are committed afterwards, every POSITIONS_SECONDS and by `commit_positions`, which also
 detects another mirror of the alias.

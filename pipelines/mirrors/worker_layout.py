@@ -4,7 +4,7 @@
 
 Workers of an epoch write under transactional ids of their own: <mirror's id>-<epoch>-<number>.
 
-What always holds: of two layouts only the workers of the newer one can commit. The note is written
+Invariants: of two layouts only the workers of the newer one can commit. The note is written
 first, then the former workers' ids are fenced. A worker initializes its id first, then reads the
 note: so a former one that Ray restarts is fenced, or finds a newer epoch. former: epochs whose
 fencing has not been completed, as it was interrupted.

@@ -1,6 +1,6 @@
 """JSON objects -> a struct column, all values of a chunk at once.
 
-What always holds: each value is one object, or it is named by its place where that is known.
+Invariants: each value is one object, or it is named by its place where that is known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...clients.schemas.registered_schema import RegisteredSchema
 from ...protocol.columns.columns_arrow import constant_text, number_array
 from .json_schema import arrow_fields
-from .schema_values import NotOfSchema
+from .schema_values import SchemaMismatch
 
 
 class JsonValues:
@@ -32,7 +32,7 @@ class JsonValues:
     ) -> pa.Array:
         """Struct column. writer: unused, as fields are found by their names.
 
-        Raises NotOfSchema, pyarrow.ArrowInvalid.
+        Raises SchemaMismatch, pyarrow.ArrowInvalid.
         """
         assert not lenient, "where JSON may be wrong, from_json of Spark reads it"
         return _objects(values, self._schema)
@@ -70,7 +70,7 @@ def _objects(values: pa.Array, schema: pa.Schema) -> pa.Array:
 
 
 def _check_objects(values: pa.Array) -> None:
-    """Raise NotOfSchema for a value that does not begin and end as an object.
+    """Raise SchemaMismatch for a value that does not begin and end as an object.
 
     Where all do, and there are as many objects as values, each is one: a string cannot go on behind
     a line's end. And pyarrow ends the process where it is given nothing but `null`.
@@ -81,4 +81,4 @@ def _check_objects(values: pa.Array) -> None:
     for place in np.flatnonzero(~are_objects.fill_null(True).to_numpy(zero_copy_only=False)):
         text = values[place].as_py().strip(" \t\r\n")
         if not (text.startswith("{") and text.endswith("}")):
-            raise NotOfSchema(int(place), f"{text[:40]!r} is not a JSON object")
+            raise SchemaMismatch(int(place), f"{text[:40]!r} is not a JSON object")

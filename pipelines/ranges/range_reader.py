@@ -3,7 +3,7 @@
     with RangeReader(client, limits) as reader:
         for decoded in reader.read(ranges): ...
 
-What always holds:
+Invariants:
     At most BUFFER_BYTES of responses wait to be decoded; one request is in flight meanwhile.
     A gap inside a range (compacted records, transaction markers) is normal. Data loss is only
     reported if the log start offset is above the next offset, or the log end offset is below the
@@ -166,7 +166,7 @@ class RangeReader:
             try:
                 yield from self._client.topic(one.topic)
             except UnknownTopicOrPartition:
-                self._lose(one, one.start, one.end, "the topic does not exist")
+                self._report_data_loss(one, one.start, one.end, "the topic does not exist")
             else:
                 yield from self._fetch(one)
 
@@ -221,7 +221,7 @@ class RangeReader:
             if position < source.end:
                 waited_ms = (time.monotonic() - progress_at) * 1000
                 if waited_ms >= self._limits.poll_timeout_ms:
-                    yield from self._give_up(source, position, reason)
+                    yield from self._on_poll_timeout(source, position, reason)
                     return
                 if data is None or data.error_code:
                     yield self._limits.fetch.retry_backoff_ms / 1000
@@ -271,25 +271,27 @@ class RangeReader:
         """Next offset: the log start offset, the range's end, or `position` if nothing was lost."""
         first, last = yield from self._bounds(source)
         if first > position:
-            self._lose(source, position, min(first, source.end), f"the log begins at {first}")
+            self._report_data_loss(
+                source, position, min(first, source.end), f"the log begins at {first}"
+            )
             return min(first, source.end)
         if last < position:
-            self._lose(source, position, source.end, f"the log ends at {last}")
+            self._report_data_loss(source, position, source.end, f"the log ends at {last}")
             return source.end
         return position
 
-    def _give_up(
+    def _on_poll_timeout(
         self, source: PartitionRange, position: int, reason: BaseException | None
     ) -> Steps[None]:
         """Fail after poll_timeout_ms: the log ends before the range, or no broker answers."""
         if reason is None:
             _, last = yield from self._bounds(source)
             if last < source.end:
-                self._lose(source, position, source.end, f"the log ends at {last}")
+                self._report_data_loss(source, position, source.end, f"the log ends at {last}")
                 return
         where = f"cannot fetch record for offset {position} of {source.topic_partition} in "
         where += f"{self._limits.poll_timeout_ms} milliseconds"
-        if isinstance(reason, CorruptMessage):  # no replica had them whole meanwhile
+        if isinstance(reason, CorruptMessage):  # no replica returned an intact copy in time
             raise CorruptMessage(f"{where}: {reason}")
         raise RequestTimedOut(
             f"{where} ({reason or 'no records received'}); "
@@ -303,7 +305,7 @@ class RangeReader:
         last = yield from list_offsets(self._client, {key: LATEST}, isolation_level=level)
         return first[key].offset, last[key].offset
 
-    def _lose(self, source: PartitionRange, start: int, end: int, why: str) -> None:
+    def _report_data_loss(self, source: PartitionRange, start: int, end: int, why: str) -> None:
         text = f"records [{start}, {end}) of {source.topic_partition} do not exist: {why}"
         if self._limits.fail_on_data_loss:
             raise DataLoss(f"{text}. {self._limits.data_loss_remedy}")

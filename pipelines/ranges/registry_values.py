@@ -3,7 +3,7 @@
 The ids of a chunk are read as a column. The rows of each id are decoded together, from the schema
 that they were written with into the reader's: the given one, or the latest of the topic's subject.
 
-What always holds:
+Invariants:
     A null value (a tombstone) is null.
     A value without an id, or with an id that the registry does not know or has for another format,
     is named by its place. A registry that cannot be reached fails the read, and never makes a null.
@@ -22,7 +22,7 @@ from ...clients.schemas.registry_request import NotInRegistry
 from ...clients.schemas.schema_registry import SchemaRegistry
 from ...clients.schemas.wire_format import MAGIC, PREFIX_SIZE
 from .json_values import JsonValues
-from .schema_values import AvroValues, NotOfSchema, ProtobufValues
+from .schema_values import AvroValues, ProtobufValues, SchemaMismatch
 
 SUBJECT: Final = "{}-value"
 """Subject of a topic's values: Confluent's TopicNameStrategy, the default of its clients."""
@@ -42,7 +42,7 @@ class SchemaValues(Protocol):
         writer: schema that they were written with; None: the reader's.
         lenient: values that cannot be decoded become null.
 
-        Raises NotOfSchema; ValueError: `writer` is no schema of the format.
+        Raises SchemaMismatch; ValueError: `writer` is no schema of the format.
         """
         ...
 
@@ -117,7 +117,7 @@ class RegistryValues:
         self.type = reader.type
 
     def decode(self, values: pa.Array) -> pa.Array:
-        """Column of the values. Raises NotOfSchema, RegistryFailed, pyarrow.ArrowException."""
+        """Column of the values. Raises SchemaMismatch, RegistryFailed, pyarrow.ArrowException."""
         if values.type != pa.binary():
             values = values.cast(pa.binary())
         ids, is_framed = self._ids(values)
@@ -142,14 +142,14 @@ class RegistryValues:
         try:
             writer = self._writer(schema_id)
             return self._reader.decode(content, writer, lenient=self._lenient)
-        except NotOfSchema as error:
-            raise NotOfSchema(int(places[error.place]), error) from error
+        except SchemaMismatch as error:
+            raise SchemaMismatch(int(places[error.place]), error) from error
         except pa.ArrowException:
             raise
         except (NotInRegistry, ValueError) as error:
             if self._lenient:
                 return pa.nulls(len(values), self.type)
-            raise NotOfSchema(int(places[0]), error) from error
+            raise SchemaMismatch(int(places[0]), error) from error
 
     def _writer(self, schema_id: int) -> RegisteredSchema:
         found = self._registry.schema(schema_id)
@@ -174,7 +174,7 @@ class RegistryValues:
         wrong = np.flatnonzero(is_valid & ~is_framed)
         if len(wrong) and not self._lenient:
             value = values[int(wrong[0])].as_py()
-            raise NotOfSchema(
+            raise SchemaMismatch(
                 int(wrong[0]),
                 "it does not begin with a byte 0 and a schema's id, as values of a schema registry "
                 f"do, but with {value[:PREFIX_SIZE]!r}; leave schema_registry out for other values",

@@ -27,7 +27,7 @@ import pyarrow as pa
 from ...clients.schemas.registered_schema import SCHEMA_TYPES
 from ...protocol.columns.columns import DecodedBatches
 from .registry_values import RegistryValues, SchemaValues, latest_schema, schema_values
-from .schema_values import NotOfSchema
+from .schema_values import SchemaMismatch
 
 Decoder = Callable[[Any], Any]
 NAMES: Final = ("raw", "utf8", "json", "avro", "protobuf", "arrow")
@@ -149,7 +149,7 @@ def _named(decoder: str | Decoder, decoded: DecodedBatches) -> Iterator[None]:
     """Turns decoding errors into UndecodableValue, which names partition and offset."""
     try:
         yield
-    except NotOfSchema as error:
+    except SchemaMismatch as error:
         raise UndecodableValue(
             f"the value of {decoded.topic}-{decoded.partition} at offset "
             f"{decoded.offsets[error.place]} is not {decoder}: {error}"
@@ -194,7 +194,7 @@ def _stream(place: int, content: pa.Buffer) -> pa.Table:
         for field in table.schema:
             _check_names(field)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise NotOfSchema(place, error) from error
+        raise SchemaMismatch(place, error) from error
     return table
 
 

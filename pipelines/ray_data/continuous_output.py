@@ -2,7 +2,7 @@
 
 transactional.id    ray-data-{group}    of the only driver that writes a group's output
 
-What always holds:
+Invariants:
     Rows are delivered before their offsets are committed; or both are committed together, by
     write_topic with "exactly-once".
     Of two drivers with the same group, the one that started later writes: it initializes the

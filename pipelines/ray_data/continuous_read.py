@@ -4,7 +4,7 @@ Ray Data reads a list of tasks that it requests once. Here the list grows: the o
 out a task for each piece of the logs while downstream operators have room. The rest is Ray Data's
 own: map operators, actors, back-pressure, retries and order.
 
-What always holds:
+Invariants:
     A task reads ranges with fixed ends: run again, it has the same records.
     At most WAITING_TASKS_PER_CPU tasks per CPU wait to run; further records stay in the log.
     Blocks are output in the order of the tasks (preserve_order), and so are a partition's records.

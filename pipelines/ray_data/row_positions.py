@@ -1,6 +1,6 @@
 """Offsets to commit, from the rows that a pipeline has output, in order.
 
-What always holds:
+Invariants:
     An offset is returned only after all rows before it, except those filtered out, were seen:
     rows come in order, which is checked.
 """

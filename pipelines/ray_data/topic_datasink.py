@@ -7,7 +7,7 @@ writes its rows and a marker (a committed offset of MARKERS) in one transaction,
 marker before it starts. It initializes its transactional id first: another attempt that still runs
 is fenced from then on, and its open transaction is aborted.
 
-What always holds:
+Invariants:
     Rows and marker of a task are committed together or not at all.
     With delivery_guarantee="at-least-once" there is neither: a task run again repeats its rows.
 """

@@ -1,6 +1,6 @@
 """Datasource that plans a read, and the task of a read.
 
-What always holds:
+Invariants:
     Starts and ends are fixed when the Dataset is made: executed again, after a failure or a second
     time, it has the same records.
     A task outputs blocks as it reads: its memory is bounded by RangeReader, not by its ranges.

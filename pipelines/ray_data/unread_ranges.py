@@ -1,6 +1,6 @@
 """Ranges of logs that have not been handed out, in pieces. Pure.
 
-What always holds:
+Invariants:
     Pieces of a partition follow one another without overlap.
     A piece has at most the requested number of offsets, and begins at another partition each
     time, so that a long log does not delay the others.

@@ -4,7 +4,7 @@ A part is a commit: the files that it wrote, renamed already or not, and whichev
 compaction has put their rows into. Commits that are made later are later parts, so a replay that is
 run again brings what is new.
 
-What always holds: a row is in one part, and that part has the same rows in the same order before
+Invariants: a row is in one part, and that part has the same rows in the same order before
 and after a compaction, and in the middle of one; see loads/loaded_files.
 """
 

@@ -1,6 +1,6 @@
 """External sort of rows by some columns: sorted runs on disk, which are merged.
 
-What always holds:
+Invariants:
     The order is the same each time: the sort is stable.
     Nulls and NaN come last.
 """

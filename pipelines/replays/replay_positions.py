@@ -6,7 +6,7 @@
                 "rows": of that part that are in the topic, "done": bool, "digest": of its files,
                 "order": [columns]}
 
-What always holds: the first `rows` rows of that part, in that order, and all of the parts before
+Invariants: the first `rows` rows of that part, in that order, and all of the parts before
 it are in the topic, and no other rows of the table: the position is committed with them.
 """
 

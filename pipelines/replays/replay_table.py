@@ -7,7 +7,7 @@ records in one transaction, and a replay that is run again resumes there. When a
 Delta or an Iceberg table is in the topic, the next run writes the rows added since; a continuous
 one looks for them every few seconds.
 
-What always holds:
+Invariants:
     The rows of one call are in the order of the table, however earlier calls ended.
     One replay of a name at a time: another that starts fences the former (its transactional id).
     This runs in the calling process, with neither Ray nor Spark.

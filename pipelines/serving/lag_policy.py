@@ -12,7 +12,7 @@ Serve's controller calls it ten times a second, on its event loop: the policy an
 that its thread read last, once a second. Delays, factors and bounds are Serve's own
 (upscale_delay_s, ...), as with every policy.
 
-What always holds:
+Invariants:
     It never waits. While the lag is unknown (in the first second, or if brokers do not answer) the
     number of replicas does not change.
     The thread ends after IDLE_S seconds without a call: Serve drops policies without notice.

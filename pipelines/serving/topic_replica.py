@@ -1,6 +1,6 @@
 """Replica of a deployment that consumes a topic: a group member in an actor of Serve.
 
-What always holds:
+Invariants:
     A replica is a static member with a unique name: `<application>.<deployment>.<tag>`.
     When Serve stops it, it finishes its batches, commits and leaves the group.
     When its process dies, the replica that replaces it removes it from the group, and aborts its

@@ -6,7 +6,7 @@ Spark's Python data sources cannot say where a task is to run. The rows of an RD
 the ranges of one task, on the host of their leader, and `mapInArrow` makes records of them. On that
 host a task reads the leader's segment files (localFiles) instead of asking the broker.
 
-What always holds:
+Invariants:
     All ranges of a task have the same leader.
     A preference is no more than that: if the executors of a host stay busy for longer than
     spark.locality.wait, or if there is none, another one reads, from the broker.

@@ -3,7 +3,7 @@
     spark = bradbury.spark("etl", num_executors=2)     in the Ray cluster this process is in
     spark = local_session(bootstrap="host:9092")       plain local[n] Spark, no Ray
 
-What always holds:
+Invariants:
     The source is registered with the session, so that it also exists in a checkout, where Spark's
     own discovery does not find `pyspark_bradbury`.
     The session has the bootstrap servers: options need no `kafka.bootstrap.servers`.

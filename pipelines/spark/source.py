@@ -4,7 +4,7 @@
     BatchReader, PushdownBatchReader    a batch query, in batch_reader
     StreamReader                        micro-batches, in stream_reader
 
-What always holds:
+Invariants:
     A reader with pushFilters is returned only if filter pushdown is on: with it off, which is
     Spark's default, Spark fails any read whose reader has that method.
     Objects for tasks are pickled and refer to classes of importable modules only, so that

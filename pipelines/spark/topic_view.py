@@ -3,7 +3,7 @@
     bradbury.topic_view(spark, "flights", value="json", schema="tail string, delay double")
     spark.sql("SELECT tail, avg(delay) FROM flights GROUP BY tail")
 
-What always holds: a value that is not what `value` says fails the query, unless on_error="null".
+Invariants: a value that is not what `value` says fails the query, unless on_error="null".
 With a schema registry the columns are those of the latest schema at the time of the call.
 
 A view that is not a stream has the records that existed when it was first queried, as Spark keeps
@@ -23,7 +23,7 @@ from ..ranges.registry_values import (
     latest_schema,
     schema_values,
 )
-from ..ranges.schema_values import NotOfSchema
+from ..ranges.schema_values import SchemaMismatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -259,7 +259,7 @@ def _decoded_batches(
             column = (
                 reader.decode(values, lenient=lenient) if framed is None else framed.decode(values)
             )
-        except NotOfSchema as error:
+        except SchemaMismatch as error:
             at = {
                 each: batch.column(each)[error.place] for each in ("topic", "partition", "offset")
             }

@@ -7,7 +7,7 @@
 
     dataset.load_state_dict(checkpoint["data"])  # in the next process: resumes with the next batch
 
-What always holds:
+Invariants:
     The state consists of offsets and settings. With it and the same log, the same rows follow in
     the same order.
     Ranks and workers read different records; together they read all.

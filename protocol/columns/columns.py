@@ -6,7 +6,7 @@ produce.
     encode_by_partition  columns and a partition for each row -> batches of each partition
     partition_rows       keys -> partitions, as every Kafka client places them
 
-What always holds:
+Invariants:
     bytes from a peer decode or raise KafkaError: never another exception, never a read out of
     bounds, never more than `decompress_limit` bytes out of compressed batches;
     what is decoded owns its memory, so the buffer it came from may be reused (not by value_views);

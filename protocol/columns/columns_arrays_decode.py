@@ -4,7 +4,7 @@ A walk in Python finds where each record begins, as only the one before it says 
 field is read for all records at once. Loading numba takes as long as 2 million records do here.
 Cost: 0.5 us a record without headers, and 0.2 ms a call.
 
-What always holds:
+Invariants:
     what is returned is what columns_plain finds; where bytes are malformed, or only unusual (a
     record of 128 MiB, more than MOST_HEADERS headers), nothing is: columns_plain then says what is
     wrong with them, or decodes them.

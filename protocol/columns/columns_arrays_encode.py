@@ -3,7 +3,7 @@
 Arrow joins the pieces of each record: what precedes its key, the key, what precedes its value, the
 value, and its count of headers. Cost: 0.7 us a record, and 0.1 ms a batch.
 
-What always holds:
+Invariants:
     what is returned is what columns_plain makes; records with headers, batches of few records and
     long keys to hash are left to it.
 

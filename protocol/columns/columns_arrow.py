@@ -5,7 +5,7 @@
     key, value binary                    Arrow's offsets are int32: below 2 GiB a column
     headers    list<struct<key: string, value: binary>>
 
-What always holds:
+Invariants:
     arrays made here own their memory: the buffer that records were parsed from may be reused.
 
 `pa.array(list)`, `pa.scalar` and `to_numpy` are called only where it cannot be helped: the first

@@ -1,6 +1,6 @@
 """Values as views of the received bytes: Arrow's binary_view, for large ones.
 
-What always holds:
+Invariants:
     an array made here keeps the buffer that its records were parsed from.
 
 Not here: who wants them (DecodedBatches by `value_views`); columns that are copied (columns_arrow).

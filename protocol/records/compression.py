@@ -6,7 +6,7 @@
     lz4     one LZ4 frame; written with independent blocks of 64 KiB, the only kind Java reads
     zstd    one frame, with or without its content size
 
-What always holds:
+Invariants:
     `decompress` allocates at most `limit` bytes of output, whatever the data claims: sizes are read
     from block headers before anything is inflated, and the codec writes into a buffer that large.
     A zstd window beyond `limit` (or 8 MiB, if that is larger) is refused: the codec allocates it.

@@ -14,7 +14,7 @@ A compressed set is one entry, the wrapper, whose value is the compressed inner 
     magic 1     inner offsets are 0, 1, ...; the wrapper has the absolute offset of the last one,
                 and the largest timestamp (or with LogAppendTime the one of them all)
 
-What always holds:
+Invariants:
     what is read comes from a peer: bytes that break a rule raise a KafkaError, nothing else, and
     at most `limit` bytes are decompressed;
     what is written keeps the offsets of the log, so an old consumer commits what a new one can use.

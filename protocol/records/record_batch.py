@@ -9,7 +9,7 @@
     21      attributes i16             57     record_count i32
     23      last_offset_delta i32      61     records (one compressed block if codec != 0)
 
-What always holds:
+Invariants:
     batch_length counts everything after itself, so a batch is 12 + batch_length bytes.
     crc is CRC-32C over [21, end). base_offset and leader_epoch lie outside it: the leader stamps
     them in place, and that is the only change a batch sees between producer and consumer.

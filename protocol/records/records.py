@@ -11,7 +11,7 @@
 A control batch holds one record: key is i16 version 0, i16 type (0 abort, 1 commit); value is
 i16 version 0, i32 coordinator epoch.
 
-What always holds:
+Invariants:
     a record ends exactly where its length says, and the last one where the batch ends;
     bytes that break a rule raise CorruptMessage, nothing else.
 

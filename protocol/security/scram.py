@@ -25,7 +25,7 @@ from typing import Final
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Mechanisms by KIP-554's numbers on the wire; 0 is unknown."""
-LEAST_ITERATIONS: Final = 4096
+MIN_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 """Most iterations of a credential (KIP-554). Clients accept a server that asks for more."""
 

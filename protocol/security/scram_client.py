@@ -11,7 +11,7 @@ from typing import Final
 
 from ..errors import AuthenticationFailed, MalformedRequest
 from .scram import (
-    LEAST_ITERATIONS,
+    MIN_ITERATIONS,
     client_proof,
     salted_password,
     server_key,
@@ -60,10 +60,10 @@ class ScramClient:
         own = self._first.nonce
         if not asked.nonce.startswith(own) or len(asked.nonce) == len(own):
             raise AuthenticationFailed("the broker's SCRAM nonce does not continue the client's")
-        if not LEAST_ITERATIONS <= asked.iterations <= MOST_ITERATIONS:
+        if not MIN_ITERATIONS <= asked.iterations <= MOST_ITERATIONS:
             raise AuthenticationFailed(
                 f"the broker asks for {asked.iterations} SCRAM iterations; "
-                f"{LEAST_ITERATIONS} to {MOST_ITERATIONS} are accepted"
+                f"{MIN_ITERATIONS} to {MOST_ITERATIONS} are accepted"
             )
         salted = salted_password(self._mechanism, self._password, asked.salt, asked.iterations)
         final = ClientFinal.of(self._first.header, asked.nonce)

@@ -201,6 +201,6 @@ class AlterPartitionManager:
             assert answer.partition is not None
             logger.info("%s: ISR is now %s", where, ", ".join(map(str, answer.partition.isr)))
             replica.on_isr(answer.partition.isr, answer.partition.partition_epoch)
-        elif verdict is Verdict.GO_BACK:
+        elif verdict is Verdict.KEEP_ISR:
             replica.on_isr_refused()
-        return verdict is not Verdict.ASK_AGAIN
+        return verdict is not Verdict.RETRY

@@ -14,7 +14,7 @@ connection:
       next epoch may have taken what their producers have sent again;
     - what cannot be converted is refused alone.
 
-What always holds:
+Invariants:
     every batch that was taken in is answered, once;
     a batch counts in ConversionMemory until no thread works on it any more, whether it is appended
     or not, so the node's memory is bounded also where leaderships come and go.

@@ -56,7 +56,7 @@ class ReplicationThrottle:
 
     # --- the leader ------------------------------------------------------------------------------
 
-    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+    def should_throttle(self, topic: str, partition: int, follower_id: int) -> bool:
         """See handlers.ports.replica_port.Throttle."""
         if not self._is_sent_slowly(topic, partition):
             return False

@@ -5,7 +5,7 @@ of each key in a map of bounded size; where that is full the dirty part ends, th
 reads all segments from the oldest on, in groups that fit into one new segment, and writes what is
 left to a new segment's files, `<base offset>.log.cleaned` and so on, and fsyncs them.
 
-What always holds:
+Invariants:
     A record goes only when a later one with its key is in the dirty part, or when it has no value
     and its delete horizon has passed. Groups are cleaned in order and a failed one ends the
     cleaning, so an old value never outlives the tombstone that deletes it.

@@ -5,7 +5,7 @@
     emptied    none is kept, but its offset or its producer's sequence is still needed: 61 bytes
     dropped    nothing is left
 
-What always holds: what is left of a batch has the same base and last offset, leader epoch,
+Invariants: what is left of a batch has the same base and last offset, leader epoch,
 producer fields and codec. A record is never changed but for the base its timestamp counts from.
 
 The delete horizon: the first cleaning that meets a tombstone (or a marker without data) that is the

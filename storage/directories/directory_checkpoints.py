@@ -6,7 +6,7 @@
                                          has only those that begin behind a segment's first record
     cleaner-offset-checkpoint            per partition that was ever compacted: up to where
 
-What always holds: a recovery point in its file was true when it was written. A file that could not
+Invariants: a recovery point in its file was true when it was written. A file that could not
 be written keeps its old text, which is as true as before: recovery only reads more. So a full disk
 is refused and tried again; any other failure takes the directory offline.
 Source: apache/kafka storage/.../checkpoint/OffsetCheckpointFile.java.

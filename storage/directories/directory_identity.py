@@ -6,7 +6,7 @@
     node.id=3
     directory.id=H1iD5p3fTTq2yPzXcAnQ4w
 
-What always holds: what has been written is never changed to something else, so a directory of
+Invariants: what has been written is never changed to something else, so a directory of
 another cluster or node can be recognised and refused. Ids that are not known yet are omitted. If
 one of the two files is gone or damaged the other one says it, and the next start writes both.
 Unlike Kafka: it has no copy and no checksum, so a flipped bit makes a directory another one's.

@@ -1,6 +1,6 @@
 """All log directories of one node: placement of partitions, and missing directories.
 
-What always holds:
+Invariants:
     A partition is in one directory. It is served from there or, while that directory is offline or
     missing, not at all: it is never made again elsewhere (see replica_directories).
     A new partition goes to the directory with the fewest; among equals to the one named first.

@@ -6,7 +6,7 @@
     *-offset-checkpoint                  see directory_checkpoints
     <topic>-<partition>/                 see partition_log, partition_directory
 
-What always holds:
+Invariants:
     One process uses a directory. The clean mark is the last thing written by a clean stop, and the
     first thing removed by a start, so that a crash while loading is a crash.
     A recovery point in the checkpoint was true when it was written, and is lowered there before a

@@ -12,7 +12,7 @@ the partition is the one that is missing, so each of the others has to know it, 
 this in the metadata log (KIP-858), for which the controller must hear of every placement; a note
 with the logs depends on nothing else, and is there when the node starts without its controller.
 
-What always holds: a placement is in the note of every usable directory, fsynced, before the log is
+Invariants: a placement is in the note of every usable directory, fsynced, before the log is
 made, so before its first record. Of several notes the highest generation is the true one: the
 others were out of use when it was written. A log that is found where the note does not say is
 believed; the note is corrected. With a single directory there is no note: who should read it?

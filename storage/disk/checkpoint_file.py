@@ -6,7 +6,7 @@
     flights 1 998
     # 0 2881230912          of an offset checkpoint: the CRC of the entries before it
 
-What always holds: after a crash the file holds the old text or the new one. The order that gives
+Invariants: after a crash the file holds the old text or the new one. The order that gives
 this: write <name>.tmp, fsync it (so that the rename can never publish an empty file), rename it
 over the old one, fsync the directory (so that the rename itself survives).
 

@@ -3,7 +3,7 @@
 Everything storage does to files goes through a FileSystem, so that a simulated disk (torn writes,
 lost pages, failing fsync) can replace the real one. Paths are plain strings.
 
-What always holds:
+Invariants:
     write_at writes all of its bytes or raises OSError; after an error the file may hold a part of
     them beyond its old end, and the caller cuts it back.
     A File stays readable as long as the object is referenced, even after unlink or rename: its
@@ -124,7 +124,7 @@ class OsFile:
             self._write_rest(memoryview(data), position, written)
 
     def _write_rest(self, data: memoryview, position: int, written: int) -> None:
-        # A nearly full disk takes a part and says ENOSPC only at the next write.
+        # A nearly full disk writes a part, and reports ENOSPC only at the next write.
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], position + written)
 
@@ -141,7 +141,7 @@ class OsFile:
 
 
 class OsDirectory(OsFile):
-    """A directory, opened to be synced: fsync, as fdatasync promises less than its entries."""
+    """A directory, opened to be synced: with fsync, as fdatasync need not sync its entries."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class OsFileSystem:
     def lock(self, path: str) -> OsFile:
         file = self.open(path, create=True)
         try:
-            # flock belongs to the open file, so it ends with the process however that dies.
+            # The kernel releases the lock with the open file, so even if the process is killed.
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()

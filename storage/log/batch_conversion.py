@@ -1,8 +1,8 @@
 """Conversion of a producer's records to the format and codec of the topic's log.
 
-Two things make a leader write something else than the bytes that came: compression.type of the
-topic names another codec than the producer's, and message sets of magic 0 and 1, which become one
-batch of magic 2. Either way the records are opened, so each of them is checked, too.
+A leader stores other bytes than it received in two cases: the topic's compression.type is another
+codec than the producer's, and message sets of magic 0 and 1, which are converted to one batch of
+magic 2. In both cases the records are decompressed, so each of them is checked, too.
 
 Takes milliseconds (decompression, a walk in plain Python, compression) and memory (the records
 decompressed, bounded by LogConfig.decompressed_limit), so it belongs in a thread; the caller keeps
@@ -53,7 +53,7 @@ def convert_batch(batch: bytearray, config: LogConfig, now_ms: int) -> bytearray
     header, max_timestamp = validate_batch(batch, config, now_ms)
     greatest = validate_records(batch, header, config, now_ms)
     if greatest != max_timestamp:
-        # Also takes the LogAppendTime back: the append, which checks and stamps, comes later.
+        # Also clears the LogAppendTime: the append, which comes later, checks and sets it.
         stamp_max_timestamp(batch, greatest, log_append_time=False)
     codec = target_codec(header.codec, config)
     if codec == header.codec:

@@ -2,7 +2,7 @@
 
     leader-epoch-checkpoint     0 / count / one line `epoch start_offset` per epoch
 
-What always holds: epochs and start offsets both strictly increase. The file with a new epoch is
+Invariants: epochs and start offsets both strictly increase. The file with a new epoch is
 written and fsynced before the first batch that carries it; its name is, as that of a new segment,
 by the next flush. So a crash may bring back the file before it, but never for a batch below the
 recovery point; and the scan of the part above finds the epochs of the batches there again.

@@ -1,6 +1,6 @@
 """Files of one log in its directory: segments, leader epochs, producer snapshots.
 
-What always holds:
+Invariants:
     Nothing here moves an offset: where the log begins, and what of it is committed or flushed, say
     partition_log and log_flush, after what is done here.
     A file that was made, renamed or replaced has its name on the disk only after an fsync of the

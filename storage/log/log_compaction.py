@@ -5,7 +5,7 @@
                                start continues from here
     <base offset>.log          done
 
-What always holds: whatever moment a crash comes at, the log has the old segments or the new one,
+Invariants: whatever moment a crash comes at, the log has the old segments or the new one,
 with the same last record of each key and the same offsets.
 Source: apache/kafka LocalLog.replaceSegments.
 

@@ -11,7 +11,7 @@ A reader that comes to one is told, in this order:
     with bradbury.damaged.segment=skip: the first batch behind it;
     else CORRUPT_MESSAGE, which clients hand to the application.
 
-What always holds: nothing that is sound is taken away because of something that is not. Logs that
+Invariants: nothing that is sound is taken away because of something that is not. Logs that
 are or were compacted have gaps by right: there only what does not parse, a file that ends too early
 or one that is gone counts as damage.
 

@@ -1,6 +1,6 @@
 """Flushing of a log: its recovery point, and the work that advances it.
 
-What always holds: recovery_point <= log_end_offset. It moves only behind an fsync that has
+Invariants: recovery_point <= log_end_offset. It moves only behind an fsync that has
 returned, and never on loading.
 
 Flush order, by which a crash at any moment loses at most what was not flushed: the files that hold

@@ -11,7 +11,7 @@ Its parts, each with its own state:
     compaction  how far it was compacted (log_compaction)
     damage      what of it cannot be read (log_damage)
 
-What always holds:
+Invariants:
     log_start_offset <= high_watermark <= log_end_offset, recovery_point <= log_end_offset.
     An offset that was given is never given again, whatever fails afterwards, unless truncate_to
     says so.

@@ -1,6 +1,6 @@
 """Retention: old segments that may be deleted, by age, by size, or below the log start.
 
-What always holds, whatever the policy says: whole segments from the old end, the first one that is
+Invariants, whatever the policy says: whole segments from the old end, the first one that is
 kept ends it; never a record at or above the high watermark.
 
 The policy can be replaced, as in the first Kafka's design: `bradbury.log.deletion.policy` names a

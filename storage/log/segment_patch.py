@@ -4,7 +4,7 @@
     <base offset>.log.healedswap  whole, and takes the place of the damaged one; a start continues
     <base offset>.log             done
 
-What always holds: nothing is taken out of the log before what takes its place is whole and on the
+Invariants: nothing is taken out of the log before what takes its place is whole and on the
 disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
 offsets that are missing, without a gap where the log may have none, and the leader epochs that this
 log knows of, or at least none out of order, where what it knows was rebuilt from a log with this

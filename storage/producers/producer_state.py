@@ -3,7 +3,7 @@
 Per producer id: its epoch, its last five batches (a client has at most five in flight), the epoch
 of the coordinator that ended its last transaction, and where its open transaction begins.
 
-What always holds: but for what is being verified this is a pure function of the log below
+Invariants: but for what is being verified this is a pure function of the log below
 `end_offset` (check_* decide, update and end_transaction apply), so a follower that applied the same
 batches can lead with the same answers.
 

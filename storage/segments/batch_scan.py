@@ -31,7 +31,7 @@ CUT_BATCH: Final = "cut batch"
 
 
 def walk_headers(file: File, start: int, end: int) -> Iterator[tuple[int, RecordBatchHeader]]:
-    """(position, header) of the batches that lie whole in [start, end), which must be sound.
+    """(position, header) of the batches entirely in [start, end), which the caller trusts.
 
     Stops at anything that is no batch. Cost: one read per batch, or per HEADER_CHUNK_BYTES when
     the batches are small.
@@ -65,7 +65,7 @@ class BatchScan:
     covered by the CRC, and a recycled disk block may hold a batch that was valid once.
 
     Cost: the file is read once, VERIFY_CHUNK_BYTES at a time; a batch larger than that is never
-    held whole, so a nonsense length costs no memory.
+    held whole, so a corrupt length costs no memory.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ The names of the files that are there do not say which were: in a compacted log 
 right, a log begins where retention has left it, and most segments have no .txnindex. A clean stop
 lists the active segment, too. Kafka's readers pass over a file of this name.
 
-What always holds: nothing is listed, in any text that a power loss may bring back, whose files were
+Invariants: nothing is listed, in any text that a power loss may bring back, whose files were
 unlinked by right. So a segment is added without waiting for the disk (the flush that makes its
 records safe makes this safe, too); but before deleted files are unlinked the text without them is
 on the disk (ListSync), or there is none.

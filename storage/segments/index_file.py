@@ -8,7 +8,7 @@ block.
 Not mmap: a mapped file turns an I/O error, or a truncation by somebody else, into SIGBUS and the
 whole process is gone; and a mapping for each index of each segment would take too much memory.
 
-What always holds: entries are hints. They carry no checksum, may be missing at the end after a
+Invariants: entries are hints. They carry no checksum, may be missing at the end after a
 crash, and can always be rebuilt from the log, so the segment checks what it is given and nothing
 here is fsynced before its segment is closed.
 

@@ -8,7 +8,7 @@
 The name is the base offset: a lower bound on every offset inside. An index has one entry per
 `index.interval.bytes` of log, so a lookup is a bisection and then a short walk over headers.
 
-What always holds:
+Invariants:
     base_offset <= offset of every record < next_offset
     The log may be longer than the index knows, never shorter: batches are written before their
     entry. Every answer of an index is checked against the batch it points at; a wrong one rebuilds

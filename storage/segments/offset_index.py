@@ -58,5 +58,5 @@ class OffsetIndex(IndexFile):
         return self.get(self.floor(position, column=1))
 
     def truncate_to(self, offset: int) -> None:
-        """Forget every batch that ends at or after `offset`. Raises OSError."""
+        """Remove the entries of batches that end at or after `offset`. Raises OSError."""
         self.truncate(self.floor(offset - self.base_offset, column=0, below=True) + 1)

@@ -1,6 +1,6 @@
 """The files of one segment: the log, its two indexes, and the transaction index if there is one.
 
-What always holds:
+Invariants:
     The log file is opened at first use and its descriptor lives as long as a slice refers to it.
     A segment knows the suffix its files have while it waits to be swapped in, or to be unlinked, so
     that readers of it still find them.

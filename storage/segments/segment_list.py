@@ -1,6 +1,6 @@
 """Segments of one log in order, and the files of removed segments.
 
-What always holds: at least one segment; base offsets strictly increase; the last is the active
+Invariants: at least one segment; base offsets strictly increase; the last is the active
 one. The list is replaced, never changed, so an iteration over it sees one moment.
 
 A deleted segment's files get the suffix .deleted at once, so that a crash cannot bring them back,

@@ -5,11 +5,11 @@
         last_stable_offset when it was written
 
 An entry is in the segment that holds the marker; the transaction may begin in an earlier one. So
-entries ascend by last_offset, and by last_stable_offset, too. There is no file without entries.
+entries ascend by last_offset, and by last_stable_offset, too. Without entries there is no file.
 
-Unlike in the other indexes an entry is no hint: a reader would take records that were aborted for
-committed ones. So it is flushed with the records, and made again with each segment that a start
-scans.
+Unlike in the other indexes, an entry is not a hint: if it were missing, a reader would take aborted
+records for committed ones. So the index is flushed with the records, and rebuilt for each segment
+that is scanned at startup.
 Source: apache/kafka storage/.../internals/log/AbortedTxn.java, TransactionIndex.java.
 
 Not here: what an abort is (producers/producer_state), recovery (producers/producer_recovery).
@@ -28,7 +28,7 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 VERSION: Final = 0
 ENTRY: Final = Struct(">hqqqq")
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""Suffix of files that a start removes."""
+"""Suffix of files that are removed at startup."""
 MOST_ENTRIES: Final = 1 << 62
 """Most entries; unbounded, as a segment has one for each marker."""
 _LAST_OFFSET: Final = 3
@@ -54,7 +54,7 @@ class TransactionIndex(IndexFile):
         """Whether it was changed since the last sync, which clears this."""
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Add an entry; its marker must be the last one so far."""
+        """Add an entry; its marker must be after those of all other entries."""
         self.is_unsynced = True
         self.append(ENTRY.pack(VERSION, *transaction))
 
@@ -65,7 +65,7 @@ class TransactionIndex(IndexFile):
         return [self.transaction(number) for number in range(len(self))]
 
     def find(self, fetch_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """(entries with records in [fetch_offset, end_offset), whether later ones have none)."""
+        """(entries with records in [fetch_offset, end_offset), whether no later entry has any)."""
         found: list[AbortedTransaction] = []
         if not len(self):
             return found, False
@@ -89,8 +89,8 @@ class TransactionIndex(IndexFile):
         )
 
     def forget(self) -> None:
-        """Forget the wrong content of the file: all entries are added again, then replace_file is
-        called.
+        """Discard the content of the file, which is wrong: the caller adds all entries again, then
+        calls replace_file.
         """
         self._stored = 0
         self._block = b""
@@ -98,13 +98,13 @@ class TransactionIndex(IndexFile):
         self._spill_at = MOST_ENTRIES
 
     def in_file(self) -> list[AbortedTransaction]:
-        """Forgotten entries of the file, as long as it is not replaced."""
+        """Entries that the file still has after reset, until replace_file."""
         return read_transaction_index(self._file_system, self.path)
 
     def replace_file(self) -> None:
         """Replace the file by the entries added since forget.
 
-        The new one is on the disk; its name is when the directory is.
+        The new file is synced; its name is durable once the directory is synced.
         """
         if not self.has_pending:
             if self._file_system.exists(self.path):
@@ -136,9 +136,9 @@ class TransactionIndex(IndexFile):
 
 
 def invalidate_transaction_index(file_system: FileSystem, path: str) -> None:
-    """Make a start rebuild the file, whatever becomes of this process: it ends within an entry
-    until replace_file. Also if there is none, which says that nothing was aborted. It is on the
-    disk; its name is when the directory is. Raises OSError.
+    """Make the next start rebuild the file, even after a crash: until replace_file it ends in the
+    middle of an entry. An absent file is created, as absence means that no transaction was aborted.
+    The file is synced; its name is durable once the directory is synced. Raises OSError.
     """
     with closing(file_system.open(path, create=True)) as file:
         size = file.size()

@@ -190,7 +190,7 @@ def test_a_flood_of_lines_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -
             limit.warning("peer %d is bad", number)
         assert len(caplog.records) == BURST
         now = 1.0
-        limit.settle()
+        limit.report_suppressed()
         limit.warning("one more")
     texts = [record.getMessage() for record in caplog.records]
     assert texts[BURST:] == [f"{1000 - BURST} lines about peers were suppressed", "one more"]

@@ -64,7 +64,7 @@ class Leader:
         return self.replica
 
     def on_follower_fetch_from(self, node_id: int, peer: str) -> None: ...
-    def holds_back(self, topic: str, partition: int, follower_id: int) -> bool:
+    def should_throttle(self, topic: str, partition: int, follower_id: int) -> bool:
         return False
 
     def on_sent(self, topic: str, partition: int, size: int) -> None: ...

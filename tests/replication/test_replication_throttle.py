@@ -55,13 +55,13 @@ def test_a_leader_holds_back_a_listed_replica_that_is_not_in_sync(
     listed: str, *, is_listed: bool
 ) -> None:
     node = Node(leader_replication_throttled_replicas=listed)
-    assert not node.throttle.holds_back("t", 0, 3)
+    assert not node.throttle.should_throttle("t", 0, 3)
     node.throttle.on_sent("t", 0, 100 * RATE)
-    assert node.throttle.holds_back("t", 0, 3) is is_listed
-    assert not node.throttle.holds_back("t", 0, 2), "it is in sync"
-    assert not node.throttle.holds_back("gone", 0, 3)
+    assert node.throttle.should_throttle("t", 0, 3) is is_listed
+    assert not node.throttle.should_throttle("t", 0, 2), "it is in sync"
+    assert not node.throttle.should_throttle("gone", 0, 3)
     node.now_ms = 200_000
-    assert not node.throttle.holds_back("t", 0, 3)
+    assert not node.throttle.should_throttle("t", 0, 3)
 
 
 def test_a_follower_waits_with_a_listed_replica_until_it_is_in_sync() -> None:

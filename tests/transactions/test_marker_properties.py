@@ -116,11 +116,13 @@ class Markers(RuleBasedStateMachine):
 
     @invariant()
     def each_partition_without_a_marker_is_in_one_place(self) -> None:
-        places = list(self.world.manager.places())
-        assert len(places) == len(set(places)), "in two places"
+        pending_partitions = list(self.world.manager.pending_partitions())
+        assert len(pending_partitions) == len(set(pending_partitions)), "in two pending_partitions"
         for key in self.open:
-            assert any(where == key for where, _ in places), f"{key} is forgotten"
-        assert {key for key, _ in places} <= self.open.keys(), "of a coordinator that has ended"
+            assert any(where == key for where, _ in pending_partitions), f"{key} is forgotten"
+        assert {key for key, _ in pending_partitions} <= self.open.keys(), (
+            "of a coordinator that has ended"
+        )
 
     def teardown(self) -> None:
         """When all are well, everything ends."""

@@ -5,7 +5,7 @@
     # one thread each:
     for message, topic, partition, offset, *_ in streams[0]: ...
 
-What always holds:
+Invariants:
     Each stream is a separate member of the group, so streams of all connectors, and members of
     every other client that assign by range, share the partitions: ceiling(partitions / streams) for
     the first ones. Where there are more streams than partitions, the last ones stay idle.

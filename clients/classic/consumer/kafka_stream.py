@@ -1,6 +1,6 @@
 """A stream of a connector: a blocking iterator over the partitions assigned to it.
 
-What always holds:
+Invariants:
     A stream is one member of the group, so a partition is in one stream only, of all connectors
     and of all other clients in the group.
     Only messages that the iterator has returned are consumed: fetched messages in the stream are

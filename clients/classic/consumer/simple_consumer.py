@@ -5,7 +5,7 @@
     for message, next_offset in consumer.fetch(FetchRequest("flights", 0, offset, 1_000_000)):
         ...  # next_offset is the offset of the next fetch; it may be stored with the output
 
-What always holds:
+Invariants:
     Every request goes to this broker: it refuses partitions that another one leads.
     The caller manages offsets: there is no group, no reset, no commit.
 

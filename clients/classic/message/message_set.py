@@ -1,6 +1,6 @@
 """A message set: the bytes of one fetched partition, decoded one batch after another.
 
-What always holds:
+Invariants:
     Nothing is decoded or checked before the iteration gets there: a batch at a time.
     A batch that is cut off at the end is left for the next fetch, whose offset is the last one that
     was returned, or `next_offset`.

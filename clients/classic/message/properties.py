@@ -1,6 +1,6 @@
 """Settings by their names in 0.7, as in a properties file, for the two config classes.
 
-What always holds: a setting is applied or refused, never ignored. The error for a removed setting
+Invariants: a setting is applied or refused, never ignored. The error for a removed setting
 has the reason or the replacement.
 """
 

@@ -1,6 +1,6 @@
 """The queue of a producer and the thread that empties it (0.7's AsyncProducer, ProducerSendThread).
 
-What always holds:
+Invariants:
     Messages are sent in the order of the queue, when there are `batch.size` of them or
     `queue.time` is over; messages that are in the queue at close are sent.
     If a handler or hook raises, only its batch fails, which is logged and counted.

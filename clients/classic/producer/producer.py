@@ -3,7 +3,7 @@
     producer = Producer({"broker.list": "localhost:9092"}, encoder=StringEncoder())
     producer.send(ProducerData("flights", "UA1545", ["delayed", "departed"]))
 
-What always holds:
+Invariants:
     All data of one ProducerData goes to one partition, in order.
     Synchronous: when `send` returns, its messages are acknowledged. Asynchronous: they are in the
     queue, and in the log some time later; messages that cannot be sent are logged and counted.

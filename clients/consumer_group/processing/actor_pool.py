@@ -1,6 +1,6 @@
 """Workers of a member as separate actors, possibly more than partitions.
 
-What always holds:
+Invariants:
     A worker's name has the number of its process ("w3#2"): messages of a former process are from
     an unknown worker.
     A worker whose call failed gets no batches until its process is replaced: one that still runs

@@ -1,6 +1,6 @@
 """Batches of a function call: rows of a poll, with their partitions and offsets.
 
-What always holds:
+Invariants:
     The rows of one partition are in order of their offsets.
     A span begins at its first row's offset and is done when its batch is: rows of one poll may be
     distributed over several batches by key, so the spans of a partition overlap.

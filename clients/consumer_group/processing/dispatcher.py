@@ -1,6 +1,6 @@
 """The dispatcher of a member's batches: assigns batches to workers.
 
-What always holds:
+Invariants:
     A worker has at most `max_in_flight` batches: one in progress, the others queued at it.
     At most one batch of a lane is with a worker at a time, and lanes are first in, first out: so
     records of one key, or of one partition, are processed in order.

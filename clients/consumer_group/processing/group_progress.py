@@ -1,6 +1,6 @@
 """Progress of each partition: offsets read, unfinished and committable.
 
-What always holds:
+Invariants:
     The commit point of a partition is its lowest unfinished offset or, if nothing is unfinished,
     the offset that is read next. It never moves back while the partition is held.
     A span that is finished after its partition was revoked changes nothing.

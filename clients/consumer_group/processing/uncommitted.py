@@ -1,6 +1,6 @@
 """Batches whose function has returned, and whose output is not written yet.
 
-What always holds:
+Invariants:
     Batches are of one partition each. An offset is written with the output of all records before
     it, and of none after it: a batch waits for those before it, and for those whose rows are
     between its own (records are spread over batches by key).

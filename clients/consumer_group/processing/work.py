@@ -1,6 +1,6 @@
 """A member's batches between its threads: polled, being processed, waiting to be taken.
 
-What always holds:
+Invariants:
     A batch is not finished before its function has returned and, if results are returned, before
     the caller has acknowledged the result. With at-most-once it is finished when it is committed,
     and processed at most once: batches of a worker that dies are not retried.

@@ -1,6 +1,6 @@
 """Records between the caller and the sender: collected, partitioned, encoded, in bounded memory.
 
-What always holds:
+Invariants:
     Keys, values and headers are held in bounded memory (buffer_memory).
     Records of one topic are encoded one run after another, under the topic's lock, and handed to
     the sender in that order: what one thread sends to a partition stays in order.

@@ -1,6 +1,6 @@
 """Buffer memory of one producer: bytes of records that it holds, and waiting for room.
 
-What always holds: at most `size` bytes are held at a time; who wants more waits. What alone is
+Invariants: at most `size` bytes are held at a time; who wants more waits. What alone is
 larger than that goes in when nothing else is held.
 """
 

@@ -1,6 +1,6 @@
 """Outcomes of records: the futures of `send`, and the one future of `send_batch`.
 
-What always holds:
+Invariants:
     A future of `send` is two words: its run, shared by all records flushed together, and its row.
     All outcomes of a producer are reported under one condition: no record needs its own lock.
 """

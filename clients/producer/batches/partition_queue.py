@@ -1,6 +1,6 @@
 """One partition's batches on their way: their order, and the sequences that make them idempotent.
 
-What always holds:
+Invariants:
     Batches leave in the order they came. After a failure nothing more is sent until all that is in
     flight has returned; then what failed goes first, in order, so a retry never overtakes.
     A batch keeps its (producer id, epoch, sequence) for as long as the broker may have it: sent

@@ -1,6 +1,6 @@
 """The queues of all partitions that a producer sends to, and whose turn it is.
 
-What always holds:
+Invariants:
     A batch is in the queue of its partition until it has its outcome.
     A partition whose batch was taken comes after all others that have some.
 

@@ -44,8 +44,8 @@ class PartitionsInTransaction:
 def added_partitions(
     response: AddPartitionsToTxnResponse,
 ) -> tuple[set[TopicPartition], int, str]:
-    """The partitions of an answer; the error code of all, which is 0 if none was refused; and what
-    it is about.
+    """Returns the partitions in the response, the error code (0: none), and the partitions that
+    have it, as text.
     """
     answered: set[TopicPartition] = set()
     refused: dict[int, list[str]] = {}
@@ -56,7 +56,7 @@ def added_partitions(
             code = answer.partition_error_code
             if code:
                 refused.setdefault(code, []).append(str(partition))
-    # What was not attempted says nothing: the others say why.
+    # OPERATION_NOT_ATTEMPTED only follows from another partition's error: return that one.
     codes = [code for code in refused if code != ErrorCode.OPERATION_NOT_ATTEMPTED] or [*refused]
     if not codes:
         return answered, ErrorCode.NONE, ""

@@ -1,6 +1,6 @@
 """The requests of a transactional producer, sent one after another on the I/O thread.
 
-What always holds:
+Invariants:
     The manager decides, this sends: to the coordinator it looks for, with the manager's advice
     between two requests. What may succeed later is repeated for as long as the producer lives; a
     caller waits as long as it says, and may call again.

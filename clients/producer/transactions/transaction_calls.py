@@ -5,7 +5,7 @@
         producer.send("delays", b"{}", key=b"UA1545")
         producer.send_offsets(offsets, consumer.group_metadata())
 
-What always holds:
+Invariants:
     When commit() has returned, all that was sent in the transaction, and its offsets, will be seen
     by consumers that read committed records; of one that was aborted they see nothing. The
     coordinator has decided then, and informs the partitions: a reader may wait a moment for that.

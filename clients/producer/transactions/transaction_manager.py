@@ -9,7 +9,7 @@
                                                   v              v
                      READY <- ABORTING <- IN_TRANSACTION, ABORTABLE_ERROR   any -> FATAL_ERROR
 
-What always holds:
+Invariants:
     At most one request is open. The transaction's end is the last of it: it leaves when every
     batch and all offsets have their outcome, and a commit only if all of them are good.
     After a batch whose fate is unknown nothing is written under the same producer epoch once the

@@ -1,6 +1,6 @@
 """Items that this process has consumed: reported, and kept until the actor has committed them.
 
-What always holds:
+Invariants:
     A report has a number, which rises. The actor confirms a number, and so all reports up to it.
     What is not confirmed is known here, to be told to the next actor.
 """

@@ -1,6 +1,6 @@
 """Sender of a process's frames to the actor of a queue: nobody waits for room in the socket.
 
-What always holds:
+Invariants:
     Frames leave in the order in which they were given.
     Who sends does not wait, as it may have the lock that the reader needs: an actor that waits for
     this process to read does not read itself.

@@ -1,6 +1,6 @@
 """Items of a queue that are here before anybody asks for them, and how many to have here.
 
-What always holds:
+Invariants:
     They are handed out in their order, and decoded when they are wanted.
     All items of a pop can be decoded, or none is consumed.
 """

@@ -17,8 +17,8 @@ from ....protocol.errors import (
     UnsupportedSaslMechanism,
 )
 from ....protocol.security.scram import (
-    LEAST_ITERATIONS,
     MECHANISM_TYPES,
+    MIN_ITERATIONS,
     MOST_ITERATIONS,
     ScramCredential,
 )
@@ -114,7 +114,7 @@ def _check_user(change: ScramDeletion | ScramUpsertion) -> None:
 def _checked(credential: ScramCredential | None) -> ScramCredential:
     if credential is None:
         raise UnacceptableCredential("The salted password must not be empty")
-    if credential.iterations < LEAST_ITERATIONS:
+    if credential.iterations < MIN_ITERATIONS:
         raise UnacceptableCredential("Too few iterations")
     if credential.iterations > MOST_ITERATIONS:
         raise UnacceptableCredential("Too many iterations")

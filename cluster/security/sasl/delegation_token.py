@@ -1,8 +1,8 @@
 """Delegation tokens (KIP-48): an id, and its HMAC that only brokers can compute.
 
 A client logs in by SCRAM, with the id as its name, the HMAC in base64 as its password, and the
-extension tokenauth=true. Brokers keep neither: they make the HMAC again of the id and the secret
-key, delegation.token.secret.key, which all of them have. Source: DelegationTokenManager.
+extension tokenauth=true. Brokers do not store the HMAC: they compute it from the id and
+delegation.token.secret.key, which all brokers have. Source: DelegationTokenManager.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from functools import lru_cache
 from typing import Final
 
 from ....protocol.principal import Principal
-from ....protocol.security.scram import LEAST_ITERATIONS, ScramCredential
+from ....protocol.security.scram import MIN_ITERATIONS, ScramCredential
 from ...metadata.metadata_image import MetadataImage
 from ...metadata.user_records import DelegationTokenRecord
 from .credentials import TokenCredential
 
-KEPT: Final = 1_000
+CACHED_CREDENTIALS: Final = 1_000
 
 
 def token_hmac(secret: bytes, token_id: str) -> bytes:
     return hmac.digest(secret, token_id.encode(), "sha512")
 
 
-def find_token(image: MetadataImage, secret: bytes, shown: bytes) -> DelegationTokenRecord | None:
+def find_token(
+    image: MetadataImage, secret: bytes, given_hmac: bytes
+) -> DelegationTokenRecord | None:
     """The token with this HMAC."""
     for token in image.delegation_tokens.values():
-        if hmac.compare_digest(token_hmac(secret, token.token_id), shown):
+        if hmac.compare_digest(token_hmac(secret, token.token_id), given_hmac):
             return token
     return None
 
@@ -52,9 +54,9 @@ def principal_of(text: str) -> Principal:
     return Principal(kind, name)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_CREDENTIALS)
 def _credential(secret: bytes, token_id: str, mechanism: str) -> ScramCredential:
     """SCRAM credential of a token; cached, as computing it takes milliseconds."""
     password = base64.b64encode(token_hmac(secret, token_id)).decode()
     salt = hmac.digest(secret, b"salt " + token_id.encode(), "sha256")
-    return ScramCredential.of_password(mechanism, password, salt=salt, iterations=LEAST_ITERATIONS)
+    return ScramCredential.of_password(mechanism, password, salt=salt, iterations=MIN_ITERATIONS)

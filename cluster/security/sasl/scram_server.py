@@ -16,7 +16,7 @@ from typing import Final
 
 from ....protocol.errors import IllegalSaslState, MalformedRequest, SaslAuthenticationFailed
 from ....protocol.security.scram import (
-    LEAST_ITERATIONS,
+    MIN_ITERATIONS,
     ScramCredential,
     is_proof_of,
     signature,
@@ -67,7 +67,7 @@ class ScramServer:
 
     def _challenge(self, first: ClientFirst, now_ms: int) -> SaslStep:
         credential = self._find(first, now_ms)
-        if credential is None or credential.iterations < LEAST_ITERATIONS:
+        if credential is None or credential.iterations < MIN_ITERATIONS:
             raise self._invalid()
         if first.authorization_id not in ("", first.name):
             raise SaslAuthenticationFailed(

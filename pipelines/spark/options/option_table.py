@@ -1,6 +1,6 @@
 """Names of all options, and of Kafka's own settings with the prefix `kafka.`.
 
-What always holds:
+Invariants:
     A Kafka setting is applied, refused with a remedy, or named in a warning as having no effect:
     none is dropped silently.
 

@@ -4,7 +4,7 @@ Names are case-insensitive, values are text; `ReadOptions.parse` and `WriteOptio
 values or one sentence on what is wrong. Precedence: startingTimestamp, startingOffsetsByTimestamp,
 startingOffsets; the same for ending. In addition: batchRows, localFiles, valueDecoder.
 
-What always holds:
+Invariants:
     both contain no objects of pyspark, and are pickled for executors.
     Neither shows a password in its repr.
 

@@ -1,6 +1,6 @@
 """Lookups by the driver: partitions, their start and end offsets, and waiting for new records.
 
-What always holds:
+Invariants:
     Results have exactly the partitions of the subscription, in order.
     An end offset below what was read before is looked up again a few times before it counts as
     data loss: a new leader may lag briefly.

@@ -5,7 +5,7 @@
     {"topicA": {"0": 30}, "@topics": {"topicA": "0b2e..."}}             ids of the topics read from
     {"topicA": {"0": 4}, "@recreated": {"topicA": {"0": 0}}}            starts in a topic made again
 
-What always holds:
+Invariants:
     Equal offsets have equal JSON text: Spark compares offsets as text, and another order of keys
     would be a new batch, forever.
     Ranges of tasks depend on start, end and options alone, never on cluster size, leaders or time:

@@ -3,7 +3,7 @@
     one long-lived instance in the driver    initialOffset, latestOffset, partitions, commit
     a pickled copy in every task             read
 
-What always holds:
+Invariants:
     partitions(start, end) depends on its arguments and the options alone.
     An end never decreases, unless records were deleted and failOnDataLoss is false.
     The first batch's end contains its start (`@initial`, see offsets), which Spark does not store.

@@ -10,7 +10,7 @@
     headers        list<struct<key: string, value: binary>>, null if there are none; only with
                    includeHeaders
 
-What always holds:
+Invariants:
     A batch has exactly the schema that Spark expects (order, types, nullability), or Spark refuses
     it. A schema given by the user is a projection by name: omitted columns are never built.
     Batches have at most `batch_rows` rows and about MAX_BATCH_BYTES: each is one allocation in the

@@ -6,7 +6,7 @@ Spark gives tasks to its idle workers in turn: the next batch of a task mostly m
 which would initialize the transactional id again, and read the markers. What it needs is written to
 a file in a directory of the executor, which Spark deletes with it.
 
-What always holds:
+Invariants:
     Whoever has written the file has released the transactional id, and does not use it any more.
     The file is renamed before it is read, so one worker gets it, and no second attempt of its task.
     A file that is lost, or of an epoch that is over, costs the next task an initialization.

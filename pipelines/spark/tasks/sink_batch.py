@@ -8,7 +8,7 @@ MARKERS is a topic without records: the topics that rows are written to may diff
 batch, and may be deleted, with all offsets committed for them; and as offsets of a topic with
 records, batch ids would look like lag.
 
-What always holds:
+Invariants:
     A task writes the rows of a batch only if its own marker is of an earlier batch, and not all
     tasks have completed the batch.
     A repeated batch must have the same rows; otherwise it is refused.

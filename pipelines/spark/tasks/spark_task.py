@@ -1,6 +1,6 @@
 """The current Spark task, as seen by its Python worker: partition, batch and input.
 
-What always holds:
+Invariants:
     A task has all its rows only if Spark's end marker follows them. An executor that is killed, or
     whose task fails before it, closes the connection between two Arrow batches: to pyarrow that is
     a normal end. A commit would then lose the remaining rows.

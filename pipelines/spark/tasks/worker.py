@@ -1,6 +1,6 @@
 """Objects kept for the lifetime of a Python worker of Spark: producers, and a frozen heap.
 
-What always holds:
+Invariants:
     A producer that failed is closed and dropped: the next task starts with a new one.
     At most MAX_TRANSACTIONAL transactional producers are kept: each has its own thread and
     connections, and a worker runs any number of tasks.

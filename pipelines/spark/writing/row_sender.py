@@ -1,6 +1,6 @@
 """Sender of a task's rows to a producer, by topic, as columns, for both delivery guarantees.
 
-What always holds:
+Invariants:
     At most MAX_OPEN_BATCHES are unacknowledged; `finish` returns when all are acknowledged.
 """
 

@@ -8,7 +8,7 @@
 Any other column is ignored, as by Spark's own sink. Unlike with Spark's Kafka sink, a missing topic
 is created only with `kafka.allow.auto.create.topics`: a typo creates none.
 
-What always holds:
+Invariants:
     A task returns its message to Spark only after every record is acknowledged (acks=all unless an
     option sets less) by an idempotent producer: a retry inside a task writes nothing twice.
     With at-least-once, a task that Spark runs again writes its rows again, as with Spark's sink.

@@ -6,7 +6,7 @@
     executor, is fenced from then on, and its open transaction is aborted. Then the task reads the
     markers, as no other attempt can change them any more; then it writes.
 
-What always holds:
+Invariants:
     Rows and their marker are committed together or not at all.
     A task commits after Spark's end marker for its rows, and when all are acknowledged.
     A task without rows writes nothing, and no marker.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import bradbury
-from bradbury.actors.network.page_cache import bring_in, is_resident
+from bradbury.actors.network.page_cache import is_resident, read_into_page_cache
 from bradbury.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -47,7 +47,7 @@ def test_an_evicted_file_is_cold_until_it_is_brought_in(tmp_path: Path) -> None:
         evict(path)
         if is_resident(whole):
             pytest.skip("this file system keeps its pages (tmpfs)")
-        bring_in(whole)
+        read_into_page_cache(whole)
         assert is_resident(whole)
 
 

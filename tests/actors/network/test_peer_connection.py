@@ -54,13 +54,13 @@ async def served(sizes: list[int], ask: Callable[[PeerConnection], Awaitable[Non
         await server.wait_closed()
 
 
-async def fetch(connection: PeerConnection, *, is_used_up: bool) -> memoryview:
+async def fetch(connection: PeerConnection, *, reuses_buffer: bool) -> memoryview:
     answer = await connection.request(
         FetchRequest(topics=[], forgotten_topics_data=[]),
         FetchResponse,
         VERSION,
         timeout_seconds=60,
-        is_used_up=is_used_up,
+        reuses_buffer=reuses_buffer,
     )
     records = answer.responses[0].partitions[0].records
     assert records is not None
@@ -78,16 +78,16 @@ async def fetch(connection: PeerConnection, *, is_used_up: bool) -> memoryview:
 def test_each_answer_has_its_own_records(sizes: list[int]) -> None:
     async def ask(connection: PeerConnection) -> None:
         for number, size in enumerate(sizes):
-            assert await fetch(connection, is_used_up=True) == records_of(number, size)
+            assert await fetch(connection, reuses_buffer=True) == records_of(number, size)
 
     asyncio.run(served(sizes, ask))
 
 
 def test_an_answer_that_is_not_used_up_keeps_its_records() -> None:
     async def ask(connection: PeerConnection) -> None:
-        await fetch(connection, is_used_up=True)
-        kept = await fetch(connection, is_used_up=False)
-        await fetch(connection, is_used_up=True)
+        await fetch(connection, reuses_buffer=True)
+        kept = await fetch(connection, reuses_buffer=False)
+        await fetch(connection, reuses_buffer=True)
         assert kept == records_of(1, LARGE)
 
     asyncio.run(served([LARGE, LARGE, LARGE], ask))
@@ -97,11 +97,11 @@ def test_large_answers_share_one_buffer_which_is_given_back_when_nothing_comes()
     sizes = [LARGE, LARGE, *[0] * SMALL_IN_A_ROW, LARGE]
 
     async def ask(connection: PeerConnection) -> None:
-        first = (await fetch(connection, is_used_up=True)).obj
-        assert (await fetch(connection, is_used_up=True)).obj is first
+        first = (await fetch(connection, reuses_buffer=True)).obj
+        assert (await fetch(connection, reuses_buffer=True)).obj is first
         for _ in range(SMALL_IN_A_ROW):
-            await fetch(connection, is_used_up=True)
-        assert (await fetch(connection, is_used_up=True)).obj is not first
+            await fetch(connection, reuses_buffer=True)
+        assert (await fetch(connection, reuses_buffer=True)).obj is not first
 
     asyncio.run(served(sizes, ask))
 

@@ -161,12 +161,12 @@ def test_an_unclean_election_is_made_only_when_it_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("code", "partition_epoch", "verdict"),
     [
-        (ErrorCode.INELIGIBLE_REPLICA, 7, Verdict.GO_BACK),
+        (ErrorCode.INELIGIBLE_REPLICA, 7, Verdict.KEEP_ISR),
         (ErrorCode.INELIGIBLE_REPLICA, 8, Verdict.WAIT),
         (ErrorCode.INVALID_UPDATE_VERSION, 7, Verdict.WAIT),
         (ErrorCode.FENCED_LEADER_EPOCH, 7, Verdict.WAIT),
-        (ErrorCode.NOT_CONTROLLER, 7, Verdict.ASK_AGAIN),
-        (ErrorCode.REQUEST_TIMED_OUT, 7, Verdict.ASK_AGAIN),
+        (ErrorCode.NOT_CONTROLLER, 7, Verdict.RETRY),
+        (ErrorCode.REQUEST_TIMED_OUT, 7, Verdict.RETRY),
     ],
 )
 def test_an_error_is_final_only_if_it_says_so_of_what_was_asked(
@@ -180,7 +180,7 @@ def test_an_error_is_final_only_if_it_says_so_of_what_was_asked(
 
 @pytest.mark.parametrize(
     ("leader_epoch", "partition_epoch", "verdict"),
-    [(5, 8, Verdict.ADOPT), (5, 7, Verdict.GO_BACK), (6, 8, Verdict.WAIT)],
+    [(5, 8, Verdict.ADOPT), (5, 7, Verdict.KEEP_ISR), (6, 8, Verdict.WAIT)],
 )
 def test_an_answer_counts_for_the_epoch_it_speaks_of(
     leader_epoch: int, partition_epoch: int, verdict: Verdict

@@ -3,13 +3,13 @@
 import pytest
 
 from bradbury.cluster.control import controller_state
-from bradbury.cluster.control.partition_control import SettleLeaders
+from bradbury.cluster.control.partition_control import PeriodicLeaderElection
 from bradbury.cluster.metadata.metadata_image import NO_LEADER, MetadataImage
 from tests.support.metadata import applied, cluster, create, decide
 
 
 def settled(image: MetadataImage, *, is_balancing: bool) -> tuple[MetadataImage, int]:
-    records, count = decide(image, SettleLeaders(is_balancing=is_balancing))
+    records, count = decide(image, PeriodicLeaderElection(is_balancing=is_balancing))
     assert count == len(records)
     return applied(image, records), count
 

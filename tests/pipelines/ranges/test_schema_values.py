@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, strategies as st
 
-from bradbury.pipelines.ranges.schema_values import AvroValues, NotOfSchema, ProtobufValues
+from bradbury.pipelines.ranges.schema_values import AvroValues, ProtobufValues, SchemaMismatch
 from bradbury.pipelines.ranges.value_decoder import ValueDecoder
 
 SCHEMA: dict[str, Any] = {
@@ -104,7 +104,7 @@ def test_avro_values_may_be_single_ones(numbers: list[int]) -> None:
     ("value", "reason"), [(b"", "EOF|read"), (b"\x02\x02", "1 bytes are left over")]
 )
 def test_what_is_not_of_the_schema_is_named(value: bytes, reason: str) -> None:
-    with pytest.raises(NotOfSchema, match=reason) as error:
+    with pytest.raises(SchemaMismatch, match=reason) as error:
         AvroValues('"long"').decode(pa.array([b"\x02", value], pa.binary()))
     assert error.value.place == 1
 
@@ -200,7 +200,7 @@ def test_protobuf_messages_are_structs() -> None:
         },
         None,
     ]
-    with pytest.raises(NotOfSchema) as error:
+    with pytest.raises(SchemaMismatch) as error:
         decoder.decode(pa.array([b"\xff"], pa.binary()))
     assert error.value.place == 0
 

@@ -43,7 +43,7 @@ from bradbury.protocol.security.acl_binding import (
     PatternType,
     ResourceType,
 )
-from bradbury.protocol.security.scram import LEAST_ITERATIONS, ScramCredential
+from bradbury.protocol.security.scram import MIN_ITERATIONS, ScramCredential
 
 from ..world.simulated_network import LOST, Process, is_error
 from .simulated_log_checks import Violation
@@ -169,7 +169,7 @@ class AccessOperator:
                 salt=str(self._number).encode(),
                 stored_key=b"stored",
                 server_key=b"server",
-                iterations=LEAST_ITERATIONS,
+                iterations=MIN_ITERATIONS,
             )
             made = ScramUpsertion(name=user, mechanism=SCRAM_SHA_256, credential=credential)
             return AlterUserScramCredentials(deletions=(), upsertions=(made,)), str(self._number)

@@ -21,7 +21,7 @@ from bradbury.cluster.control.config_control import AlterConfigs
 from bradbury.cluster.control.controller_request import ConfigRules, ControllerRequest
 from bradbury.cluster.control.node_control import UnregisterBroker
 from bradbury.cluster.control.offline_replicas import RemoveOfflineReplicas
-from bradbury.cluster.control.partition_control import CreatePartitions, SettleLeaders
+from bradbury.cluster.control.partition_control import CreatePartitions, PeriodicLeaderElection
 from bradbury.cluster.control.reassignment import AlterPartitionReassignments
 from bradbury.cluster.control.rebalance import Rebalance
 from bradbury.cluster.control.topic_control import CreateTopics, DeleteTopics
@@ -47,7 +47,7 @@ REPEATABLE = (
     AlterClientQuotas,
     AlterPartitionReassignments,
     RemoveOfflineReplicas,
-    SettleLeaders,
+    PeriodicLeaderElection,
     Rebalance,
 )
 """Requests that change nothing when they come a second time."""

@@ -38,7 +38,7 @@ from bradbury.cluster.control.partition_control import (
     CreatePartitions,
     ElectLeaders,
     NewPartitions,
-    SettleLeaders,
+    PeriodicLeaderElection,
 )
 from bradbury.cluster.control.reassignment import (
     AlterPartitionReassignments,
@@ -207,8 +207,8 @@ class RequestMaker:
             partitions = ((self._a_topic(), (0, 1, 9)),)
         return ElectLeaders(election_type=self._random.choice([0, 0, 1, 2]), partitions=partitions)
 
-    def _settle(self) -> SettleLeaders:
-        return SettleLeaders(is_balancing=self._random.random() < 0.5)
+    def _settle(self) -> PeriodicLeaderElection:
+        return PeriodicLeaderElection(is_balancing=self._random.random() < 0.5)
 
     def _reassign(self) -> AlterPartitionReassignments:
         wanted = None if self._random.random() < 0.3 else self._nodes(self._random.randint(0, 3))

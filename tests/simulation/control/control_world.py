@@ -28,7 +28,7 @@ from bradbury.cluster.control.controller_state import (
 )
 from bradbury.cluster.control.metered_request import MeteredRequest
 from bradbury.cluster.control.partition_control import (
-    SettleLeaders,
+    PeriodicLeaderElection,
     may_be_unclean,
     min_insync_replicas,
 )
@@ -262,7 +262,7 @@ class ControlWorld:
             for _ in range(2):
                 self._balance()
             self._bring_in_sync()
-            self.ask(SettleLeaders(is_balancing=True))
+            self.ask(PeriodicLeaderElection(is_balancing=True))
             if self.image.offset == before:
                 break
         else:
@@ -280,7 +280,7 @@ class ControlWorld:
 
     def _bring_in_sync(self) -> None:
         """Leaders ask for all their replicas, and leaderless partitions get a leader if one may."""
-        self.ask(SettleLeaders(is_balancing=False))
+        self.ask(PeriodicLeaderElection(is_balancing=False))
         for topic in list(self.image.topics.values()):
             for index, partition in enumerate(topic.partitions):
                 if partition.leader == NO_LEADER:

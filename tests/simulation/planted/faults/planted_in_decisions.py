@@ -70,21 +70,21 @@ def markers_count_as_written_when_one_partition_has_its(patch: Patch) -> None:
 @fault(**DECIDING)
 def who_does_not_lead_is_taken_to_have_the_marker(patch: Patch) -> None:
     """As who holds no transactions."""
-    done = transaction_markers._IS_DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    patch(transaction_markers, "_IS_DONE", done)
+    done = transaction_markers._DONE_ERRORS | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    patch(transaction_markers, "_DONE_ERRORS", done)
 
 
 @fault(**{**DECIDING, "replication_factor": 1, "min_insync": 1})
 def a_partition_without_a_leader_is_taken_for_deleted(patch: Patch) -> None:
     """It needs no marker, then."""
-    original = TransactionMarkerManager._direct
+    original = TransactionMarkerManager._enqueue
 
     def direct(manager: TransactionMarkerManager, pending: Any, partitions: Any) -> None:
         led = [each for each in partitions if manager._leaders.leader_of(each) is not None]
         pending.left -= set(partitions) - set(led)
         original(manager, pending, led)
 
-    patch(TransactionMarkerManager, "_direct", direct)
+    patch(TransactionMarkerManager, "_enqueue", direct)
 
 
 @fault(**{**STRAYING, "delay_ms": 2})
