@@ -1,6 +1,6 @@
 """A node's membership in its cluster: the driver of controller/node/node_lifecycle.
 
-It also runs the procedures by which the node takes over an image and ends.
+It also runs the procedures by which the node applies an image and shuts down.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class NodeMembership:
         apply: Callable[[ApplyMetadata], Awaitable[None]],
         on_fenced: Callable[[str], None],
     ) -> None:
-        """`session_ms`: for how long the controller counts on a node that it does not hear.
+        """`session_ms`: session timeout; the controller fences a node without heartbeats after it.
 
-        `on_fenced`: ends the node, which has no place in the cluster any more; with the reason.
+        `on_fenced`: ends the node, whose incarnation is not registered any more; called with the
+        reason.
         """
         self.incarnation = secrets.token_hex(8)
         self.on_fenced = on_fenced
@@ -58,7 +59,7 @@ class NodeMembership:
         return self._lifecycle.controller_epoch
 
     async def register(self, registration: NodeRegistration) -> None:
-        """Register. Waits for a controller; raises what it refuses the node for."""
+        """Register. Waits for a controller; raises its error if it refuses the node."""
         await self._driver.ask(lambda ticket: self._lifecycle.register(ticket, registration))
 
     async def follow(self) -> None:
@@ -66,13 +67,13 @@ class NodeMembership:
         await self._driver.ask(self._lifecycle.follow)
 
     async def leave(self) -> bool:
-        """Hand leadership to others; False if no controller has heard it."""
+        """Hand leadership to others; False if no controller has answered."""
         return await self._driver.ask(
             lambda ticket: self._lifecycle.leave(ticket, self._driver.now())
         )
 
     def close(self) -> None:
-        """Stop heartbeats, and take over no image any more."""
+        """Stop heartbeats, and apply no more images."""
         self._lifecycle.stop()
         self._driver.cancel()
         self._driver.carry_out()

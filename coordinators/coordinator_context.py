@@ -1,19 +1,19 @@
 """Coordinator of one partition that this node leads: the order of its steps.
 
     LOADING   the log is read from start to end and applied (coordinator_loader)
-    ACTIVE    a request is put to the rules; what they decide is appended, and only when that is
-              committed it is applied and answered
+    ACTIVE    a request is passed to the rules; the records that they decide on are appended, and
+              applied and answered only once they are committed
     CLOSED    another node leads; waiting requests are answered NOT_COORDINATOR
 
-Records are applied in the order of the log, so commits are taken in that order, too, whichever is
-reported first. A refused append changed nothing, and the rules take it back. A commit that takes
-longer than the kind's append_timeout_ms continues, but its client waits no longer. A commit that
-fails leaves its records in doubt: everything that is known is dropped and the log is read again, so
-that memory is never ahead of the log or behind it. A read waits for the appends before it that
-concern it, so a client that sends both at once reads what it wrote.
+Records are applied in log order, so commits are processed in that order, too, whichever is reported
+first. A refused append changed nothing, and the rules roll it back. A commit that takes longer than
+the kind's append_timeout_ms may still complete, but its client gets an error. A commit that fails
+leaves its records in doubt: all state is dropped and the log is read again, so that memory is never
+ahead of the log or behind it. A read waits for earlier appends that concern it, so a client that
+sends both at once reads its own write.
 
-Inputs are the methods, outputs are `effects`. `now_ms` is monotonic, `wall_ms` is what records
-carry. No rule of a kind of coordinator is decided here.
+Inputs are the methods, outputs are `effects`. `now_ms` is monotonic, `wall_ms` the time that
+records carry. No rule of a kind of coordinator is decided here.
 Source: apache/kafka coordinator-common/.../CoordinatorRuntime.java (CoordinatorContext).
 """
 
@@ -146,9 +146,9 @@ class CoordinatorContext(Generic[R]):
     ) -> None:
         """Called when a ReadLog has found that the log is unreadable up to `next_offset`.
 
-        Another replica may have the range, also one that is away now: then the load fails, so that
-        no offset is lost. Without another replica the range is skipped, as otherwise the groups of
-        this partition would have no coordinator at all.
+        Another replica, even one that is offline now, may have the range: then the load fails, so
+        that no offset is lost. Without another replica the range is skipped, as otherwise the
+        groups of this partition would have no coordinator at all.
         """
         if has_other_replicas:
             self.on_log_read_failed(read, damage, now_ms=now_ms, wall_ms=wall_ms)
@@ -210,7 +210,7 @@ class CoordinatorContext(Generic[R]):
     ) -> None:
         """Run a request that may change something. Its answer comes as an effect, now or later.
 
-        `operation`: the request as the rules take it, with its id.
+        `operation`: calls the rules with the request; its arguments are the rules and a request id.
         """
         assert self.state is ContextState.ACTIVE
         request_id = next(self._request_ids)
@@ -231,7 +231,7 @@ class CoordinatorContext(Generic[R]):
             self._answer_read(read)
 
     def run(self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int) -> None:
-        """Run an input that nobody waits for. While loading it is kept until the log is loaded."""
+        """Run an input that no caller waits for; while loading it is queued until that is done."""
         if self.state is ContextState.LOADING:
             self._after_load.append(operation)
         elif self.state is ContextState.ACTIVE:
@@ -241,12 +241,12 @@ class CoordinatorContext(Generic[R]):
         self, operation: Callable[[R], Effects], *, now_ms: int, wall_ms: int
     ) -> None:
         """Run an input that answers an effect of these rules; dropped while loading, as newly
-        loaded rules ask again.
+        loaded rules emit the effect again.
         """
         if self.state is ContextState.ACTIVE:
             self._perform(operation(self.coordinator), now_ms, wall_ms)
 
-    # --- what the rules decide -------------------------------------------------------------------
+    # --- effects of the rules --------------------------------------------------------------------
 
     def _perform(self, effects: Effects, now_ms: int, wall_ms: int) -> None:
         for effect in effects:
@@ -297,8 +297,8 @@ class CoordinatorContext(Generic[R]):
     def on_append_failed(
         self, pending: PendingAppend, error: Exception, *, now_ms: int, wall_ms: int
     ) -> None:
-        """Called when appending has raised. A replica that refuses says so with a KafkaError;
-        whatever else it is, the records may be in the log.
+        """Called when appending has raised. A KafkaError means that the replica has refused the
+        append; after any other error the records may be in the log.
         """
         if isinstance(error, KafkaError):
             self._on_append_refused(pending, error, now_ms=now_ms, wall_ms=wall_ms)
@@ -308,7 +308,7 @@ class CoordinatorContext(Generic[R]):
     def _on_append_refused(
         self, pending: PendingAppend, error: KafkaError, *, now_ms: int, wall_ms: int
     ) -> None:
-        """Called when nothing of it was appended."""
+        """Called when an append was refused: nothing was appended."""
         if pending.is_abandoned:
             return
         level = logging.DEBUG if error.code in FENCED else logging.WARNING
@@ -320,14 +320,14 @@ class CoordinatorContext(Generic[R]):
             self.read(read)
 
     def on_committed(self, pending: PendingAppend, *, now_ms: int, wall_ms: int) -> None:
-        """Called when its records are committed."""
+        """Called when the records of `pending` are committed."""
         pending.is_committed = True
         self._complete(now_ms, wall_ms)
 
     def on_commit_failed(
         self, pending: PendingAppend, error: Exception, *, now_ms: int, wall_ms: int
     ) -> None:
-        """Called when it is unknown whether its records are, or will be, in the log."""
+        """Called when it is unknown whether its records (`pending`) are, or will be, in the log."""
         pending.failure = error
         self._complete(now_ms, wall_ms)
 
@@ -372,7 +372,7 @@ class CoordinatorContext(Generic[R]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Time of the next on_tick. It may be called in vain."""
+        """Time of the next on_tick, which may find nothing due."""
         if self.state is ContextState.LOADING:
             return 0 if self._loader.has_entries else self._reload_at_ms
         due_ms, late_at_ms = self._timer.next_deadline_ms, self._late_at_ms
@@ -382,14 +382,14 @@ class CoordinatorContext(Generic[R]):
 
     def on_tick(self, *, now_ms: int, wall_ms: int) -> None:
         if self.state is ContextState.LOADING:
-            self._go_on_loading(now_ms, wall_ms)
+            self._continue_loading(now_ms, wall_ms)
             return
         for key in self._timer.take_due(now_ms):
             self._perform(self.coordinator.on_timer(key, now_ms=wall_ms), now_ms, wall_ms)
         if self._late_at_ms is not None and self._late_at_ms <= now_ms:
             self._refuse_late(now_ms, wall_ms)
 
-    def _go_on_loading(self, now_ms: int, wall_ms: int) -> None:
+    def _continue_loading(self, now_ms: int, wall_ms: int) -> None:
         if self._reload_at_ms is not None:
             if self._reload_at_ms <= now_ms:
                 self.load(now_ms=now_ms, wall_ms=wall_ms)
@@ -419,7 +419,7 @@ class CoordinatorContext(Generic[R]):
                 self.effects.append(Refuse(read.ticket, error))
             pending.reads.clear()
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close: nothing is coordinated here any more."""

@@ -1,6 +1,6 @@
 """Effects of a coordinator's partition for its driver; all of them, in order.
 
-A ticket is whatever the driver brought with a request: it is handed back with the answer, once.
+A ticket is the driver's own object for a request; it comes back with the answer, once.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class PendingAppend:
 
 class AppendBatch(NamedTuple):
     """Append the batch to the log, with the guard of pending.append.producer if it has one. Before
-    any other input one of
+    any other input the driver calls one of
 
     on_committed(pending)            it is committed already
     on_append_failed(pending, …)     it was refused, or something is wrong
 
-    or later on_committed, or on_commit_failed if it is in doubt whether it is in the log.
+    or later on_committed, or on_commit_failed if it is unknown whether the batch is in the log.
     """
 
     pending: PendingAppend
@@ -72,10 +72,11 @@ class AppendMarker(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """Read the log from `offset` on, and decode it; then one of on_log_read, on_log_damaged and
-    on_log_read_failed.
+    """Read the log from `offset` on, and decode it; then call one of on_log_read, on_log_damaged
+    and on_log_read_failed.
 
-    At most `max_bytes`, but one batch; and none from `up_to` on. Blocks: not on an event loop.
+    Read at most `max_bytes`, but at least one batch, and nothing from `up_to` on. Blocking: not on
+    an event loop.
     """
 
     offset: int
@@ -84,7 +85,7 @@ class ReadLog(NamedTuple):
 
 
 class WatchHighWatermark(NamedTuple):
-    """Call on_high_watermark from now on whenever it may have moved, until it is Unwatched."""
+    """Call on_high_watermark from now on whenever it may have moved, until UnwatchHighWatermark."""
 
 
 class UnwatchHighWatermark(NamedTuple):

@@ -3,9 +3,10 @@
     ReadLog -> on_read: apply some entries at a time -> ReadLog ... -> the end
     the end is not committed yet -> WatchHighWatermark, on_high_watermark -> is_complete
 
-Everything in the log counts, also what is not committed yet: a new leader does not know how far its
-predecessor had committed, so its own log decides. But what was read is shown to clients from then
-on, so all of it must be committed before anybody is served: another leader could yet drop the end.
+All records in the log are applied, including those not committed yet: a new leader does not know
+how far its predecessor had committed, so its own log decides. But clients see the loaded state from
+then on, so all of it must be committed before any client is served: another leader could still
+truncate it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from .coordinator_rules import CoordinatorRules
 Effects: TypeAlias = list[ContextEffect]
 
 ENTRIES_AT_ONCE = 500
-"""Entries applied before other work has a turn: some 2 ms."""
+"""Entries applied before the event loop runs other work: some 2 ms."""
 
 
 class CoordinatorLoader:
-    """Reads `log` into `rules`, which nothing was applied to yet."""
+    """Reads `log` into `rules`, which have to be new."""
 
     def __init__(
         self, log: CoordinatorLog, rules: CoordinatorRules, max_bytes: int, effects: Effects
@@ -49,7 +50,7 @@ class CoordinatorLoader:
 
     @property
     def has_entries(self) -> bool:
-        """Whether there are entries to apply: call `apply_some` after other work had its turn."""
+        """Whether there are entries to apply: call `apply_some` once other work has run."""
         return bool(self._entries)
 
     def begin(self) -> None:
@@ -69,7 +70,7 @@ class CoordinatorLoader:
             return None
         start = self._log.log_start_offset
         if isinstance(error, OffsetOutOfRange) and read.offset < start:
-            # The oldest segment was deleted meanwhile. What it had was compacted, or is tombstones.
+            # The oldest segment was deleted meanwhile. Its records were superseded, or tombstones.
             self._offset = start
             self._go_on()
             return None
@@ -87,7 +88,7 @@ class CoordinatorLoader:
             self.is_complete = True
 
     def close(self) -> None:
-        """Close: reads under way are ignored."""
+        """Close: the result of a read in progress is ignored."""
         self._reading = None
         self._entries.clear()
         if self._is_watching:

@@ -13,7 +13,7 @@ class LedReplica(Protocol):
 
 
 class LedReplicaLog:
-    """CoordinatorLog of a replica, whose log a move to another directory replaces."""
+    """CoordinatorLog of a replica. Looked up at each call, as a directory move replaces it."""
 
     def __init__(self, replica: LedReplica) -> None:
         self._replica = replica

@@ -1,7 +1,7 @@
 """Coordinators of one kind on one node: a context for each led partition of its topic.
 
-At most one a partition, of the newest leader epoch. Contexts that a method closes have effects that
-are still to be carried out.
+At most one context per partition, of the newest leader epoch. The effects of a context that a
+method has closed must still be carried out.
 Source: apache/kafka coordinator-common/.../CoordinatorRuntime.java.
 """
 

@@ -1,14 +1,14 @@
 """Timers that are nearly always restarted before they fire: the sessions of a coordinator's
 members.
 
-    start, cancel      one dict write for a timer that is moved on; what is queued for it stays
+    start, cancel      one dict write for a timer that is restarted; its entry in the queue stays
     take_due(now)      the timers that fire, one at a time
-    next_deadline_ms   when to look again: perhaps for nothing, because a timer was moved on
+    next_deadline_ms   time of the next take_due; it may find none due if a timer was restarted
 
-Two guards against declaring the living dead:
-    what is due fires only when it is asked for again, so that requests that have arrived
-    meanwhile are read first;
-    a timer that is looked at late, because the process stood still, is put off by as much as it is
+Two guards against removing members that are alive:
+    a due timer fires only at the take_due after the one that found it, so that requests that have
+    arrived meanwhile are read first;
+    a timer that is checked late, because the process was paused, is postponed by as much as it is
     late.
 """
 
@@ -33,12 +33,12 @@ class CoordinatorTimer:
         self._queued_at: dict[Hashable, int] = {}
         """Earliest time in the queue by key: later deadlines of a key need no new entry."""
         self._suspects: list[tuple[Hashable, int]] = []
-        """Timers that were due at the last look at the queue, with their deadlines."""
+        """Timers that the last take_due found due, with their deadlines."""
         self._suspected_at_ms = 0
         self._sequence = itertools.count()
 
     def start(self, key: Hashable, after_ms: int, *, now_ms: int) -> None:
-        """Start the timer of `key`, due in `after_ms`; its former deadline is void."""
+        """Start the timer of `key`, due in `after_ms`; replaces its former deadline."""
         deadline_ms = self._deadlines[key] = now_ms + after_ms
         queued_at = self._queued_at.get(key)
         if queued_at is None or queued_at > deadline_ms:
@@ -64,7 +64,7 @@ class CoordinatorTimer:
     def take_due(self, now_ms: int) -> Iterator[Any]:
         """Take the timers that were due at the previous call, and have not been restarted since.
 
-        What is done about one may move or cancel those behind it.
+        Handling one of them may restart or cancel those after it.
         """
         suspects, self._suspects = self._suspects, []
         for key, deadline_ms in suspects:
@@ -77,7 +77,7 @@ class CoordinatorTimer:
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at, _, key = heapq.heappop(self._queue)
             if self._queued_at.get(key) != queued_at:
-                continue  # an earlier entry has taken its place
+                continue  # an entry with an earlier time has replaced it
             del self._queued_at[key]
             deadline_ms = self._deadlines.get(key)
             if deadline_ms is None:

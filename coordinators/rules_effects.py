@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer the request that came with this id. Each request is answered exactly once.
+    """Answer the request with this id. Each request is answered exactly once.
 
-    A KafkaError is raised where the request was made.
+    A KafkaError is raised in the caller of the request.
     """
 
     request_id: int
@@ -60,10 +60,10 @@ class TransactionMarker:
 class Append:
     """Append the records as one batch. Then on_committed(self), in log order, or on_failed(self).
 
-    In between on_late(self), at most once, gives the Append to continue with.
+    Before that on_late(self), at most once, returns the Append to continue with.
 
-    `completion` says what waits for it; None: nothing does. With a `marker` there are no records: a
-    control batch is written.
+    `completion`: the rules' own data for these calls; None: nothing waits for the append. With a
+    `marker` there are no records: a control batch is written.
     """
 
     records: tuple[Any, ...]

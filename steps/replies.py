@@ -1,6 +1,6 @@
 """Effects that end a request, whatever kind of step it was given to.
 
-A ticket is the driver's: what it gave with a request comes back with the answer, once.
+A ticket is the driver's own object for a request; it comes back with the answer, once.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ class Refuse(NamedTuple):
 
 
 def ended(ticket: Any, error: Exception | None) -> Reply | Refuse:
-    """The effect that ends a request which has no answer but that it is done."""
+    """The effect that ends a request whose success has no data to return."""
     return Reply(ticket) if error is None else Refuse(ticket, error)

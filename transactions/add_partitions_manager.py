@@ -1,17 +1,19 @@
 """AddPartitionsToTxn manager: asks coordinators whether partitions are in transactions (KIP-890).
 
-A leader asks before the first batch of a transaction is appended, so that no late batch begins one
-that nobody would end. Clients of transaction.version 2 do not add partitions themselves: for them
-the question is the adding.
+A leader asks before the first batch of a transaction is appended, so that a late batch cannot begin
+a hanging transaction. Clients of transaction.version 2 do not send AddPartitionsToTxn themselves:
+for them the leader's question also adds the partitions.
 
-One request is on its way to each coordinator's node. What comes meanwhile goes in the next one:
-questions of one producer that want the same are one, since a request has each transactional id
-once. A producer of a newer epoch ends the questions of the former one.
+At most one request is in flight to each coordinator's node. Questions that arrive meanwhile go into
+the next one: those of one producer that are of the same kind (verify or add) are merged, since a
+request has each transactional id once. A question with a newer producer epoch fails the queued ones
+of the older epoch.
 
-A coordinator that still ends the producer's former transaction answers CONCURRENT_TRANSACTIONS to
-the first batches of the next one. It will be over in a moment, so what adds is asked again for a
-while, before the client is. What the same producer asks meanwhile waits behind it: each is answered
-in the order in which it was asked, or batches would be appended in another order than sent.
+While a coordinator still ends the producer's former transaction, it answers CONCURRENT_TRANSACTIONS
+to the first batches of the next one. That takes only a moment, so questions that add are retried
+here for a while, before the error reaches the client. Later questions of the same producer wait
+behind them: they are answered in the order in which they were asked, or batches would be appended
+in another order than sent.
 
 Unlike Kafka: a second question of the same producer does not end the first one with
 NETWORK_EXCEPTION; both are answered.
@@ -41,16 +43,16 @@ from ..steps.replies import Reply
 logger = logging.getLogger(__name__)
 
 _AS_ANSWERED = {
-    # Producers expect this one of a partition's leader.
+    # The error that producers expect from a partition leader.
     ErrorCode.PRODUCER_FENCED.value: ErrorCode.INVALID_PRODUCER_EPOCH,
-    # It was another question's partition that is missing; clients try again.
+    # Not attempted because another partition of the request failed; clients retry.
     ErrorCode.OPERATION_NOT_ATTEMPTED.value: ErrorCode.NETWORK_EXCEPTION,
 }
 _CODES: dict[int, ErrorCode] = {code.value: code for code in ErrorCode}
 
 
 class CoordinatorNodes(Protocol):
-    """Coordinators by the committed metadata."""
+    """Nodes of transaction coordinators, by the committed metadata."""
 
     def coordinator_of(self, transactional_id: str) -> int | None:
         """Node that leads the id's partition of __transaction_state and is in service; None: there
@@ -69,10 +71,10 @@ class RetryLimits(NamedTuple):
     max_ms: int = 100
 
     def wait_ms(self, waited_ms: int) -> int:
-        """Pause in ms before the next retry: as long as it has waited so far, but at most
-        backoff_ms.
+        """Pause in ms before the next retry: as long as the question has waited so far,
+        but at most backoff_ms.
 
-        The markers of the transaction before take a few milliseconds as a rule.
+        Markers of the former transaction are usually written within a few milliseconds.
         """
         return min(self.backoff_ms, max(FIRST_WAIT_MS, waited_ms))
 
@@ -145,7 +147,7 @@ class AddPartitionsManager:
                         self._ask(question)
 
     def close(self) -> None:
-        """Close as the node ends: nothing more is sent, and open questions are answered as lost."""
+        """Close at shutdown: nothing more is sent; questions are answered NETWORK_EXCEPTION."""
         waiting = [batch for queue in self._queues.values() for batch in queue.values()]
         for batch in (*waiting, *self._in_flight.values()):
             self._answer_all(batch, ErrorCode.NETWORK_EXCEPTION)
@@ -155,7 +157,7 @@ class AddPartitionsManager:
         )
         self._queues, self._in_flight, self._again = {}, {}, {}
 
-    # --- what coordinators say -------------------------------------------------------------------
+    # --- answers of coordinators -----------------------------------------------------------------
 
     def on_answer(self, node_id: int, answer: AddPartitionsToTxnResponse, now_ms: int) -> None:
         asked = self._in_flight.pop(node_id)
@@ -174,7 +176,7 @@ class AddPartitionsManager:
                     self._again[producer] = (again_ms, questions)
                     continue
             for question in questions:
-                # Nothing is verified that was not said to be.
+                # A partition that is not in the answer is not verified.
                 answers = {
                     each: codes.get(each, ErrorCode.NETWORK_EXCEPTION)
                     for each in question.partitions
@@ -183,7 +185,7 @@ class AddPartitionsManager:
         self._drop_empty(node_id)
 
     def on_failed(self, node_id: int, error: Exception) -> None:
-        """Called without an answer. Partitions may have been added: the retry finds them then."""
+        """Called when there is no answer. Partitions may have been added: a retry finds them."""
         logger.info("transaction coordinators on node %d do not answer: %s", node_id, error)
         self._answer_all(self._in_flight.pop(node_id), ErrorCode.NETWORK_EXCEPTION)
 
@@ -195,7 +197,7 @@ class AddPartitionsManager:
             if not queue:
                 del self._queues[node_id]
 
-    # --- of the clock ----------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -205,7 +207,7 @@ class AddPartitionsManager:
         return min((at_ms for at_ms, _ in self._again.values()), default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Send what is queued for nodes that have answered."""
+        """Send queued questions to nodes without a request in flight."""
         for producer in [each for each, (at_ms, _) in self._again.items() if at_ms <= now_ms]:
             for question in self._again.pop(producer)[1]:
                 self._ask(question)
@@ -274,9 +276,7 @@ def _codes(result: AddPartitionsToTxnResult | None) -> dict[TopicPartitionPair, 
 
 
 def _transaction(producer: _Producer, questions: list[_Question]) -> AddPartitionsToTxnTransaction:
-    """Part of a request, with its partitions in order, so that the same question has the same
-    bytes.
-    """
+    """Part of a request, with its partitions sorted, so that equal questions have equal bytes."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted({each for question in questions for each in question.partitions}):
         topics.setdefault(topic, []).append(index)

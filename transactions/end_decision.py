@@ -1,4 +1,4 @@
-"""Decision about an EndTxn: end the transaction, report that it has ended this way, or an error.
+"""Decision about an EndTxn: end the transaction, report that it has already ended so, or an error.
 
 `is_busy`: another transition of the transactional id is under way.
 Source: apache/kafka core/.../transaction/TransactionCoordinator.scala, endTransaction (4.1).
@@ -54,8 +54,8 @@ def decide_end_v2(
     """Decide an EndTxn from transaction.version 2 on, where each end raises the epoch; results as
     in decide_end.
 
-    A request with the epoch before is a repeated one; with the present epoch it is the next end,
-    and only an abort may come where no transaction is open.
+    A request with the previous epoch is a repeated one; with the present epoch it ends the next
+    transaction, and only an abort is allowed if none is open.
 
                        repeated               present epoch
                        abort      commit      abort      commit
@@ -63,9 +63,9 @@ def decide_end_v2(
     COMPLETE_ABORT     NONE       INVALID     go ahead   INVALID
     COMPLETE_COMMIT    INVALID    NONE        go ahead   INVALID
 
-    The epoch before is that of a repeated request only if the last end raised the epoch. If a
-    producer that speaks version 1 has begun and ended since, it is that of a fenced one. Kafka
-    takes that for a repeated request, too, and answers with the other producer's epoch.
+    The previous epoch means a repeated request only if the last end raised the epoch. If a producer
+    of version 1 has begun and ended a transaction since, it is the epoch of a fenced producer.
+    Kafka takes that for a repeated request, too, and answers with the other producer's epoch.
     """
     has_rotated = (
         metadata.previous_producer_id == producer_id

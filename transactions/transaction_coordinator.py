@@ -1,23 +1,23 @@
 """Transaction coordinator of the ids of one partition of `__transaction_state`.
 
     InitProducerId, AddPartitionsToTxn, EndTxn --on_...--> Append, or Respond
-    once committed --on_committed--> the record counts, Respond; SendMarkers after PREPARE_*
+    once committed --on_committed--> the record is applied, Respond; SendMarkers after PREPARE_*
     SendMarkers, when all are written --on_markers_written--> Append(COMPLETE_*)
 
-One transition of an id at a time: while a record of it is on its way, or its markers are, others
-are refused with CONCURRENT_TRANSACTIONS, and clients try again. Only a client's AddPartitionsToTxn
-waits for its turn, for up to MOST_WAIT_MS: it is what a producer asks next, and it would come back
-after 20 ms, many times what markers take. That of a partition's leader does not wait: other
-producers are in the same request. EndTxn is answered as soon as the decision is in the log: the
-next coordinator finds it there and writes the markers.
+One transition of an id at a time: while its record or its markers are being written, others are
+refused with CONCURRENT_TRANSACTIONS, and clients retry. Only a client's AddPartitionsToTxn waits
+for its turn, for up to MOST_WAIT_MS: it is a producer's next request after an end, and the client
+would retry after 20 ms, many times what markers take. A partition leader's AddPartitionsToTxn does
+not wait: other producers are in the same request. EndTxn is answered as soon as the decision is
+committed: the next coordinator finds it in the log and writes the markers.
 
-An open transaction is aborted when it is older than its timeout, and when another producer begins
-with its id; in both cases its producer is fenced with the next epoch first.
+An open transaction is aborted when it is older than its timeout, and when another producer is
+initialized with its id; in both cases the next epoch fences its producer.
 
 Invariants:
-    nothing is answered that waits for a record before that record is committed;
-    what was answered COMMIT is never aborted, and the other way round;
-    of the producers that have begun with one id only the latest changes anything.
+    until its record is committed, a request is answered only with an error, or not at all;
+    a transaction whose commit was answered is never aborted, and the other way round;
+    of the producers initialized with one id only the latest changes anything.
 
 Not here: which ids belong to this partition (handlers), how markers reach the partitions
 (transaction_markers), the transitions (transaction_metadata).
@@ -61,11 +61,11 @@ ABORT_TIMER = TransactionTimer(TransactionTimerKind.ABORT_TIMED_OUT)
 EXPIRE_TIMER = TransactionTimer(TransactionTimerKind.EXPIRE)
 COMPLETE_RETRY_MS = 1_000
 MOST_WAIT_MS = 100
-"""Longest wait of a request; as long as a partition's leader retries
+"""Longest wait of a request; as long as a partition leader retries
 (add.partitions.to.txn.retry.backoff.max.ms).
 """
 MOST_TOMBSTONES = 1_000
-"""Most tombstones in one batch."""
+"""Maximum number of tombstones in one batch."""
 
 _WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -141,10 +141,10 @@ class TransactionCoordinator:
         expected: tuple[int, int] | None,
         now_ms: int,
     ) -> list[Effect]:
-        """Initialize a producer with this id. `expected`: id and epoch of one that recovers
-        (KIP-360).
+        """Initialize a producer with this id. `expected`: id and epoch of a producer that
+        recovers (KIP-360).
 
-        An open transaction is aborted, and the client is told to come back.
+        An open transaction is aborted, and the client gets CONCURRENT_TRANSACTIONS: it retries.
         """
         if not self._config.may_time_out_after(timeout_ms):
             return [Respond(request_id, InitializedProducer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))]
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         request = AddPartitions(request_id, producer_id, producer_epoch, partitions, client_version)
         transaction = self._transactions.get(transactional_id)
         if transaction is not None and transaction.is_busy:
-            # First of all: the producer may have the id already that counts from COMPLETE_* on.
+            # Checked first: the producer may already use the id that is current from COMPLETE_* on.
             if client_version >= FIRST_WITH_EPOCH_BUMP:
                 return [Respond(request_id, ErrorCode.CONCURRENT_TRANSACTIONS)]
             if self._waiting.add(transactional_id, request):
@@ -243,8 +243,8 @@ class TransactionCoordinator:
             transaction, following, TransactionWritten(transactional_id, request_id, ErrorCode.NONE)
         )
 
-    def _take_turns(self, transactional_id: str, now_ms: int) -> list[Effect]:
-        """Continue waiting requests in order, until the id is busy again."""
+    def _handle_waiting(self, transactional_id: str, now_ms: int) -> list[Effect]:
+        """Handle the waiting requests in order, until the id is busy again."""
         effects: list[Effect] = []
         while self._waiting.has(transactional_id):
             transaction = self._transactions.get(transactional_id)
@@ -302,8 +302,8 @@ class TransactionCoordinator:
     ) -> list[Effect]:
         """Commit or abort for a client.
 
-        With client version 2 the answer has the epoch for the next transaction, and so has the
-        answer to a repeated request, which has the epoch before.
+        With client version 2 the answer has the epoch for the next transaction. A repeated request,
+        which has the previous epoch, gets the same answer.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
@@ -347,12 +347,13 @@ class TransactionCoordinator:
     def _fence_and_abort(
         self, transaction: Transaction, written: TransactionWritten, now_ms: int
     ) -> list[Effect] | None:
-        """Fence the producer and abort its transaction. None: not now, as no producer id is
-        available.
+        """Fence the producer and abort its transaction. None: no producer id is available at
+        the moment.
 
-        From version 2 on the end itself raises the epoch, which fences; twice would pass the last
-        epoch (KAFKA-19367). At the last one the id rotates as at any end, or the fenced producer
-        could begin again where there is no epoch to end with (KAFKA-20090).
+        From version 2 on the end itself raises the epoch, which fences; raising it twice would go
+        beyond the last epoch (KAFKA-19367). At the last epoch the end rotates the producer id, as
+        any end does, or the fenced producer could begin a transaction that no epoch is left to end
+        (KAFKA-20090).
         """
         metadata = transaction.metadata
         next_producer_id = NO_PRODUCER_ID
@@ -374,7 +375,7 @@ class TransactionCoordinator:
     # --- the end of a transaction ----------------------------------------------------------------
 
     def on_markers_written(self, markers: SendMarkers, *, now_ms: int) -> list[Effect]:
-        """Called when all partitions have the markers. Ignored for any but the last transaction."""
+        """Called when all partitions have the markers; ignored unless of the latest transaction."""
         transaction = self._transactions.get(markers.transactional_id)
         if transaction is None or transaction.pending is not None:
             return []
@@ -473,7 +474,7 @@ class TransactionCoordinator:
             self._transactions[record.transactional_id] = Transaction(record.metadata)
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
-        """Called when the log is applied to its end: decided transitions continue."""
+        """Called when the log is applied to its end: sends the markers of decided transactions."""
         abort_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expire_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
         effects: list[Effect] = [
@@ -503,7 +504,7 @@ class TransactionCoordinator:
                 transaction.metadata, transaction.pending = metadata, None
                 if metadata.state.is_prepared:
                     effects.append(self._send_markers(transactional_id, metadata))
-            effects += self._take_turns(transactional_id, now_ms)
+            effects += self._handle_waiting(transactional_id, now_ms)
         written = append.completion
         if written is not None and written.request_id is not None:
             effects.insert(0, Respond(written.request_id, written.answer))
@@ -516,19 +517,20 @@ class TransactionCoordinator:
             transaction = self._transactions[transactional_id]
             transaction.pending = None
             if transaction.metadata.producer_epoch == NO_EPOCH:
-                del self._transactions[transactional_id]  # it was never written
+                del self._transactions[transactional_id]  # the id was never written
             elif metadata is not None and transaction.metadata.state.is_prepared:
                 self._to_complete.add(transactional_id)
                 key = TransactionTimer(TransactionTimerKind.COMPLETE, transactional_id)
                 effects.append(StartTimer(key, COMPLETE_RETRY_MS))
-            effects += self._take_turns(transactional_id, now_ms)
+            effects += self._handle_waiting(transactional_id, now_ms)
         return effects
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
-        """Called when it is not committed in time: waiting callers are told to retry.
+        """Called when the append is not committed in time: the waiting request is answered with a
+        retriable error.
 
-        Returns the Append to go on with, which nobody waits for. The record may yet be committed,
-        and then counts, as after an answer that was lost on its way.
+        Returns the Append to continue with, which no request waits for. If the record is committed
+        later, it is applied, as after an answer that was lost on its way.
         """
         effects = self._refuse(append, ErrorCode.REQUEST_TIMED_OUT)
         written: TransactionWritten | None = append.completion
@@ -558,10 +560,11 @@ def _turn_timer(transactional_id: str) -> TransactionTimer:
 
 
 def _may_recover(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a producer that had this id and epoch may continue: no other has begun since.
+    """Whether a producer that had this id and epoch may continue: no other was initialized
+    since.
 
-    The epoch is looked at when it is raised. The previous id counts at its last epoch: the answer
-    that brought the new id may have been lost.
+    The epoch is checked when it is raised. The previous id is accepted at its last epoch: the
+    answer with the new id may have been lost.
     """
     return (
         metadata.producer_epoch == NO_EPOCH

@@ -1,4 +1,4 @@
-"""Transaction coordinators for coordinators/."""
+"""Transaction coordinators, as a kind of coordinator for coordinators/."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .transaction_coordinator import TakeProducerId, TransactionCoordinator
 from .transaction_records import encode_transaction_record, transactions_in
 
 APPEND_TIMEOUT_MS = 5_000
-"""Timeout of an append. Kafka uses transaction.timeout.ms; a client that is answered earlier
-retries.
+"""Timeout of an append. Kafka uses transaction.timeout.ms; here the client is answered
+earlier, and retries.
 """
 
 TransactionContext: TypeAlias = CoordinatorContext[TransactionCoordinator]

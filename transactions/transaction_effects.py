@@ -1,6 +1,5 @@
-"""Effects of the transaction rules, besides those that all coordinators have.
-
-See coordinators/rules_effects for that.
+"""Effects of the transaction rules, besides those of all coordinators
+(coordinators/rules_effects).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class InitializedProducer(NamedTuple):
 class TransactionWritten(NamedTuple):
     """Completion of an Append: the record of this transactional id is committed.
 
-    `request_id` None: nobody waits for it any more.
+    `request_id` None: no request waits for it.
     """
 
     transactional_id: str
@@ -55,8 +54,8 @@ class SendMarkers(NamedTuple):
     """Write the end markers of the transaction to its partitions; then on_markers_written(self),
     once.
 
-    `partitions` may be empty, and then nothing is to be written. `transaction_version`: from 2 on
-    the epoch is one that no batch of the transaction has.
+    `partitions` may be empty: then there is nothing to write. `transaction_version`: from 2 on the
+    epoch is higher than that of the transaction's batches.
     """
 
     transactional_id: str

@@ -1,18 +1,18 @@
-"""Metadata of one transactional id, as a value; each transition gives the next one.
+"""Metadata of one transactional id, as an immutable value; each transition returns the next one.
 
     in the log     the value after its latest transition that is committed
     pending        the value that is being written; until it is committed no other may follow
 
-Epochs. A producer may use an epoch up to MAX_EPOCH - 1: the last one is left to fence it with.
+Epochs. A producer may use epochs up to MAX_EPOCH - 1: MAX_EPOCH is reserved for fencing it.
 With transaction.version 2 each end of a transaction raises the epoch, so that a late batch of the
-former transaction is fenced at its partition (KIP-890); at the last epoch the end brings the
-next producer id, which counts from COMPLETE_* on with epoch 0.
+former transaction is fenced at its partition (KIP-890); at the last epoch the end
+rotates the producer id: the next one is current from COMPLETE_* on, with epoch 0.
 
     version 0, 1   (id 7, epoch 3) --EndTxn--> PREPARE (7, 3)             --> COMPLETE (7, 3)
     version 2      (id 7, epoch 3) --EndTxn--> PREPARE (7, 4)             --> COMPLETE (7, 4)
                    (id 7, MAX - 1) --EndTxn--> PREPARE (7, MAX), next 8   --> COMPLETE (8, 0)
 
-Invariants: of one producer id the epoch never goes back.
+Invariants: the epoch of a producer id never decreases.
 Source: apache/kafka transaction-coordinator/.../TransactionMetadata.java; KIP-98, KIP-360, KIP-890.
 
 Not here: which request may cause which transition (transaction_coordinator).
@@ -38,7 +38,7 @@ FIRST_WITH_EPOCH_BUMP = 2
 
 
 class IllegalTransition(Exception):
-    """A transition that the rules must never ask for: a bug."""
+    """A transition that the rules must never make: a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class TransactionMetadata:
     """State of a transactional id. `client_version`: transaction.version of the client of the
     latest change.
 
-    `previous_producer_id`: the one before the latest rotation, for a client that repeats the
-    request it did not hear an answer to. `next_producer_id`: to be used from COMPLETE_* on.
-    Times in ms since 1970.
+    `previous_producer_id`: the one before the latest transition, which may have rotated it; for a
+    client that repeats a request because it received no answer. `next_producer_id`: to be used from
+    COMPLETE_* on. Times in ms since 1970.
     """
 
     producer_id: int
@@ -79,8 +79,9 @@ class TransactionMetadata:
         """Next state after InitProducerId: a new epoch of the same producer id. None: the producer
         is fenced.
 
-        `expected_epoch`: what a client says that recovers from an error (KIP-360). The one before
-        ours means that it repeats a request that was carried out: it gets the same answer.
+        `expected_epoch`: the epoch of a client that recovers from an error (KIP-360). If it is
+        `last_producer_epoch`, the client repeats a request that was carried out, and gets the same
+        answer.
         """
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
@@ -147,7 +148,7 @@ class TransactionMetadata:
     ) -> TransactionMetadata:
         """Next state when the end is decided: PREPARE_COMMIT or PREPARE_ABORT.
 
-        An abort without a transaction (version 2) begins now, as far as anybody asks.
+        An abort without an open transaction (version 2) gets `now_ms` as its start time.
         """
         epoch, last = self.producer_epoch, self.last_producer_epoch
         if client_version >= FIRST_WITH_EPOCH_BUMP:

@@ -10,8 +10,8 @@
 Version 1 is written from transaction.version 1 on, version 0 below. The last producer epoch is in
 neither, as in Kafka: a client's repeated InitProducerId is recognised until the coordinator moves.
 
-Invariants: bytes that are no such record raise CorruptMessage, nothing else; a key of a
-newer version is None, for the reader to skip.
+Invariants: bytes that are no such record raise CorruptMessage, nothing else; a key of another
+version decodes to None, for the reader to skip.
 Source: apache/kafka transaction-coordinator/.../TransactionLog.java, TransactionLogKey.json,
 TransactionLogValue.json.
 """
@@ -117,7 +117,7 @@ def _encode(message: Message, version: int) -> bytes:
 
 
 def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema] | None:
-    """Partitions by topic in order, so that the same transaction has the same bytes; null in EMPTY,
+    """Partitions by topic, sorted, so that equal transactions have equal bytes; null in EMPTY,
     as in Kafka.
     """
     if metadata.state is TransactionState.EMPTY:
@@ -132,7 +132,7 @@ def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema] | None:
 
 
 def decode_transaction_record(key: Buffer | None, value: Buffer | None) -> TransactionRecord | None:
-    """Decode a record; None: a newer, unknown kind.
+    """Decode a record; None: its key has another, unknown version.
 
     Raises CorruptMessage.
     """

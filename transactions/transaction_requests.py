@@ -90,9 +90,9 @@ class TransactionRequests:
         )
 
     def on_markers_written(self, written: MarkersWritten, *, now_ms: int, wall_ms: int) -> None:
-        """Called when all markers are written. A coordinator that is loading asks for the markers
-        again. Those of a former one do not count: after it another node may have led, where the id
-        has begun another transaction.
+        """Called when all markers are written. Ignored while loading, as a loaded coordinator sends
+        the markers again, and for an older coordinator epoch: since then another node may have been
+        the coordinator, and the id may have begun another transaction.
         """
         key, markers = written
         if key.coordinator_epoch != self._context.leader_epoch:

@@ -4,9 +4,10 @@
                                   ONGOING --EndTxn--> PREPARE_ABORT  --markers--> COMPLETE_ABORT
     ONGOING --InitProducerId, timeout--> PREPARE_EPOCH_FENCE --> PREPARE_ABORT
 
-From COMPLETE_* the next transaction begins. With transaction.version 2 an abort is also taken where
-no transaction is open (KIP-890). PREPARE_EPOCH_FENCE is only ever pending, and DEAD only while the
-tombstone of an expired id is on its way: neither is in the log.
+From COMPLETE_* the next transaction begins. With transaction.version 2 an abort is also allowed if
+no transaction is open (KIP-890). PREPARE_EPOCH_FENCE is passed within one step on the way to
+PREPARE_ABORT, and DEAD is only pending, until the tombstone of an expired id is committed: neither
+is in the log.
 Source: apache/kafka transaction-coordinator/.../TransactionState.java.
 """
 

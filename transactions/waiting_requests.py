@@ -1,6 +1,7 @@
 """AddPartitionsToTxn requests that wait for a transition of their transactional id to end.
 
-There are never more than open requests: a connection answers in order, one at a time.
+Their number is bounded by the requests that connections may have in progress (MAX_PIPELINED of
+actors/network/client_connection for each).
 """
 
 from __future__ import annotations

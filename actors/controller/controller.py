@@ -45,7 +45,7 @@ class Controller(ControllerPort):
         name: str = "controller",
         times: QuorumTimes | None = None,
     ) -> None:
-        """`name`: name of its actor, which voters tell to nodes that look for the controller."""
+        """`name`: name of its actor, which voters report to nodes that search for it."""
         self._find_voters = voters
         self._driver = driver = TwoClockDriver(
             now_ms, on_fault=lambda error: self._step.end(f"a fault: {error!r}")

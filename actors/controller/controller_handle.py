@@ -86,7 +86,9 @@ class ControllerHandle(Controller):
             raise
 
     def find_controller_again(self) -> None:
-        """Give up the controller, as another may be active: pending calls end, later ones look."""
+        """Drop the current controller, as another may be active: pending calls fail, later calls
+        search for it.
+        """
         self._finder.find_again(self._driver.now_ms())
         self._driver.carry_out()
 
@@ -116,7 +118,7 @@ class ControllerHandle(Controller):
         task.add_done_callback(lambda done: self._end(number, done))
 
     def _end(self, number: int, task: asyncio.Task[Any]) -> None:
-        """Report a result, unless it was not to be waited for."""
+        """Report a result, unless StopAsking has cancelled the call."""
         result: Any
         if task.cancelled():
             result = ConnectionFailed("the call was cancelled")

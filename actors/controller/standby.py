@@ -1,4 +1,4 @@
-"""Driver of controller/standby_controller: a broker's standby for a controller that is silent."""
+"""Driver of controller/standby_controller: a broker's standby for an unresponsive controller."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Standby:
         self._driver.drive(self)
         self._driver.carry_out()
 
-    # --- as a step of its driver: what the node knows is looked up at each tick ------------------
+    # --- as a step of its driver: the node's state is read at each tick --------------------------
 
     @property
     def next_deadline_ms(self) -> int:

@@ -1,7 +1,7 @@
 """The driver of one partition's coordinator: Futures, the event loop, reads in a thread.
 
-What is decided, and in which order, is coordinators/coordinator_context. Here its effects are
-carried out: after each input all of them, in their order, before the next input.
+Decisions and their order are those of coordinators/coordinator_context. This module carries out its
+effects: after each input all of them, in order, before the next input.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CoordinatorDriver(Generic[R]):
         self._reading: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Carry out what the context's `load` has asked for."""
+        """Carry out the effects of the context's `load`."""
         self.carry_out(now_ms_of(self._loop), self._wall_ms())
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class CoordinatorDriver(Generic[R]):
     def ask(
         self, request: Callable[..., None], *values: object, **rest: Any
     ) -> asyncio.Future[Any]:
-        """Put a request to the context: `request` takes a ticket, the values, and both times."""
+        """Submit a request to the context: `request` takes a ticket, the values and both times."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self.input(request, future, *values, **rest)
         return future
@@ -154,7 +154,7 @@ class CoordinatorDriver(Generic[R]):
 
     def _on_commit(self, pending: PendingAppend, committed: asyncio.Future[None]) -> None:
         if committed.cancelled():
-            return  # the node ends
+            return  # the node is shutting down
         error = committed.exception()
         if error is None:
             self.input(self._context.on_committed, pending)

@@ -1,6 +1,6 @@
 """The coordinators of one kind on one node: a shard for each led partition of their topic.
 
-One event loop; what takes time happens in the shards' tasks.
+One event loop; long work runs in the shards' tasks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CoordinatorHost(Generic[R, S]):
         return self._shards[self._runtime.context(partition).partition]
 
     def shards(self) -> list[S]:
-        """All shards. Raises CoordinatorLoadInProgress while one is missing, as it is loading."""
+        """All shards. Raises CoordinatorLoadInProgress while any of them is loading."""
         return [self._shards[context.partition] for context in self._runtime.all_contexts()]
 
     @property

@@ -25,7 +25,7 @@ from .group_shard import GroupShard
 
 logger = logging.getLogger(__name__)
 
-# Each rebalance says why. Enough for a cluster that starts, and not for a flood to fill the disk.
+# Each rebalance logs its reason. A starting cluster may log all; a flood must not fill the disk.
 LINES_AT_ONCE = 5_000
 LINES_PER_SECOND = 20.0
 
@@ -57,7 +57,7 @@ class GroupHost:
         return self._host.shard(partition)
 
     def shards(self) -> Sequence[GroupShardPort]:
-        """All shards. Raises CoordinatorLoadInProgress while one is missing, as it is loading."""
+        """All shards. Raises CoordinatorLoadInProgress while any of them is loading."""
         return self._host.shards()
 
     def on_metadata(self, before: MetadataImage, after: MetadataImage) -> None:

@@ -43,7 +43,7 @@ class GroupShard:
         lines: LineLimit,
         new_id: Callable[[], UUID],
     ) -> None:
-        """`lines`: the log lines of the node's groups, with their limit."""
+        """`lines`: rate-limited logger of the node's groups."""
         self._context = context
         self._lines = lines
         self._new_id = new_id

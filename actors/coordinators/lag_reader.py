@@ -1,8 +1,8 @@
 """Driver of groups/offsets/lag_query: the lag of the groups of this node, read on request.
 
-Nothing is kept between two looks, so without a scrape there is no cost: connections
-are made for it, one to each leader, this node's own included. A leader that is slow or gone costs
-NODE_SECONDS, and the lag of what it leads is not shown.
+Nothing is kept between two scrapes, so without a scrape there is no cost: each opens a connection
+to every leader it needs, this node included. A leader that is slow or down delays the scrape by at
+most NODE_SECONDS for each kind of request, and the lag of its partitions is not shown.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def _positions(groups: GroupHost) -> tuple[list[GroupPosition], int]:
 
 
 class _Leaders:
-    """Connections to the leaders that are asked, for one look."""
+    """Connections to the leaders that are asked, for one scrape."""
 
     def __init__(self, node: CoordinatingNode) -> None:
         self._node = node
@@ -110,7 +110,7 @@ class _Leaders:
         version: int,
         on_answer: Callable[[Q, R], None],
     ) -> None:
-        """Ask all leaders at once, each of them one request after the other."""
+        """Send requests to all leaders concurrently, to each of them one at a time."""
         by_leader: defaultdict[int, list[Q]] = defaultdict(list)
         for leader, request in requests:
             by_leader[leader].append(request)

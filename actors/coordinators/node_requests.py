@@ -1,9 +1,9 @@
 """Requests of one node to the nodes of its cluster: one connection to each, one request at a time.
 
-What goes to the node itself is given to the API's handler at once. Over its own socket it would be
-the same answer, for two frames and four turns of the loop more, and in a cluster of one node that
-is every request. It is the same code after the frame is read, with one exception: it is not among
-the node's metrics of requests, which count what comes from outside.
+A request to the node itself is passed to the API's handler directly. Over the node's own socket the
+answer would be the same, for two more frames and four more turns of the loop, and in a cluster of
+one node that is every request. The code after the frame is read is the same, with one exception:
+the node's request metrics do not count it, as they count requests from outside.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NodeRequests:
     async def ask(
         self, node_id: int, message: Message, response: type[R], version: int, timeout_ms: int
     ) -> R:
-        """Send a request; returns the response. Raises ConnectionFailed: it may be carried out."""
+        """Send a request; returns the response. Raises ConnectionFailed: it may take effect."""
         if node_id == self._node.node_id:
             return await self._ask_own(message, response, version, timeout_ms)
         connection = await self._connection(node_id)
@@ -75,7 +75,7 @@ class NodeRequests:
         if known is not None:
             if known[0] == address:
                 return known[1]
-            self._close(node_id)  # its process is another one
+            self._close(node_id)  # the node has a new address
         connection = await self._node.peers.connect(
             node, client_id=self._client_id, max_answer_bytes=MAX_ANSWER_BYTES
         )

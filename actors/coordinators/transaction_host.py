@@ -36,7 +36,7 @@ class TransactionNumbers(NamedTuple):
 class TransactionHost:
     """Host of a node's transaction coordinators. Runs in one event loop.
 
-    Call `on_metadata` before the node acts on an image, and `close` at last.
+    Call `on_metadata` before the node applies an image, and `close` at last.
     """
 
     def __init__(self, node: AskingNode) -> None:
@@ -71,7 +71,7 @@ class TransactionHost:
         self._markers.on_resigned(partition)
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Use the topics and leaders of `image`, on which the node is about to act."""
+        """Use the topics and leaders of `image`, which the node is about to apply."""
         self._markers.on_metadata(image)
 
     def shard(self, partition: int) -> TransactionShardPort:

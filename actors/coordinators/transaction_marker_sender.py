@@ -37,7 +37,7 @@ class ServingLeaders:
 
 
 class TransactionMarkerSender:
-    """Sender of markers, on one event loop. Call `on_metadata` before the node acts on an image."""
+    """Sender of markers, on one event loop. Call `on_metadata` before the node applies an image."""
 
     def __init__(self, node: AskingNode, on_written: Callable[[MarkersWritten], None]) -> None:
         """`on_written`: called, in a later turn, when all markers of a transaction are written."""
@@ -65,7 +65,7 @@ class TransactionMarkerSender:
         self._driver.carry_out()
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Take a new image, before the coordinators do: see transaction_markers, what must hold."""
+        """Use a new image, before the coordinators do; transaction_markers says why."""
         before, self._leaders.image = self._leaders.image, image
         if before.topics is not image.topics or before.nodes is not image.nodes:
             self.manager.on_metadata()

@@ -1,15 +1,16 @@
 """Keeps Python's garbage collector from stopping a node that has very many objects.
 
-A full collection looks at every object: 50 ms with what is imported alone, 200 ms with 10,000
-partitions, and no client is answered meanwhile. It is due whenever a quarter more has outlived the
-smaller ones, dead or not, so with 64 consumers that wait twice a second. But nearly all there is
-lives long. In a process that is the nodes' own, what there is when one begins to serve, and again
-whatever is alive when a full collection took SLOW_S, is frozen (gc.freeze), and collections skip
-it. A frozen object is freed when its last reference goes, as any other; only dead cycles of them
-would stay. So all are thawed every now and then, and when the last node of the process closes.
+A full collection visits every object: 50 ms with the imported modules alone, 200 ms with 10,000
+partitions, and no client is answered meanwhile. Python runs one whenever the objects that survived
+the younger generations have grown by a quarter, garbage or not: with 64 waiting consumers, twice a
+second. But nearly all objects of a node live long. In a process that runs nodes alone, all objects
+that exist when a node begins to serve, and all that survive a full collection of SLOW_S or more,
+are frozen (gc.freeze), and collections skip them. A frozen object is freed with its last reference,
+like any other; only garbage cycles of frozen objects would stay. So all are unfrozen every THAW_S
+or so, and when the last node of the process closes.
 
-Where `local()` is in somebody's process, his gc.collect() has to find his objects: nothing is
-frozen there, and full collections are only rarer.
+Where `local()` runs in a user's process, the user's gc.collect() has to find the user's objects:
+nothing is frozen there, and full collections are only made rarer.
 
 Source: gc_collect_main and untrack rules of CPython 3.11-3.13, Modules/gcmodule.c.
 """
@@ -23,22 +24,22 @@ from time import perf_counter
 from typing import Any, Final
 
 SLOW_S: Final = 0.005
-"""Seconds of a full collection from which on its survivors are frozen: some 30,000 objects."""
+"""Duration of a full collection from which on its survivors are frozen: some 30,000 objects."""
 THAW_S: Final = 600.0
-"""Seconds between two such collections after which all are thawed, and the next one sees all."""
+"""Seconds after which such a collection unfreezes all objects, for the next one to visit."""
 YOUNG: Final = 100_000
-"""New objects of an own process between two collections; 700 is Python's number. Each looks at the
-requests that wait, some 25 objects for each client: with 10,000 that was a third of the CPU of 500
-consumers, with 700 a seventh of that of 64. What it costs is memory, if there are dead cycles: some
-20 MB at most.
+"""New objects between two young collections, in a process that runs nodes alone; Python's default
+is 700, or 2,000 from 3.13 on. Each collection visits the waiting requests, some 25 objects for each
+client: with a threshold of 10,000 that was a third of the CPU of 500 consumers, with 700 a seventh
+of that of 64. The cost is memory, if there are garbage cycles: some 20 MB at most.
 """
 OLD: Final = 1_000
-"""Middle collections between two full ones in somebody's process; 10 is Python's number."""
+"""Middle collections between two full ones in a user's process; Python's default is 10."""
 
 
 class Heap:
-    """Garbage collector settings of a process with nodes. `open` and `close`: as each node, in any
-    thread.
+    """Garbage collector settings of a process with nodes. Each node calls `open` and `close`, from
+    any thread.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -47,7 +48,7 @@ class Heap:
         self._is_own = False
         self._nodes = 0
         self._thresholds: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
-        """The thresholds of somebody's process: his, and ours."""
+        """Thresholds of a user's process: the user's, and ours."""
         self._began = 0.0
         self._thawed_at = 0.0
 
@@ -57,7 +58,7 @@ class Heap:
         gc.set_threshold(YOUNG)
 
     def open(self) -> None:
-        """Count a node that begins to serve. Cost: about a millisecond."""
+        """Count a node that begins to serve. Takes about a millisecond."""
         with self._lock:
             self._nodes += 1
             if self._nodes == 1 and self._is_own:

@@ -17,7 +17,7 @@ QUOTAS: Final = ("produce", "fetch", "request", "controller_mutation", "connecti
 
 
 class NodeMetrics(RequestMetrics):
-    """Counters of one node; see the module. Reasons are words of a fixed, small set."""
+    """Counters of one node; see the module. Labels (limits, reasons) have few, fixed values."""
 
     def __init__(self) -> None:
         super().__init__()

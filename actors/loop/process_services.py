@@ -25,7 +25,7 @@ class ProcessServices:
         self._is_serving = False
 
     def open(self) -> None:
-        """Start the thread. One is enough: two calls that compute would take turns anyway."""
+        """Start the thread. One is enough: the GIL would let two computations run only in turns."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="computation")
 
     def serve(self) -> None:
@@ -38,7 +38,7 @@ class ProcessServices:
         return asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def close(self) -> None:
-        """A call that runs ends by itself; those that have not begun are cancelled."""
+        """Stop the services. A running call ends by itself; queued calls are cancelled."""
         self._probe.stop()
         if self._is_serving:
             self._is_serving = False

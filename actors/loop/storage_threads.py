@@ -1,4 +1,4 @@
-"""Driver of storage work: the threads of one node in which what waits for the disk is done."""
+"""Driver of storage work: the threads of one node for calls that block on the disk."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ mean what the JMX exporter's usual rules make of Kafka's own beans, so dashboard
 working; bradbury_ ones have no counterpart or, like the histograms, a better form.
 
 A scrape has two halves. On the loop plain numbers are read, PARTITIONS_AT_ONCE partitions at a
-time; then a thread makes text of them. So a node of 10,000 partitions is not held up by it.
-At most MAX_PARTITIONS partitions have their own labels; the number of others is a metric. The lag
-of groups is asked of the partitions' leaders, by a node that coordinates any (lag_reader).
+time; then a thread formats them. So it does not stall a node of 10,000 partitions.
+At most MAX_PARTITIONS partitions have their own labels; the number of others is a metric. A node
+that coordinates groups asks the partitions' leaders for their lag (lag_reader).
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ async def read_numbers(node: MeasuredNode) -> Numbers:
             await asyncio.sleep(0)
     numbers.omitted = max(0, len(numbers.partitions) - MAX_PARTITIONS)
     for topic in metrics.bytes_out.keys() - node.image.topics.keys():
-        del metrics.bytes_out[topic]  # the topic is gone, and with it its label
+        del metrics.bytes_out[topic]  # the topic was deleted, so its label goes, too
     numbers.bytes_out = dict(metrics.bytes_out)
     groups = GroupNumbers() if node.groups is None else node.groups.numbers()
     counted = GroupCounters() if node.groups is None else node.groups.counters
@@ -467,7 +467,7 @@ def _family(metric: Metric, numbers: Numbers) -> Family:
     return made
 
 
-def _patiently(items: Iterable[T]) -> Iterator[T]:
+def _releasing_gil(items: Iterable[T]) -> Iterator[T]:
     """Release the interpreter lock regularly, in a thread beside the event loop.
 
     Otherwise a thread keeps the lock for 5 ms at a time, and the loop needs it several times to
@@ -480,7 +480,7 @@ def _patiently(items: Iterable[T]) -> Iterator[T]:
 
 
 class _LazySamples(list[Sample]):
-    """Samples that are made while they are written: 40,000 kept ones would cost collections."""
+    """Samples that are made while they are written: 40,000 in memory would cost collections."""
 
     def __init__(self, metric: Metric, numbers: Numbers) -> None:
         super().__init__()
@@ -489,7 +489,7 @@ class _LazySamples(list[Sample]):
 
     def __iter__(self) -> Iterator[Sample]:
         name, labels = self._metric.name, self._metric.labels
-        for values, value in _patiently(_samples(self._metric, self._numbers)):
+        for values, value in _releasing_gil(_samples(self._metric, self._numbers)):
             yield Sample(name, dict(zip(labels, values, strict=True)), value)
 
 

@@ -1,8 +1,9 @@
 """GET /metrics on its own port, for Prometheus: one small HTTP answer per connection.
 
-Not a web server: one request, one answer, closed; a few at a time, each within seconds and with a
-short head. Scrapes that overlap share one answer. The port is bradbury.metrics.port or, as
-several nodes may live on one machine, the next free one; `bradbury status` prints it.
+Not a web server: one request, one answer, then the connection is closed; a few at a time, each
+within seconds and with a short head. Scrapes that overlap share one answer. The port is
+bradbury.metrics.port or, as several nodes may run on one machine, the next free one;
+`bradbury status` prints it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class MetricsEndpoint:
                 writer.write(await self._answer(head))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # the client closed the connection
+            pass  # the client closed the connection, was too slow, or sent too long a head
         except Exception:
             logger.exception("a scrape failed")
         finally:

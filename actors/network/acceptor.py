@@ -1,12 +1,12 @@
 """The listening socket of one listener. Kafka's Acceptor.
 
 Binding without SO_REUSEPORT is a fence by itself: while an earlier incarnation on this machine
-still holds the port, the new one waits. Out of file descriptors, accepting pauses instead of
-spinning on a readiness that nothing can be done about.
+still holds the port, the new one waits. Without free file descriptors accepting pauses, as the
+socket would stay readable and the loop would spin.
 
 A certificate is replaced without a restart: when a file that the listener's settings name has
-changed, it is read again, and used for connections from then on. One that cannot be used is logged,
-and the previous one stays.
+changed, it is read again, and used for connections from then on. If it cannot be used, that is
+logged, and the previous certificate stays.
 """
 
 from __future__ import annotations
@@ -163,5 +163,5 @@ class Acceptor:
                     self._server.on_exhausted(error)
                     self._pause(ACCEPT_PAUSE_SECONDS)
                     return
-                continue  # the peer is gone already
+                continue  # the peer has disconnected already
             self._server.on_accepted(self, sock, address[0], address[1])

@@ -1,13 +1,14 @@
 """TLS in the kernel (Linux' CONFIG_TLS, OpenSSL's KTLS), for sockets of a listener.
 
-OpenSSL shakes hands on the socket itself and hands the keys of each direction to the kernel, where
-both know the cipher. What is written then is encrypted behind the socket, so that files go out by
-sendfile as on a plain connection, and what is read is decrypted there, many records at a time.
+OpenSSL does the handshake on the socket itself and hands the keys of each direction to the kernel,
+if both support the cipher. From then on the kernel encrypts what is written, so that files are sent
+with sendfile as on a plain connection, and decrypts what is read, many records at a time.
 See `SSL_OP_ENABLE_KTLS` in OpenSSL's SSL_CTX_set_options.
 
-Only with both: OpenSSL reads from a socket for as long as TLS messages without data come
-(key updates, one after the other), and a peer could keep it from ever coming back. OpenSSL hands
-over the keys of reading with TLS 1.3 from 3.2 on. The kernel does not change keys: it ends then.
+Only if the kernel decrypts, too: OpenSSL reads from a socket for as long as TLS messages without
+data come (key updates, one after the other), so a peer could keep a call from ever returning.
+OpenSSL hands over the read keys of TLS 1.3 from 3.2 on. The kernel does not support key updates: a
+connection ends at the first one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def is_available() -> bool:
         try:
             unconnected.setsockopt(socket.IPPROTO_TCP, _TCP_ULP, b"tls")
         except OSError as error:
-            return error.errno == errno.ENOTCONN  # it is known, but for connections
+            return error.errno == errno.ENOTCONN  # TLS is supported, but on connected sockets only
     return True
 
 
@@ -90,7 +91,7 @@ class KernelTlsSocket:
         False: the socket has to become readable (or writable, see `has_unsent`).
 
         Raises:
-            ssl.SSLError: the peer does not speak TLS, or not one that we accept.
+            ssl.SSLError: the peer does not speak TLS, or no version or cipher that we accept.
             ConnectionResetError: the peer has closed the connection.
         """
         self._awaits_room = False
@@ -104,12 +105,12 @@ class KernelTlsSocket:
         except ssl.SSLEOFError:
             raise ConnectionResetError("the peer has closed the connection") from None
         except ssl.SSLError:
-            # A socket that is closed unread is reset, and the peer would not see OpenSSL's alert.
+            # Closing a socket with unread data resets it: the peer would not see OpenSSL's alert.
             with suppress(OSError):
                 socket.socket.recv(self._tls, MAX_ENCRYPTED)
             raise
         self.sends_files = self._has_keys(_TLS_TX)
-        # What OpenSSL has decrypted before the kernel did is read from OpenSSL.
+        # Data that OpenSSL decrypted before the kernel took over is read from OpenSSL.
         self._decrypts = self._has_keys(_TLS_RX) and not self._tls.pending()
         if self.must_decrypt and not self._decrypts:
             raise ssl.SSLError(f"the kernel's TLS does not decrypt cipher {self._tls.cipher()}")
@@ -128,7 +129,7 @@ class KernelTlsSocket:
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
-                # Next is a record that is no data, which OpenSSL understands.
+                # The next TLS record has no application data; OpenSSL handles it.
         filled = 0
         try:
             while filled < len(view):

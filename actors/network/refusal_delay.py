@@ -1,9 +1,9 @@
 """Delay before a connection is closed after a request for an API or version that is not served.
 
-A client that did not look at ApiVersions takes the closed connection for a fault of the network,
-connects and asks again, thousands of times a second. So the first few of an address are closed
-at once, which clients that try versions from the highest down need, and those that follow are
-closed later and later: to the client a slow peer, to us one connection a second. The address is
+A client that did not check ApiVersions takes the closed connection for a network failure, and
+reconnects and retries thousands of times a second. So the first few connections of an address are
+closed at once, as clients that try versions from the highest down need, and later ones after a
+growing delay: the client sees a slow peer, and we get one connection a second. The address is
 forgotten after a minute without such a request.
 
 The delay is Kafka's idea for failed authentications (connection.failed.authentication.delay.ms).
@@ -28,7 +28,7 @@ class RefusalDelay:
         """Number of refusals and time of the last one, by address, the oldest first."""
 
     def seconds(self, address: str) -> float:
-        """Seconds that one more connection of this address is kept open; 0: it closes at once."""
+        """Count a refusal of this address; returns the seconds until its connection is closed."""
         now = self._clock()
         count, last = self._counts.pop(address, (0, now))
         count = 1 if now - last > FORGOTTEN_SECONDS else count + 1

@@ -1,9 +1,9 @@
-"""The responses of one connection, in the order of its requests, until its socket has taken them.
+"""The responses of one connection, in the order of its requests, until its socket accepts them.
 
 A slot per request keeps the order. Responses that are ready move from `slots` to `unsent`, and are
-`leaving` until their last byte is sent; then they are counted. What is in memory is sent with one
+`leaving` until their last byte is sent; then they are counted. Bytes in memory are sent with one
 system call, records in files with sendfile; a file that is not in the page cache is read in a
-thread first, and what is behind it waits.
+thread first, and the responses behind it wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .tls_socket import ConnectedSocket
 MOST_PIECES: Final = 64
 # Below this a read and one send are cheaper than a second system call for sendfile (measured).
 INLINE_SLICE: Final = 32 * 1024
-# Below this one copy of what is to be sent is cheaper than a list of its pieces.
+# Below this, copying all pieces into one buffer is cheaper than sending a list of them.
 JOINED: Final = 32 * 1024
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -45,8 +45,8 @@ class ResponseSlot(RequestTrace):
 
 
 def gather(unsent: deque[Chunk]) -> tuple[list[Buffer], int, bool]:
-    """Pieces in memory at the head of the queue, for one system call: they, their size in bytes,
-    and whether a file follows them.
+    """Pieces in memory at the head of the queue, for one system call. Returns the pieces, their
+    size in bytes, and whether a file follows them.
     """
     pieces: list[Buffer] = []
     size = 0
@@ -61,7 +61,7 @@ def gather(unsent: deque[Chunk]) -> tuple[list[Buffer], int, bool]:
 
 
 def drop(unsent: deque[Chunk], sent: int) -> None:
-    """Take bytes that were sent off the head of the queue."""
+    """Remove the `sent` bytes from the head of the queue."""
     while sent:
         head = unsent[0]
         assert isinstance(head, IN_MEMORY)
@@ -75,9 +75,9 @@ def drop(unsent: deque[Chunk], sent: int) -> None:
 class ResponseQueue:
     """Responses of one connection: those being worked on, ready, and on their way out.
 
-    `on_writable` is called when the socket takes more, or a file is in memory: it is to `write`.
-    `close` is the connection's, called with a reason for its peer (None: it left, or the fault is
-    ours, and logged here) and a kind; see ClientConnection.close.
+    `on_writable` is called when the socket is writable, or a file is in memory: it calls `write`.
+    `close` is the connection's, called with a reason for its peer (None: the peer disconnected, or
+    the failure is ours, and logged here) and a kind; see ClientConnection.close.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class ResponseQueue:
         self._close = close
         self._loop = asyncio.get_running_loop()
         self.slots: deque[ResponseSlot] = deque()
-        """Places of responses that are not ready, or stand behind one that is not."""
+        """Slots of responses that are not ready, or behind one that is not."""
         self.leaving: deque[ResponseSlot] = deque()
-        """Places of responses that are not sent to their last byte."""
+        """Slots of responses whose last byte is not sent yet."""
         self.unsent: deque[Chunk] = deque()
         self.unsent_bytes = 0
         """Bytes in memory; those in files are not counted."""
@@ -109,13 +109,13 @@ class ResponseQueue:
         self.is_warming = False
         """Whether the head of the queue is a file that is being read into memory."""
         self.is_writing = False
-        """Whether the socket is waited for."""
+        """Whether it waits for the socket to become writable."""
         self.is_closed = False
         self.sent_at = self._loop.time()
-        """Time of the event loop at which the socket last took something."""
+        """Time of the event loop at which the socket last accepted bytes."""
 
     def send(self) -> None:
-        """Move finished responses to the socket's queue, in order, and send what it takes."""
+        """Queue finished responses for the socket, in order, and send as much as it accepts."""
         slots, unsent = self.slots, self.unsent
         while slots and slots[0].ready:
             slot = slots.popleft()
@@ -146,7 +146,7 @@ class ResponseQueue:
             self._note_sent()
 
     def write(self) -> None:
-        """Send what the socket takes, and wait for it while there is more."""
+        """Send as much as the socket accepts; wait for it while there is more."""
         unsent = self.unsent
         try:
             while unsent:
@@ -165,7 +165,7 @@ class ResponseQueue:
         self.wait_writable(is_wanted=bool(unsent) and not self.is_warming)
 
     def wait_writable(self, *, is_wanted: bool) -> None:
-        """Wait for the socket to take more, or no more."""
+        """Start or stop waiting for the socket to become writable."""
         if is_wanted and not self.is_writing:
             self.is_writing = True
             self._loop.add_writer(self._fd, self._on_writable)
@@ -237,7 +237,7 @@ class ResponseQueue:
         return True
 
     def _give_up_on_file(self) -> None:
-        """Close after a file is shorter than the announced frame, which cannot be completed."""
+        """Close: the file has become too short to complete the frame whose size is already sent."""
         self._lines.error("a log file shrank under a fetch of %s", self._peer)
         self._close(None, "failure")
 

@@ -1,7 +1,7 @@
 """TLS contexts from Kafka's `ssl.*` settings: of a listener, and of connections to other nodes.
 
-PEM only (KIP-651). What is given as text instead of a file goes to OpenSSL through memory, never
-through a file that others could read.
+PEM only (KIP-651). Keys and certificates given as text instead of a file reach OpenSSL through
+memory, never through a file that others could read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Make the context of a listener; reads its files.
 
     Raises:
-        InvalidConfig: a file is missing or not PEM, or the key is of another certificate.
+        InvalidConfig: a file is missing or not PEM, or key and certificate do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _limit(context, settings)
-    # A client that starts new handshakes at will would make us do their costly half each time.
+    # Each renegotiation costs the server far more CPU than the client, which could repeat it.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if kernel_tls.is_available():
         context.options |= kernel_tls.OP_ENABLE_KTLS

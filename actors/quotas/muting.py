@@ -1,4 +1,4 @@
-"""A connection that is not read from for a while, as its client is beyond a quota (KIP-219)."""
+"""Muting of a connection: it is not read while its client is throttled by a quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from time import monotonic
 
 
 class Muting:
-    """Timer of a muted connection. `on_over` is called when the longest of the times is up.
+    """Timer of a muted connection. `on_over` is called when the longest throttle time has passed.
 
-    Never before, as the client was told how long: a timer of uvloop, which counts whole
-    milliseconds of a clock cut to milliseconds, may be early by one.
+    Never earlier, as the response has told the client how long: a timer of uvloop, which counts
+    whole milliseconds of a clock truncated to milliseconds, may fire a millisecond early.
     """
 
     __slots__ = ("_on_over", "_timer", "_until", "began_at", "is_on")
@@ -37,7 +37,7 @@ class Muting:
         self.is_on = True
 
     def put_off(self, began_at: float) -> float:
-        """Shift the begin of a request (0: none) by the time that the connection was muted."""
+        """Shift the start time of a request (0: none) by the time that the connection was muted."""
         if not began_at:
             return 0.0
         return began_at + asyncio.get_running_loop().time() - max(began_at, self.began_at)

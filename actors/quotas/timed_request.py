@@ -1,7 +1,7 @@
-"""The time that a request which waits takes of the event loop, and of the thread beside it.
+"""Measures how long a waiting request uses the event loop, and the thread for long computations.
 
-A coroutine is driven step by step, and the steps are timed; what it waits for is not. Only while a
-client has a quota of time: it costs a microsecond a step.
+A coroutine is driven step by step, and the steps are timed, not the waits between them. Only while
+a client has a request quota (request_percentage): it costs a microsecond a step.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class TimedRequest(Generic[T]):
             error = None
             try:
                 yield awaited
-            except BaseException as thrown:  # noqa: BLE001 -- it is the awaited one's to deal with
+            except BaseException as thrown:  # noqa: BLE001 -- thrown into the coroutine
                 error = thrown
 
 
 def maybe_timed(
     awaitable: Awaitable[T], quotas: Quotas | None, trace: RequestTrace, now: float
 ) -> Awaitable[T]:
-    """Time the awaitable; it is returned unchanged while no client has a quota of request time."""
+    """Time the awaitable; it is returned unchanged while no client has a request quota."""
     if quotas is None or not quotas.counts_time:
         return awaitable
     return TimedRequest(awaitable, trace, now)
 
 
 def timed_in_thread(call: Callable[[], T]) -> Callable[[], T]:
-    """Wrap a call for the thread, so that its time counts into the request of the current task."""
+    """Wrap a call for the thread, so that its time is added to the request of the current task."""
     work = _WORK.get()
     if work is None:
         return call

@@ -1,16 +1,16 @@
-"""The controller's watch over Ray's nodes: one that joins gets its broker, and with it the rest.
+"""The controller's watch over Ray's nodes: starts the actors of each node that joins.
 
-Ray is asked for its nodes every WATCH_SECONDS, in a thread; its answer is a hint, and a failed
-question is retried. Nothing here needs fencing: an actor's name and its pins follow from its Ray
-node alone, and Ray gives a name once, so two controllers that both look start the same broker once.
-The identity of a node's data is in the node's own directory.
+Ray is polled for its nodes every WATCH_SECONDS, in a thread; its answer is a hint, and a failed
+poll is retried. Nothing here needs fencing: an actor's name and its pins follow from its Ray node
+alone, and Ray gives a name to one actor only, so two controllers that both poll start a broker
+once. The identity of a node's data is in the node's own directory.
 
 Where nodes need certificates (`up --secure`), one that joins gets its own before its broker, and
 all are checked every RENEWAL_SECONDS: a certificate that expires soon is replaced.
 
 Invariants:
-    A node that is gone keeps its name; nothing is started for it elsewhere, and nothing ended.
-    A node that Ray drains gets nothing.
+    The name of a node that left stays its own: no actor is started for it elsewhere, none stopped.
+    A node that Ray drains gets neither a broker nor a certificate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0
-"""Seconds between two looks while Ray does not answer."""
+"""Seconds between two polls while Ray does not answer."""
 
 RENEWAL_SECONDS = 12 * 3600.0
 FIRST_RENEWAL_SECONDS = 15.0
@@ -129,7 +129,7 @@ class NodeWatch:
         return JoinedNodes(joined.plans, left_out)
 
     def _certified(self, brokers: Sequence[ActorPlan]) -> str | None:
-        """Certify the brokers' nodes; returns why one got no certificate, or None. In a thread."""
+        """Certify the brokers' nodes; returns the reason of a failure, or None. In a thread."""
         if self._certify is not None:
             try:
                 self._certify(brokers)

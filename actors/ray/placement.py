@@ -1,14 +1,14 @@
 """Placement of actors: from the existing Ray nodes to the actors of a cluster. Pure.
 
-`plan` is for the nodes that there are when a cluster comes up, `plan_joined` for those that come
-later. A name means one node forever: it is never given to another one, and keeps its port.
+`plan` is for the nodes that exist when a cluster comes up, `plan_joined` for those that join
+later. A name stands for one node forever: no other node gets it, and its port stays the same.
 
 A log node is pinned by something that outlives a Ray node's id (that is new at each start):
     label "log-node"      where the operator gave one: `ray start --labels=log-node=n1`
     resource node:<ip>    otherwise: every Ray node offers it
-The rack is what RACK_LABELS say, the operator's before the cloud's; without either, the node.
-Pinned by node id, an actor would be dead forever once its node died. Two nodes at one address
-need labels to be distinguished.
+The rack is the node's first label of RACK_LABELS, the operator's before the cloud's; without
+either, the node's name. An actor pinned by node id could not restart once that Ray node died. Two
+nodes at one address need labels to be distinguished.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Placement:
     """Ray nodes that a cluster runs on, where they keep its data, and where they listen.
 
     data_dirs: data directories on every node; nodes with a label use a folder of its name in each.
-    host: the address to bind; None: loopback if there is a `shared_address`, else each its own.
+    host: the address to bind; None: loopback if there is a `shared_address`, else the node's own.
     port: the broker's port, its siblings take the next ones; nodes at one address are
         PORTS_PER_NODE apart. 0: any free ports.
     node_label, node_resource: a Ray node needs these to be used.
@@ -95,7 +95,7 @@ class Placement:
         return self.host or (LOOPBACK if self.shared_address else node.address)
 
     def advertised_host_of(self, node: RayNode) -> str:
-        """Address of the node that clients are told."""
+        """Address of the node that clients get in metadata responses."""
         host = self.host_of(node)
         return node.address if host in ("0.0.0.0", "::") else host  # noqa: S104 -- not bound
 
@@ -107,8 +107,9 @@ class Placement:
     def controller_pins(self) -> dict[str, object]:
         """Ray's options for the controller: any node that the cluster runs on.
 
-        It holds no data, so it may be on any of them, and Ray starts it on another one when its
-        node dies. Without these pins it could be on a node of other users, which may go any moment.
+        The controller holds no data, so any of these nodes will do, and Ray restarts it on another
+        one when its node dies. Without these pins Ray could place it on a node outside of the
+        cluster, which may leave at any moment.
         """
         pins: dict[str, object] = {}
         if self.node_label:
@@ -154,7 +155,7 @@ def plan(
         nodes: the living Ray nodes.
         placement: of the cluster.
         server: settings of all nodes.
-        brokers: those that there are already, alive or not: by name, where they listen.
+        brokers: addresses of the existing brokers, alive or not, by name.
 
     Raises:
         PlacementError: no node fits, or two cannot be distinguished.
@@ -187,10 +188,10 @@ def plan_joined(
     started: Collection[str],
     brokers: Mapping[str, Address],
 ) -> JoinedNodes:
-    """The brokers of those chosen nodes that have none yet. What is wrong with one harms no other.
+    """The brokers of those chosen nodes that have none yet. A problem of one node affects no other.
 
     Args:
-        nodes: the living Ray nodes, without those that are about to go.
+        nodes: the living Ray nodes, without the draining ones.
         placement: of the cluster.
         server: settings of all nodes.
         started: names of the nodes whose brokers Ray knows, wherever those nodes are.
@@ -218,7 +219,7 @@ def plan_joined(
 
 
 def with_kept(siblings: Sequence[ActorPlan], directories: Iterable[str]) -> list[ActorPlan]:
-    """Add partition actors to the planned siblings, for directories that would have none.
+    """Add partition actors to the planned siblings, for partition directories without an actor.
 
     Args:
         siblings: the planned actors; there may be fewer of them than before.

@@ -1,9 +1,9 @@
 """The processes of a cluster on Ray: thin shells around Node and Controller.
 
-Rules that Ray teaches (each was seen to bite): `__init__` never raises, or a restarted actor is
-dead forever; nothing may let SystemExit reach the event loop, or the actor lives on as a zombie;
-the way out is os._exit, upon which Ray restarts the actor in about a second. Ray does not promise
-one instance per name: directories are locked, epochs and incarnations fence the rest.
+Rules learned from failures on Ray: `__init__` never raises, or a restarted actor stays DEAD for
+good; SystemExit must never reach the event loop, or the actor lives on as a zombie; a process is
+ended with os._exit, and Ray restarts the actor in about a second. Ray does not promise one instance
+per name: locks protect the directories, epochs and incarnations fence the rest.
 
 Plain classes; launch/actors makes them remote.
 """
@@ -88,8 +88,8 @@ class _Shell:
 
 
 def _in_words(error: Exception) -> str:
-    """Text of an error that waiting does not solve, with a remedy behind a semicolon, by which
-    `up` (launch/actors) tells it from one that it has to wait for.
+    """Text of an error that waiting does not solve, with a remedy after a semicolon: `up`
+    (launch/actors) fails on a text with a semicolon, and waits on one without.
     """
     text = str(error)
     if f"/{FOLDER}/{NODE_FILE}" in text:
@@ -98,7 +98,7 @@ def _in_words(error: Exception) -> str:
 
 
 class NodeActor(_Shell):
-    """Actor of one node. Retries forever what may recover, and reports what is wrong meanwhile."""
+    """Actor of one node. Retries recoverable errors forever, and reports them meanwhile."""
 
     def __init__(self, config: NodeConfig, namespace: str) -> None:
         super().__init__()
@@ -204,12 +204,12 @@ class BrokerActor(NodeActor):
         self._standby.start()
 
     async def _watch(self) -> None:
-        """Create the siblings again that Ray has given up (DEAD); Ray itself restarts others."""
+        """Create siblings again that are DEAD; Ray itself restarts all others."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 await asyncio.to_thread(self._start_siblings)
-            except Exception:  # noqa: BLE001 -- the watch outlives whatever Ray answers
+            except Exception:  # noqa: BLE001 -- the watch goes on after any error of Ray
                 traceback.print_exc()
 
     async def ask_standby(self, call: ControllerCall[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""The Ray nodes that there are, and those that are about to go, as the GCS has them.
+"""The living Ray nodes, and the draining ones, as the GCS reports them.
 
-Both are questions to another process: ask them in a thread.
+Both calls block on another process: make them in a thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DrainingNodes:
     def deadlines_ms(self) -> dict[str, int]:
         """Deadlines of draining nodes (ms since 1970; 0: none), by Ray's id. Raises what Ray does.
 
-        After a failure another connection is made: the GCS that comes back may be another one.
+        After a failure a new connection is made: the GCS may have been restarted.
         """
         client, self._client = self._client or GcsClient(address=self._address), None
         draining: dict[str, int] = client.get_draining_nodes(timeout=ANSWER_SECONDS)

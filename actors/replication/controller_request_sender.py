@@ -1,4 +1,4 @@
-"""Driver of the steps that ask the controller: alter_partition_manager and others."""
+"""Driver of the steps that send requests to the controller: alter_partition_manager and others."""
 
 from __future__ import annotations
 

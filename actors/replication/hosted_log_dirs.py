@@ -1,4 +1,4 @@
-"""Driver of replication/logs/alter_log_dirs_manager: what handlers reach of log directories."""
+"""Driver of replication/logs/alter_log_dirs_manager: log directories as handlers use them."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class HostedLogDirs:
     async def move(self, topic: str, partition: int, path: str) -> None:
         """Begin to move a partition to `path`; see handlers.ports.log_dirs_port.LogDirs.
 
-        It begins even if the caller goes away meanwhile: a move that is half begun would leave a
-        copy that no step knows of.
+        It begins even if the caller is cancelled meanwhile: a move that is half begun would leave a
+        future log that no step knows of.
         """
         now_ms, wall_ms = self._driver.now_ms(), self._wall_ms()
         await self._driver.run(

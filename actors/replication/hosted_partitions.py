@@ -1,4 +1,4 @@
-"""Partitions as handlers reach them, and the coordinators that go with their leadership."""
+"""Partitions as handlers use them, and the coordinators that run on their leaders."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HostedPartitions:
     ) -> None:
         self.throttle = throttle
         self.listeners: dict[str, LeadershipListener] = {}
-        """Coordinators of internal topics, by topic: told when leadership begins and ends here."""
+        """Coordinators of internal topics, by topic: notified when leadership begins or ends."""
         self._serving = serving
         self._unreachable = unreachable
         self._host_replica = host_replica
@@ -68,7 +68,7 @@ class HostedPartitions:
     def start(
         self, log_dirs: HostedLogDirs, checkpoint: Callable[[PartitionLog], ProcedureSteps]
     ) -> None:
-        """Set what exists only after the logs are open. `checkpoint`: LogMaintenance.checkpoint."""
+        """Set the parts that need open logs. `checkpoint`: LogMaintenance.checkpoint."""
         self._log_dirs, self._checkpoint = log_dirs, checkpoint
 
     # --- handlers' port --------------------------------------------------------------------------

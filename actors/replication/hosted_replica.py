@@ -1,7 +1,7 @@
-"""Driver of replication/partition/replica: what handlers reach of it, with Futures to wait for.
+"""Driver of replication/partition/replica: a replica as handlers use it, with Futures.
 
-No rule is decided here. It gives the step the time, carries out its effects, and does in threads
-what takes long: look-ups by time, records in a format of before.
+No rule is decided here. It gives the step the time, carries out its effects, and runs long work in
+threads: look-ups by time, conversion of records to old message formats.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HostedReplica:
         self._in_thread = in_thread
         self._conversions = conversions
 
-    # --- its log ---------------------------------------------------------------------------------
+    # --- log -------------------------------------------------------------------------------------
 
     @property
     def leader_epoch(self) -> int:
@@ -206,7 +206,7 @@ class HostedReplica:
     # --- look-ups by time ------------------------------------------------------------------------
 
     async def offset_for_timestamp(self, timestamp: int, *, up_to: int) -> FoundOffset | None:
-        """Find an offset by time. It reads and opens one batch, so it runs in a thread."""
+        """Find an offset by time. It reads and decompresses one batch, so it runs in a thread."""
         return _found(await self._search(lambda log: log.first_at_or_after(timestamp), up_to))
 
     async def offset_of_max_timestamp(self, *, up_to: int) -> FoundOffset | None:

@@ -1,14 +1,14 @@
-"""Tokens that tell whether data that was written but not fsynced survived the last process.
+"""Tokens that show whether data that was written but not fsynced survived the last process.
 
-A killed process leaves its page cache behind, a machine that went down does not; only the second
-may have lost records that were acknowledged. So while a node uses a directory there is a file
+When a process is killed, its writes stay in the page cache; when the machine goes down, they do
+not, and acknowledged records may be lost. So while a node uses a directory there is a file
 
     /dev/shm/bradbury-<directory id>      the boot id of this machine, and which mount it lies on;
                                           the path of the directory
 
 in memory, which is lost along with the page cache. A node that finds it has all its data, as after
-a clean stop. It is removed before the process ends because of a disk. Without /dev/shm there are no
-tokens: the node then catches up before it joins an ISR again (KIP-966's rule).
+a clean stop. It is removed when a disk fails, before the process ends. Without /dev/shm there are
+no tokens: the node then catches up before it joins an ISR again (KIP-966's rule).
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class IntactToken:
             return False
 
     def put(self) -> None:
-        """Write the tokens: from now on a killed process loses nothing."""
+        """Write the tokens: after a kill they show that the page cache has all writes."""
         identity = self._identity()
         if identity is None:
             return
         for directory_id, path in self._paths.items():
             with contextlib.suppress(OSError):
                 path.write_text(f"{identity}\n{self._directories[directory_id]}\n")
-        self._forget_others()
+        self._remove_stale_tokens()
 
-    def _forget_others(self) -> None:
+    def _remove_stale_tokens(self) -> None:
         """Remove the tokens of killed nodes whose directories do not exist any more."""
         for path in self._memory.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError, IndexError):

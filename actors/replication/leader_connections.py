@@ -98,7 +98,7 @@ class LeaderConnections:
         self._end(effect.steps)
 
     def _end(self, steps: Sequence[FetchingStep]) -> list[asyncio.Task[None]]:
-        """Cancel pending requests; each closes its connection when it ends. Returns their tasks."""
+        """Close the steps' connections and cancel their requests. Returns the cancelled tasks."""
         cancelled = []
         for step in steps:
             task = self._requests.pop(step, None)

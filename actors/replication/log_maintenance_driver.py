@@ -1,4 +1,4 @@
-"""Driver of replication/logs/log_maintenance: asks it for the rounds that are due."""
+"""Driver of replication/logs/log_maintenance: runs the rounds that are due."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LogMaintenanceDriver:
         self._task = asyncio.create_task(self._keep_up())
 
     async def stop(self) -> None:
-        """Stop, and wait until nothing of it runs any more."""
+        """Stop, and wait until a round in progress has ended."""
         self._steps.halt()
         self._is_stopped.set()
         if self._task is not None:

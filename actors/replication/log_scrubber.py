@@ -80,7 +80,7 @@ class LogScrubber:
             self._throttler.set_rate(config.bradbury_log_scrub_io_max_bytes_per_second)
 
     async def stop(self) -> None:
-        """Stop, and wait until nothing of it runs any more."""
+        """Stop, and wait until its rounds and threads have ended."""
         self.healer.is_stopping = True
         self._stopping.set()
         self._stopped.set()
@@ -146,7 +146,7 @@ class LogScrubber:
     def _begin_fetch(self, effect: SendRepairFetch) -> None:
         task = asyncio.get_running_loop().create_task(self._fetch(effect.fetch))
         self._fetching.add(task)
-        # Also for one that is cancelled before it has begun, as the step waits for an answer.
+        # A callback, so that a task cancelled before it starts reports, too: the step waits for it.
         task.add_done_callback(partial(self._on_fetched, effect))
 
     async def _fetch(self, fetch: RecordsFetch) -> None:

@@ -1,7 +1,7 @@
 """Driver of replication/manager/replica_manager: the partitions of one node.
 
-Nothing is decided here. It gives the steps the time and what they ask for: threads, connections,
-the controller, the controller's answers.
+Nothing is decided here. It provides the steps with the time, threads, connections, and access to
+the controller.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .unreachable_nodes import UnreachableNodes
 logger = logging.getLogger(__name__)
 
 MOST_SHOWN = 5
-"""Most damaged ranges that `damage_in_words` names one by one."""
+"""Maximum number of damaged ranges that `damage_in_words` lists."""
 
 
 class PartitionHost:
@@ -142,7 +142,7 @@ class PartitionHost:
         *,
         suspect: Callable[[int], Coroutine[None, None, None]],
     ) -> None:
-        """Start serving, once. `suspect`: tells the controller of a node that cannot be reached."""
+        """Start serving, once. `suspect`: reports an unreachable node to the controller."""
         assert not self.is_started
         self.node_id = node_id
         self.unreachable.start(suspect)
@@ -276,7 +276,7 @@ class PartitionHost:
         return applied
 
     def configure(self, server: ServerConfig) -> None:
-        """Use these settings from now on; logs that take a default from them follow at once."""
+        """Use these settings from now on; logs that use a default of theirs change at once."""
         before, self._server = self._server, server
         if server.log_defaults != before.log_defaults:
             self.steps.log_configs.on_defaults()
@@ -293,7 +293,7 @@ class PartitionHost:
             said.append(f"and {len(damaged) - MOST_SHOWN} more")
         return said
 
-    # --- what the steps ask ----------------------------------------------------------------------
+    # --- read by the steps -----------------------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:

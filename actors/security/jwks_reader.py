@@ -1,8 +1,8 @@
 """The key set of an OAuth issuer, from a file or a URL, read again at intervals in a thread.
 
-A set that cannot be read leaves the previous one in force, and is retried soon: an issuer that is
-down for an hour stops no client. A token with an unknown key may be signed with a new one, so it
-causes a read at once, though not more often than every ten seconds.
+If the set cannot be read, the previous one stays in use and the read is retried soon: clients can
+authenticate while the issuer is down. A token with an unknown key may be signed with a new one, so
+it triggers a read at once, though not more often than every ten seconds.
 Source: RefreshingHttpsJwks in apache/kafka.
 """
 
@@ -23,7 +23,7 @@ from ...protocol.errors import InvalidConfig
 MOST_BYTES: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 10
 SOONEST_SECONDS: Final = 10.0
-"""Minimum seconds between two reads that tokens with unknown keys caused."""
+"""Minimum seconds between a read and the next one that an unknown key triggers."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class JwksReader:
         return self._keys
 
     def expedite(self) -> None:
-        """Read the set soon: a token has a key that is not in it."""
+        """Read the set soon: a token names a key that is not in it."""
         self._wanted.set()
 
     async def open(self) -> None:

@@ -1,8 +1,8 @@
-"""The authorizer of a node: decides by the rules of its metadata, and logs what it has decided.
+"""The authorizer of a node: decides by the ACLs in its metadata, and logs its decisions.
 
-Denials at level INFO, so many lines a second at most; what is allowed at DEBUG, each of it. The
-lines are Kafka's (StandardAuthorizerData.buildAuditMessage), so what reads its
-kafka-authorizer.log reads ours.
+Denied requests are logged at INFO, with a rate limit; allowed ones at DEBUG, all of them. The line
+format is Kafka's (StandardAuthorizerData.buildAuditMessage), so tools that read its
+kafka-authorizer.log read ours.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NodeAuthorizer:
         return self._rules.version
 
     def use(self, image: MetadataImage) -> None:
-        """Use the rules of this image from now on."""
+        """Use the ACLs of this image from now on."""
         self._rules.use(image.acls)
 
     def authorize(

@@ -1,4 +1,4 @@
-"""Secrets that settings name instead of holding them: in files, and in environment variables."""
+"""Secrets that settings refer to, and do not contain: in files or environment variables."""
 
 from __future__ import annotations
 
