@@ -308,7 +308,7 @@ class LogConfig(Config):
     @property
     def decompressed_limit(self) -> int:
         """Most bytes that one compressed batch may decompress to: ample for real data, too few for
-        bombs.
+        decompression bombs.
         """
         return min(256 * 1024**2, max(16 * 1024**2, 64 * self.max_message_bytes))
 
@@ -316,8 +316,8 @@ class LogConfig(Config):
     def from_broker(cls, values: Mapping[str, Any]) -> Self:
         """Defaults for topics from a broker's settings, e.g. {"log.retention.hours": "1"}.
 
-        Of several names of one setting the first counts. Names that are none of these are ignored:
-        they are the broker's other settings.
+        Of several names of one setting the first takes precedence. The broker's other settings are
+        ignored.
 
         Raises:
             InvalidConfig: wrong type, or out of bounds.
@@ -336,8 +336,8 @@ class LogConfig(Config):
 def broker_keys() -> dict[str, ConfigKey]:
     """Settings of brokers that are the defaults of topics, by name.
 
-    The last name of a setting has the default, the others have none. The first can be changed while
-    brokers run. Source: DynamicBrokerConfig.DynamicLogConfig.
+    The last name of a setting has the default, the others have none. The first one is dynamic.
+    Source: DynamicBrokerConfig.DynamicLogConfig.
     """
     made: dict[str, ConfigKey] = {}
     for key in LogConfig.keys().values():

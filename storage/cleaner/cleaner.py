@@ -1,14 +1,16 @@
 """Cleaner of one log: keeps the last record of each key, in fewer and smaller segments.
 
-Two walks. The first reads the dirty part, from the first dirty offset on, and notes the last offset
-of each key in a map of bounded size; where that is full the dirty part ends, this time. The second
-reads all segments from the oldest on, in groups that fit into one new segment, and writes what is
-left to a new segment's files, `<base offset>.log.cleaned` and so on, and fsyncs them.
+Two passes. The first reads the dirty part, from the first dirty offset on, and stores the last
+offset of each key in an offset map of bounded size; if the map is full, the dirty part of this
+cleaning ends there. The second reads all segments up to that end, from the oldest on, in groups
+that fit into one new segment, writes the remaining records to a new segment's files,
+`<base offset>.log.cleaned` and so on, and fsyncs them.
 
 Invariants:
-    A record goes only when a later one with its key is in the dirty part, or when it has no value
-    and its delete horizon has passed. Groups are cleaned in order and a failed one ends the
-    cleaning, so an old value never outlives the tombstone that deletes it.
+    A record is removed only if a later one with its key is in the dirty part, if it has no value
+    and its delete horizon has passed, if it has no key, or if its transaction was aborted. Groups
+    are cleaned in order and a failed one ends the cleaning, so an old value never outlives the
+    tombstone that deletes it.
     Offsets never change, and no file of the log is changed: see LogCompaction.replace_segments for
     how the new segment takes the place of the old ones.
 
@@ -159,7 +161,7 @@ class Cleaning:
             self.reading = segment
             if not self._index(segment, transactions, progress):
                 break
-            # Where offsets are missing at the end of a segment, there is nothing to index.
+            # Offsets that are missing at the end of a segment have no records to index.
             self._offsets.latest_offset = self._ends[segment.base_offset] - 1
         self.report.buffer_utilization = self._offsets.entries / self._cleaner.most_keys
         self._transactions = CleanedTransactions(aborted)
@@ -192,7 +194,7 @@ class Cleaning:
                 self._file_system, segment.files.path_prefix + TRANSACTION_INDEX_SUFFIX
             )
         ]
-        # A record that was aborted must not take the place of an older one, wherever its marker is.
+        # An aborted record must not supersede an older one, even if its marker is not cleaned yet.
         return [*found, *self._later_aborted]
 
     def groups(self) -> list[tuple[LogSegment, ...]]:
@@ -257,7 +259,7 @@ class Cleaning:
             if is_changed:
                 self._make_durable(target, aborted)
             else:
-                target.files.unlink()  # what is there is as good
+                target.files.unlink()  # nothing would change: the old segment stays
         except BaseException:
             target.files.unlink()
             raise

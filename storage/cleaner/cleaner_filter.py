@@ -5,12 +5,14 @@
     emptied    none is kept, but its offset or its producer's sequence is still needed: 61 bytes
     dropped    nothing is left
 
-Invariants: what is left of a batch has the same base and last offset, leader epoch,
-producer fields and codec. A record is never changed but for the base its timestamp counts from.
+Invariants: a rewritten batch has the same base and last offset, leader epoch, producer fields and
+codec; an emptied one all but the codec. Of a record only the timestamp delta changes, with the
+batch's base timestamp.
 
-The delete horizon: the first cleaning that meets a tombstone (or a marker without data) that is the
-last of its key writes into the batch when it may go, now + delete.retention.ms: attribute bit 6 is
-set and base_timestamp holds the time. Readers that began before it can still see it.
+The delete horizon: the first cleaning that finds a tombstone that is the last record of its key (or
+a marker whose transaction has no data left) writes into the batch the time from which it may be
+removed, now + delete.retention.ms: attribute bit 6 is set and base_timestamp holds the time. Until
+then consumers that have read an older value still get the tombstone.
 Source: apache/kafka MemoryRecords.filterTo, LogCleaner.scala (cleanInto).
 
 Not here: files and segments (cleaner), the loops over records (cleaner_plain, cleaner_compiled).
@@ -54,7 +56,7 @@ class StoredBatch(NamedTuple):
 class LastRecord(NamedTuple):
     """Last record of a producer: in its last batch, or a marker, if it has written no batch.
 
-    offset: the last of the batch; -1: there is none.
+    offset: last offset of that batch; -1: the producer has no batch.
     """
 
     offset: int
@@ -82,7 +84,7 @@ def read_batches(
     """Read a segment file in pieces: (bytes read, whole batches), each batch with its CRC checked.
 
     Raises:
-        CorruptMessage, InvalidRecord: there is something that is no sound batch.
+        CorruptMessage, InvalidRecord: the file contains something other than valid batches.
     """
     position = 0
     wanted = chunk_bytes
@@ -194,7 +196,7 @@ def index_batches(
 
 
 def _runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
-    """Runs of batches that are decompressed together: a compressed one may be large, so alone."""
+    """Runs of batches to process together: a compressed batch, which may be large, is alone."""
     run: list[StoredBatch] = []
     for batch in batches:
         if batch.header.codec:
@@ -225,12 +227,13 @@ class BatchFilter:
 
         Args:
             offsets: the last offset of each key of the dirty part.
-            transactions: at the beginning of the walk.
+            transactions: the state before the first batch of the log.
             now_ms: the time of the cleaning.
             delete_retention_ms: of the topic.
-            last_records: of every active producer id, what must not go altogether.
-            end_offset: the batch that ends there stays, so that the log's offsets have no hole at
-                the end of what was cleaned.
+            last_records: of every active producer id; the batch of such a record is emptied, but
+                not dropped.
+            end_offset: the batch that ends there is not dropped either, so that no offsets are
+                missing at the end of the cleaned part.
         """
         self._offsets = offsets
         self._transactions = transactions
@@ -250,8 +253,8 @@ class BatchFilter:
         output = _Output()
         records = RecordBytes()
         chosen: list[StoredBatch | None] = []
-        # Markers and aborted data are decided without a look at keys; their places are kept, so
-        # that everything comes out in order.
+        # Markers and aborted data are decided without reading keys; in `chosen` None keeps their
+        # place, so that the output is in the order of offsets.
         decided: list[tuple[StoredBatch, bool, bool]] = []
         for batch in batches:
             header = batch.header
@@ -290,7 +293,7 @@ class BatchFilter:
     def _rewrite(
         self, chosen: list[StoredBatch | None], found: FilteredRecords
     ) -> dict[int, bytearray]:
-        """New content of the batches that change, by their number among those with records."""
+        """New content of the batches that change, by number among those that are not None."""
         batches = [batch for batch in chosen if batch is not None]
         plans: list[Rewrite] = []
         position = 0

@@ -1,11 +1,13 @@
 """Compiled loops of the cleaner: hash keys, look them up, choose records, copy them.
 
 Importing it compiles them, or loads them from the cache next to this file (or in NUMBA_CACHE_DIR).
-They run without the GIL and check every bound; a length in a log is not trusted with an index.
+They run without the GIL and check every bound: a length read from a log is never used as an index
+unchecked.
 
 The offset map is one array of three words an entry: two of hash, and the offset + 1, so that a
-zeroed array is empty. One entry is one cache line's worth of one miss: three arrays would be three.
-The place is the hash's first word, then the next ones; at most nine in ten places are taken.
+zeroed array is empty. A lookup costs about one cache miss; with three arrays it would cost three.
+An entry's slot is the hash's first word modulo the number of slots, with linear probing; at most
+nine in ten slots are used.
 
 Nothing is shared with protocol/columns/columns_kernels, although both read records: numba's
 cache does not notice when a function of another file changes, and that module needs Arrow.
@@ -26,9 +28,9 @@ from numba import njit, types
 START, END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, DROPS_TOMBSTONES = range(7)
 # Columns of the table of what is kept: the fields of cleaner_rows.KeptRecords.
 KEPT, KEPT_BYTES, TOMBSTONES, MAX_TIMESTAMP, KEYLESS = range(5)
-# What goes from call to call.
+# Fields of the state array, which is passed from call to call.
 ENTRIES, LATEST_OFFSET, LIMIT = range(3)
-# What a loop answers.
+# Return codes of the loops.
 DONE, FULL, BAD_VARINT, BAD_LENGTH, BAD_OFFSET_DELTA, LEFT_OVER = range(6)
 
 WORDS = 3
@@ -51,7 +53,7 @@ def _compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            return njit(signature, nogil=True)(function)  # no directory can be written
+            return njit(signature, nogil=True)(function)  # no writable cache directory
 
     return compile_now
 
@@ -178,7 +180,7 @@ def siphash(source: Any, start: int, length: int, key0: Any, key1: Any) -> Any:
 
 @_compiled(types.int64(_u64, types.uint64, types.uint64))
 def _place(table: Any, first: Any, second: Any) -> Any:
-    """Slot of this hash in `table`, existing or free: the map is never full."""
+    """Index in `table` of this hash's entry, existing or free: the map is never full."""
     slots = len(table) // WORDS
     slot: Any = np.int64(first % np.uint64(slots))
     while True:
@@ -228,9 +230,9 @@ def index(source: Any, batches: Any, start_offset: int, seed: Any, table: Any, s
 def choose(
     source: Any, batches: Any, seed: Any, table: Any, state: Any, keep: Any, kept: Any
 ) -> Any:
-    """Mark in `keep`, one byte a record, what is not superseded; add up in `kept`, a row a batch.
+    """Mark the records that are not superseded in `keep`, one byte a record.
 
-    DONE or BAD_….
+    Their counts and sizes are added up in `kept`, one row a batch. DONE or BAD_….
     """
     record = np.empty(8, np.int64)
     latest = state[LATEST_OFFSET]
@@ -297,7 +299,7 @@ def rewrite(
 ) -> None:
     """Copy the kept records of the batches in `rewrites` (batch, position, shift) to `target`.
 
-    `choose` has found them sound.
+    `choose` has validated them.
     """
     record = np.empty(8, np.int64)
     for number in range(len(rewrites)):

@@ -1,7 +1,5 @@
-"""Choice between the plain and the compiled loops of the cleaner: plain until loading the others
-pays.
-
-When it does decides protocol/kernel_loading.
+"""Choice between the plain and the compiled loops of the cleaner: plain until loading the compiled
+ones pays, which protocol/kernel_loading decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Input and output of both variants of the cleaner's loops: plain numbers, no arrays.
 
-Not here: the loops (cleaner_plain, cleaner_compiled), what is done with the answers
-(cleaner_filter).
+Not here: the loops (cleaner_plain, cleaner_compiled), the use of their results (cleaner_filter).
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ class OffsetMap(Protocol):
     def index(self, source: Buffer, batches: Sequence[RecordRows], start_offset: int) -> bool:
         """Note the keys of the records of `batches` from `start_offset` on.
 
-        Returns False if the map became full: then latest_offset tells how far it got.
+        Returns False if the map became full: then latest_offset is the last offset indexed.
 
         Raises:
-            CorruptMessage: the records are not what their batch says.
+            CorruptMessage: the records contradict the header of their batch.
         """
         ...
 

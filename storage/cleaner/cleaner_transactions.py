@@ -1,15 +1,15 @@
 """Transactional batches that a cleaning may drop: aborted data, and markers that are not needed.
 
-Is given every batch in the order of the log. Soft state of one walk; it is asked again from the
-start for the next.
+Every batch is passed to it in the order of the log. The state belongs to one pass over the log; the
+next pass starts with a new object.
 
-    data of an aborted transaction     goes at once, whatever its keys
-    a marker (commit or abort)         may go when no data of its transaction was met before it, and
-                                       then only after the delete horizon, like a tombstone: a
-                                       reader may be between the data that went and the marker
+    data of an aborted transaction     is removed at once, whatever its keys
+    a marker (commit or abort)         may be removed if no data of its transaction is before it in
+                                       the log, and only after the delete horizon, like a tombstone:
+                                       a reader may be between the removed data and the marker
     an entry of the transaction index  stays as long as its marker and some of its data
 
-Nothing at or above the last stable offset is cleaned, so every transaction met here is decided.
+Nothing at or above the last stable offset is cleaned, so every transaction here has ended.
 Source: CleanedTransactionMetadata in apache/kafka LogCleaner.scala.
 """
 

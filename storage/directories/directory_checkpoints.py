@@ -2,13 +2,14 @@
 
     recovery-point-offset-checkpoint     per partition: all records below are fsynced
     replication-offset-checkpoint        per partition: the high watermark
-    log-start-offset-checkpoint          per partition: the log start, or its first segment; Kafka
-                                         has only those that begin behind a segment's first record
-    cleaner-offset-checkpoint            per partition that was ever compacted: up to where
+    log-start-offset-checkpoint          per partition: the log start offset, at least its first
+                                         segment's base offset; Kafka stores only those above that
+    cleaner-offset-checkpoint            per partition that was ever compacted: the cleaner offset
 
 Invariants: a recovery point in its file was true when it was written. A file that could not
-be written keeps its old text, which is as true as before: recovery only reads more. So a full disk
-is refused and tried again; any other failure takes the directory offline.
+be written keeps its old content, which is still valid: recovery only reads more. So on a full disk,
+or without descriptors or memory, the write is refused and retried later; any other failure takes
+the directory offline.
 Source: apache/kafka storage/.../checkpoint/OffsetCheckpointFile.java.
 
 Not here: when to write them (replication/logs/log_maintenance), the format (checkpoint_file).
@@ -51,7 +52,7 @@ class CheckpointWork:
         self._number = number
 
     def run(self) -> None:
-        """Write the files that change, with two fsyncs each. Does nothing if a later work is done.
+        """Write the files that change, with two fsyncs each. Does nothing if a later one is done.
 
         Raises KafkaStorageError if the disk is full, StorageFailure.
         """
@@ -61,9 +62,9 @@ class CheckpointWork:
 class DirectoryCheckpoints:
     """Checkpoint files of one directory. Not thread-safe, but for CheckpointWork.run().
 
-    Works are written one at a time, and never an earlier one over a later one: an earlier one may
-    speak of records that were truncated since, or of a log that was deleted. `writing` is the lock
-    for that, where works run in several threads.
+    Each CheckpointWork is written alone, and never an earlier one after a later one: the earlier
+    one may have offsets of records that were truncated since, or of a log that was deleted.
+    `writing` is the lock for that, if they run in several threads.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class DirectoryCheckpoints:
         return found
 
     def _set_aside(self, path: str, error: OSError) -> None:
-        """Set an unreadable file aside; it counts as absent. Raises OSError: it cannot be replaced
-        either.
+        """Treat an unreadable file as absent; a directory in its place is renamed. Raises OSError:
+        it cannot be renamed.
         """
         if not self._file_system.is_directory(path):
             self.flaws.append(f"{path} cannot be read; rewriting it: {error.strerror}")
@@ -148,7 +149,7 @@ class DirectoryCheckpoints:
         self._logs = logs
 
     def begin(self) -> CheckpointWork | None:
-        """Work that brings the files up to date; None if they are, or the logs were not loaded."""
+        """Work that updates the files; None if they are up to date, or the logs are not loaded."""
         logs = self._logs
         if logs is None:
             return None
@@ -174,18 +175,18 @@ class DirectoryCheckpoints:
         return CheckpointWork(self, checkpoints, self._begun)
 
     def begin_forgetting(self, keys: Iterable[TopicPartitionPair]) -> CheckpointWork | None:
-        """Work that removes deleted logs of these names from the checkpoints; None if they have
-        none.
+        """Work that removes deleted logs of these names from the checkpoints; None if they contain
+        none of them.
 
-        It must have run before new logs of these names are made. Otherwise a crash would find in
-        the checkpoints the recovery point of the former one, and leave torn records of the new one
-        unscanned; or its log start, and drop records of the new one below that.
+        It must have run before new logs of these names are created. Otherwise a start after a crash
+        would use the recovery point of the deleted log, and not scan torn records of the new one;
+        or its log start offset, and drop records of the new one below that.
         """
         logs = self._logs or {}
-        return self.begin() if self._speak_of([key for key in keys if key not in logs]) else None
+        return self.begin() if self._may_name([key for key in keys if key not in logs]) else None
 
-    def _speak_of(self, keys: Iterable[TopicPartitionPair]) -> bool:
-        """Whether a file names one of these, or will when all works under way are done."""
+    def _may_name(self, keys: Iterable[TopicPartitionPair]) -> bool:
+        """Whether a file names one of these, or may when all CheckpointWork under way is done."""
         if self._done < self._begun:
             return True
         return any(key in offsets for key in keys for offsets in self._on_disk.values())

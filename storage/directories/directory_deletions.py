@@ -1,6 +1,6 @@
-"""Directories of deleted partitions that wait until their files may go (file.delete.delay.ms).
+"""Directories of deleted partitions, which are removed after file.delete.delay.ms.
 
-They have a name under which no start opens them; a start deletes what is left of them.
+They get the suffix -delete before: no start opens them, and a start removes those left.
 """
 
 from __future__ import annotations

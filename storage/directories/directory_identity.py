@@ -6,10 +6,10 @@
     node.id=3
     directory.id=H1iD5p3fTTq2yPzXcAnQ4w
 
-Invariants: what has been written is never changed to something else, so a directory of
-another cluster or node can be recognised and refused. Ids that are not known yet are omitted. If
-one of the two files is gone or damaged the other one says it, and the next start writes both.
-Unlike Kafka: it has no copy and no checksum, so a flipped bit makes a directory another one's.
+Invariants: an id that was written is never replaced by another one, so a directory of another
+cluster or node can be recognised and refused. Ids that are not known yet are omitted. If one of the
+two files is missing or damaged, the other one is used, and the start that finds it writes both.
+Unlike Kafka, which has no copy and no checksum: a flipped bit gives its directory another owner.
 Source: apache/kafka metadata/.../properties/MetaProperties.java.
 """
 
@@ -47,10 +47,10 @@ class StoredIdentity(NamedTuple):
 
 
 def read_identity(file_system: FileSystem, directory: str) -> StoredIdentity:
-    """Read the identity; empty if there is no file.
+    """Read the identity; its `identity` is None if there is no file.
 
     Raises:
-        DirectoryUnusable: all that there is of it is damaged.
+        DirectoryUnusable: there is a file, but no undamaged one.
     """
     flaws: list[str] = []
     for name in (FILE_NAME, COPY_NAME):
@@ -90,7 +90,7 @@ def _decode(content: bytes) -> DirectoryIdentity:
     if not (node_id is None or (node_id.isascii() and node_id.isdigit())):
         raise ValueError(f"node.id={node_id!r}")
     return DirectoryIdentity(
-        # Kafka wrote none before it had several directories on a node.
+        # Kafka wrote no directory.id before KIP-858.
         directory_id=values.get("directory.id", ""),
         cluster_id=values.get("cluster.id"),
         node_id=None if node_id is None else int(node_id),

@@ -3,17 +3,17 @@
 Invariants:
     A partition is in one directory. It is served from there or, while that directory is offline or
     missing, not at all: it is never made again elsewhere (see replica_directories).
-    A new partition goes to the directory with the fewest; among equals to the one named first.
+    A new partition goes to the directory with the fewest partitions; of several to the first one.
     All directories belong to the same node of the same cluster.
 
 A move (AlterReplicaLogDirs) makes a copy `<topic>-<partition>.<id>-future` in the other directory.
-While both are there the one with the newer leader epoch, or else the longer one, is the true log: a
-copy only ever follows, so it can be ahead only when it had taken over already; or when the log was
-truncated, and then it is longer at most, until there are records of a newer epoch. Steps, each
-fsynced before the next, and what a crash between two of them leaves:
-    note says the new directory          both logs are there: the copy continues following
+While both exist, the one with the newer leader epoch, or with equal epochs the longer one, is the
+valid log: a copy only fetches from the log, so it is ahead only if it has already replaced the log,
+or if the log was truncated; then the copy is at most longer, until the log has records of a newer
+epoch. Steps, each fsynced before the next, and the state after a crash between two of them:
+    note names the new directory         both logs exist: the copy continues to follow
     copy gets the log's name, in memory
-    at the same moment it takes over     the new name may be lost: the newer log is the true one
+    at the same moment it takes over     the new name may be lost: the newer log is the valid one
     copy flushed, its name fsynced       two logs of one name: as above; the other is removed
     old log renamed to -delete           done
 
@@ -44,13 +44,14 @@ from .partition_directory import DELETE_SUFFIX, directory_name
 from .replica_directories import ReplicaPlacements
 
 MOST_FLIPPED_BITS = 12
-"""Most differing bits of a damaged topic id; of two random ids a part of 10**-18 differs in so few.
+"""Most differing bits of a damaged topic id. Two random ids differ in so few with a probability
+below 10**-20.
 """
 
 
 class LogDirectories:
-    """All log directories; see open(). Not thread-safe, but for note() and what LogDirectory
-    allows.
+    """All log directories; see open(). Not thread-safe, except NoteWork.run() and as noted in
+    LogDirectory.
     """
 
     def __init__(
@@ -79,13 +80,13 @@ class LogDirectories:
         Args:
             file_system: the disk, or disks.
             paths: all different, at least one.
-            directory_ids: one for each, should it be new.
+            directory_ids: one for each directory, used if it is new.
             producer_id_expiration_ms: producer.id.expiration.ms of the broker.
             make_lock: see LogDirectory.open.
 
         Raises:
-            DataDirectoryError: one is in use or somebody else's, or none is usable. All are
-                unlocked then.
+            DataDirectoryError: one is in use or belongs to another node or cluster, or none is
+                usable. All are unlocked then.
         """
         if len(set(paths)) != len(paths):
             raise DataDirectoryError("a data directory is given twice; name each one once")
@@ -146,8 +147,8 @@ class LogDirectories:
 
     @property
     def identity(self) -> DirectoryIdentity:
-        """Identity of the same directory, which stands for the node when it has no id yet; cluster
-        and node of any directory.
+        """Directory id of the directory at `path`, which identifies the node while it has no node
+        id; cluster id and node id of the first directory that has one.
         """
         each_of = [each.identity for each in self._directories]
         return DirectoryIdentity(
@@ -169,8 +170,8 @@ class LogDirectories:
                     raise
 
     def has_all_data(self, is_intact: Callable[[str], bool]) -> bool:
-        """Whether all directories have all data, see LogDirectory.has_all_data. An unusable
-        directory has none.
+        """Whether all directories have all data, see LogDirectory.has_all_data. False if one is
+        unusable or offline.
         """
         return not self.unusable and all(
             each.health.is_online and each.has_all_data(is_intact) for each in self._directories
@@ -198,8 +199,9 @@ class LogDirectories:
     ) -> list[str]:
         """Open the logs of all directories; returns messages about unexpected findings.
 
-        `on_damaged`: called for a log that has lost more than a crash takes, as soon as that is
-        known: what was wrong is cut off by then, and the next start will find nothing wrong.
+        `on_damaged`: called for each log that has lost more than a crash explains, or cannot be
+        opened, as soon as that is known: the damage may be truncated by then, so that the next
+        start does not find it.
 
         A directory that fails meanwhile is offline. Raises StorageFailure if all are.
         """
@@ -233,11 +235,11 @@ class LogDirectories:
             for key, future in list(directory.future_logs.items()):
                 current = self._find(key, future.topic_id, other_than=directory)
                 if current is None or key in directory.logs:
-                    continue  # its log is missing, or it is a leftover: see unclaimed futures
+                    continue  # its log is missing, or it is a leftover: see alter_log_dirs_manager
                 if _progress(future) > _progress(current[1]):
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
                     self._take_over(directory, key)
-                    # Whether the copy had all of the log before that was damaged nobody knows.
+                    # It is unknown whether the copy had all records before the log was damaged.
                     current[0].has_dropped_damaged |= current[1].recovery.is_damaged
                     self._drop(current[0], key)
         for directory in self.online:
@@ -250,7 +252,7 @@ class LogDirectories:
                 theirs = (_progress(other[1]), noted == other[0].identity.directory_id)
                 if mine >= theirs:
                     said.append(f"{key[0]}-{key[1]} had moved to {directory.path}")
-                    if theirs[1]:  # it was the log, and not what a move had left behind
+                    if theirs[1]:  # it was the log, not a leftover of a move
                         other[0].has_dropped_damaged |= other[1].recovery.is_damaged
                     self._drop(other[0], key)
         return said
@@ -274,7 +276,7 @@ class LogDirectories:
         directory.logs[key] = log
 
     def _drop(self, directory: LogDirectory, key: TopicPartitionPair) -> None:
-        """Delete the log that a move left behind: the other log has all records that count."""
+        """Delete the log that a move left behind: the other log has all valid records."""
         log = directory.release_log(*key)
         unique_id = log.topic_id or UUID(int=0)
         path = directory.retire(log.directory, *key, suffix=DELETE_SUFFIX, unique_id=unique_id)
@@ -287,8 +289,8 @@ class LogDirectories:
     ) -> PartitionLog | None:
         """Loaded log of a partition with this topic id; None if there is none.
 
-        With the partition's `leader_epoch` also one whose partition.metadata is lost or damaged,
-        and whose epochs are none of a later time: then its topic id is to be written.
+        With the partition's `leader_epoch`, also a log whose partition.metadata is lost or damaged,
+        if it has no later leader epoch; the caller must then write its topic id.
         """
         found = [log for each in self.online if (log := each.logs.get(key)) is not None]
         for log in found:

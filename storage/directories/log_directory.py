@@ -8,7 +8,7 @@
 
 Invariants:
     One process uses a directory. The clean mark is the last thing written by a clean stop, and the
-    first thing removed by a start, so that a crash while loading is a crash.
+    first thing removed by a start, so that a crash while loading does not look like a clean stop.
     A recovery point in the checkpoint was true when it was written, and is lowered there before a
     truncated log grows again.
     The first disk failure takes the directory offline (see storage_failure); other directories of
@@ -126,16 +126,16 @@ class LogDirectory:
         Args:
             file_system: the disk.
             path: the data directory.
-            directory_id: its identity if it is new; an old one keeps its own.
-            cluster_id: the cluster it must belong to; None takes any, or none yet.
-            node_id: the node it must belong to; None takes any, or none yet.
-            is_known: it has this id, whether or not its files still say so.
+            directory_id: its id if it is new; an existing directory keeps its own.
+            cluster_id: the cluster it must belong to; None accepts any, or none yet.
+            node_id: the node it must belong to; None accepts any, or none yet.
+            is_known: the directory is known to have this id, even if meta.properties is missing.
             producer_id_expiration_ms: producer.id.expiration.ms of the broker.
             make_lock: threading.Lock, if CheckpointWork.run() is called in several threads.
 
         Raises:
             DataDirectoryError: in use, or of another cluster or node. It is then unchanged.
-            DirectoryUnusable: damaged, or the disk does not let us.
+            DirectoryUnusable: damaged, or the disk refuses access.
         """
         try:
             if not file_system.is_directory(path):
@@ -180,7 +180,8 @@ class LogDirectory:
         """Whether no acknowledged record is missing, as far as one directory can tell.
 
         Args:
-            is_intact: whether the page cache of a directory's last life is still there, by its id.
+            is_intact: whether the page cache written by a directory's last run has survived, by its
+                id.
         """
         if self.identity.node_id is None:
             return True
@@ -201,9 +202,9 @@ class LogDirectory:
         """Assign a new directory to a cluster or a node, durably. Repeating it changes nothing.
 
         Raises:
-            DataDirectoryError: it has another one already.
+            DataDirectoryError: it belongs to another cluster or node already.
             KafkaStorageError: the disk is full.
-            StorageFailure: it failed.
+            StorageFailure: the disk failed.
         """
         given = DirectoryIdentity(
             directory_id=self.identity.directory_id, cluster_id=cluster_id, node_id=node_id
@@ -235,7 +236,7 @@ class LogDirectory:
 
         Raises:
             StorageFailure: the disk failed.
-        Cost: see PartitionLog.open, per partition. Each log's `recovery` says what it took.
+        Cost: see PartitionLog.open, per partition. Each log's `recovery` reports it.
         """
         self._now_ms = now_ms
         try:
@@ -256,7 +257,7 @@ class LogDirectory:
             directory = f"{self.path}/{name}"
             if (key or future) is None or not self._file_system.is_directory(directory):
                 continue
-            if are_foreign:  # what we have listed may have been deleted or compacted since
+            if are_foreign:  # listed segments may have been deleted or compacted since
                 self._forget_list(directory)
             if key is None:
                 self._load_future(future, directory, config_for)
@@ -287,14 +288,14 @@ class LogDirectory:
         if any(
             log.flushing.recovery_point < recovery_points.get(key, 0)
             for key, log in self.logs.items()
-        ):  # as in truncate_log: records are missing that were flushed, and others will come
+        ):  # as in truncate_log: flushed records are missing, others will get their offsets
             self._lower_recovery_points()
         return dict(self.logs)
 
     def _leave_out(self, key: TopicPartitionPair, directory: str, error: StorageFailure) -> None:
-        """Leave out a log that cannot be opened. If the disk is fine, the others continue.
+        """Leave out a log that cannot be opened. If the disk can be written, the others are loaded.
 
-        Raises StorageFailure: it is the disk.
+        Raises StorageFailure: the disk cannot be written.
         """
         probe = f"{self.path}/{PROBE_FILE}"
         try:
@@ -314,7 +315,7 @@ class LogDirectory:
         try:
             return read_topic_id(self._file_system, directory)
         except OSError:
-            return None  # whose it is, the metadata says
+            return None  # the cluster's metadata determines the topic
 
     def assign_topic_id(self, log: PartitionLog, topic_id: UUID) -> None:
         """Restore the lost topic id of a log, durably. Raises KafkaStorageError."""
@@ -330,11 +331,11 @@ class LogDirectory:
         directory: str,
         config_for: Callable[[str], LogConfig],
     ) -> None:
-        """Load the copy of a move with a full scan, as its offsets are unknown. At a gap, which a
-        power loss may have left, the rest is dropped, to be copied again.
+        """Load the copy of a move with a full scan, as checkpoints do not contain it. At a gap,
+        which a power loss may have left, the rest is dropped, to be copied again.
         """
         assert key is not None
-        if key in self.future_logs:  # two moves, the first of them abandoned in mid-air
+        if key in self.future_logs:  # two moves, one of them abandoned unfinished
             self.deletions.delete([directory])
             return
         log = self._open_log(
@@ -424,16 +425,16 @@ class LogDirectory:
     ) -> PartitionLog:
         """Create a log, durably; the caller puts it into `logs` (or `future_logs`, if `unique_id`).
 
-        Before that (but for `unique_id`): checkpoints.begin_forgetting.
+        Unless `unique_id` is given, checkpoints.begin_forgetting must have run before.
 
         In any thread, and for different partitions in several at once: nothing else is touched.
-        With `leader_epoch` that epoch has begun in it. Without `sync_names` the caller makes
-        several and then calls sync_names().
+        With `leader_epoch`, the log begins with that epoch. Without `sync_names` the caller makes
+        several logs and then calls sync_names().
 
         Cost: four fsyncs at most.
 
         Raises:
-            KafkaStorageError: the disk is full; what was begun is not seen by anybody.
+            KafkaStorageError: the disk is full; a partly created directory is not in use.
             StorageFailure: the disk failed.
         """
         self.health.check()
@@ -509,21 +510,22 @@ class LogDirectory:
     def truncate_log(self, topic: str, partition: int, offset: int) -> int:
         """Truncate a log and lower its recovery point on the disk; returns the bytes dropped.
 
-        If the checkpoint still said the old one when new records have taken the place of the old,
-        a crash would leave the new ones unscanned. It is lowered first: one beyond the log's end
-        would say that flushed records are lost. Raises StorageFailure.
+        If the checkpoint still had the old recovery point after new records have replaced the old
+        ones, recovery from a crash would not scan the new ones. It is lowered before the
+        truncation: a recovery point beyond the log end offset would be taken for a loss of flushed
+        records. Raises StorageFailure.
         """
         log = self.logs[topic, partition]
         if offset < log.log_end_offset:
             log.flushing.on_truncation(offset)
             self._lower_recovery_points()
         dropped = log.truncate_to(offset)
-        if log.log_end_offset < offset:  # a batch that held it went as a whole
+        if log.log_end_offset < offset:  # the whole batch that contains it was dropped
             self._lower_recovery_points()
         return dropped
 
     def _lower_recovery_points(self) -> None:
-        """Store lower recovery points, or raise StorageFailure, even on a full disk."""
+        """Store lower recovery points. Raises StorageFailure, also if the disk is full."""
         try:
             self.checkpoints.bring_up_to_date()
         except KafkaStorageError as error:
@@ -535,7 +537,7 @@ class LogDirectory:
         """Close all logs and unlock the directory.
 
         With `clean`: everything is flushed first, and the clean mark is written last, so the next
-        start scans nothing. Not if logs were never loaded, or the directory is offline.
+        start scans nothing. Skipped if logs were never loaded, or the directory is offline.
 
         Raises, and the directory is unlocked all the same:
             StorageFailure: the disk failed meanwhile.
@@ -554,7 +556,7 @@ class LogDirectory:
             self._lock = None
 
     def _close_cleanly(self, remaining: deque[PartitionLog], broker_epoch: int) -> None:
-        # Flushed logs first, then what is claimed about them, then the mark that says it is all so.
+        # First the logs are flushed, then their checkpoints written, then the mark for all of them.
         while remaining:
             remaining[0].close(clean=True)
             remaining.popleft()
@@ -570,7 +572,7 @@ class LogDirectory:
 def _check_new(file_system: FileSystem, path: str) -> None:
     """Check that a directory without an owner holds no partition's log.
 
-    It would get another id, and its logs would be taken for what another one has left.
+    It would get a new id, and its logs would be taken for leftovers of another directory.
     """
     for name in file_system.list_directory(path):
         if parse_directory_name(name) and file_system.is_directory(f"{path}/{name}"):

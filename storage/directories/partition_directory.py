@@ -65,8 +65,8 @@ def retired_directory_name(topic: str, partition: int, *, suffix: str, unique_id
 def write_topic_id(
     file_system: FileSystem, directory: str, topic_id: UUID, *, sync_names: bool = True
 ) -> None:
-    """Write the topic id durably; without `sync_names` once the caller has synced the directory.
-    Raises OSError.
+    """Write the topic id durably; without `sync_names` it is durable only when the caller has
+    synced the directory. Raises OSError.
     """
     text = f"version: 0\ntopic_id: {encode_id(topic_id)}"
     path = f"{directory}/{METADATA_FILE}"

@@ -7,15 +7,16 @@
         FWq4Rv5eR0ybK2pDeFSBVg 0 H1iD5p3fTTq2yPzX    topic id, partition, directory id
 
 Why: a partition whose directory is missing at a start must not be recreated, empty, in another:
-its leader would serve an empty log where records were acknowledged. The directory that knows about
-the partition is the one that is missing, so each of the others has to know it, too. Kafka keeps
-this in the metadata log (KIP-858), for which the controller must hear of every placement; a note
-with the logs depends on nothing else, and is there when the node starts without its controller.
+its leader would serve an empty log where records were acknowledged. The directory that has the
+partition is the one that is missing, so each of the others stores the placement, too. Kafka keeps
+this in the metadata log (KIP-858), for which every placement must be reported to the controller; a
+note with the logs depends on nothing else, and can be read when a node starts without a controller.
 
 Invariants: a placement is in the note of every usable directory, fsynced, before the log is
-made, so before its first record. Of several notes the highest generation is the true one: the
-others were out of use when it was written. A log that is found where the note does not say is
-believed; the note is corrected. With a single directory there is no note: who should read it?
+made, so before its first record. Of several notes the one with the highest generation is valid: the
+other directories were offline when it was written. If a log is found in another directory than the
+note names, the note is corrected. With a single directory there is no note: it would be missing
+together with the logs.
 """
 
 from __future__ import annotations
@@ -172,8 +173,8 @@ class NoteWork:
         written.
 
         Raises:
-            KafkaStorageError: one is full, so that not all have the note.
-            StorageFailure: none has it.
+            KafkaStorageError: the disk of a directory is full, so that not all have the note.
+            StorageFailure: no directory has the note.
         """
         failure: KafkaStorageError | None = None
         done = 0

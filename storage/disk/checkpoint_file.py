@@ -10,9 +10,10 @@ Invariants: after a crash the file holds the old text or the new one. The order 
 this: write <name>.tmp, fsync it (so that the rename can never publish an empty file), rename it
 over the old one, fsync the directory (so that the rename itself survives).
 
-A file that does not parse counts as absent: every checkpoint only saves work or is clamped, so
-losing one is safe where trusting a wrong one is not. So does an offset checkpoint with a wrong CRC.
-To Kafka that is an entry of a partition that nobody has; its own files are taken without one.
+A file that does not parse, or an offset checkpoint with a wrong CRC, counts as absent: a checkpoint
+only saves work, or its offsets are clamped to the log, so losing one is safe where trusting a wrong
+one is not. Kafka reads the CRC line as the entry of a partition that does not exist; files that
+Kafka wrote are accepted without a CRC line.
 Source: apache/kafka server-common/.../CheckpointFile.java, OffsetCheckpointFile.java.
 """
 
@@ -43,8 +44,9 @@ def write_atomically(
 ) -> None:
     """Replace `path` by `content`, durably. Two fsyncs. Raises OSError.
 
-    Without `sync_names` one: a crash may leave the old text, until the caller syncs the directory.
-    Without `waits` none: it may leave nothing that can be read, too, until the caller syncs both.
+    Without `sync_names` one fsync: until the caller syncs the directory, a crash may restore the
+    old content. Without `waits` none: until the caller syncs the file and the directory, a crash
+    may also leave an unreadable file.
     """
     temporary = path + ".tmp"
     file = file_system.open(temporary, create=True)

@@ -7,8 +7,8 @@ fetches, retention, DeleteRecords and the deletion of topics go on, and appends 
 (committed offsets) do, too. Writing resumes when there is room again.
 
 Not a throttle: one would slow down producers whose records will not fit either, and would need to
-guess how fast room is made. Not a ballast file: the floor is the ballast, and a file would take its
-place away from the data in good times, too.
+guess how fast room is made. Not a ballast file: the minimum has the same effect, and a file would
+take space from the data even while the disk is not full.
 
 Unlike Kafka: it has no such floor, and takes a full log directory offline, reads included.
 """
@@ -42,8 +42,8 @@ class DiskGuard:
         """Bytes that clients may append until the free space is measured again; none if not
         positive.
 
-        So the floor holds between two looks at a disk, too, but for one batch, unless somebody
-        else fills it.
+        So the minimum also holds between two measurements, except for one batch, and unless another
+        process fills the disk.
         """
         floor = self.floor(total_bytes)
         return free_bytes - floor if floor else UNLIMITED

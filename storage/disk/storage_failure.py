@@ -43,14 +43,14 @@ class DirectoryUnusable(DataDirectoryError):
     """A directory's disk fails, or its content is damaged: the node's other directories can be
     used.
 
-    A directory that is in use, or is another node's, is none of these: it is the wrong one.
+    Not for a directory that is in use or belongs to another node: then DataDirectoryError itself.
     """
 
 
 class DirectoryHealth:
     """Whether a log directory is online; shared by its logs, and set from flush threads too.
 
-    One attribute that goes from None to the first failure and never back, so no lock is needed.
+    `failure` changes once, from None to the first failure, so no lock is needed.
     """
 
     __slots__ = ("damaged", "failure", "headroom")
@@ -84,8 +84,8 @@ class DirectoryHealth:
 def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> KafkaStorageError:
     """Exception to raise when `doing` failed with `error` and changed nothing.
 
-    A full disk, or a machine without descriptors, is no broken disk: what could not be done is
-    refused, and may be tried again. Unlike Kafka, which takes the directory offline.
+    A full disk, or a machine without descriptors, is not a failed disk: the operation is refused,
+    and may be retried. Unlike Kafka, which takes the directory offline.
     """
     if error.errno in NO_SPACE:
         return KafkaStorageError(f"{doing}: no space left")
@@ -97,8 +97,8 @@ def refused_or_failed(health: DirectoryHealth, doing: str, error: OSError) -> Ka
 class ClosedLog(DirectoryHealth):
     """Health of a closed log, in place of its directory's health.
 
-    Callers that still hold the log are refused, and that its files are gone says nothing about the
-    disk.
+    Callers that still hold the log get KafkaStorageError, and its missing files do not count as a
+    failure of the disk.
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """Throttled replicas of a topic by its settings: `*` or a list of partition:node.
 
-A replica in sync is not held back, listed or not: a throttle slows down copies, not producers that
-wait for acks=all.
+A replica in sync is not throttled, listed or not: a throttle slows down replicas that catch up, not
+producers that wait for acks=all.
 Source: ThrottledReplicaListValidator in apache/kafka; KIP-73.
 """
 

@@ -23,7 +23,7 @@ class Throttler:
     def observe(self, size: int, now_ms: float) -> float:
         """Count `size` bytes; returns the milliseconds to wait before any more.
 
-        Looked at every CHECK_INTERVAL_MS, so a burst of that length passes before the first wait.
+        Checked every CHECK_INTERVAL_MS, so a burst of that length passes before the first wait.
         """
         if self._period_start_ms is None:
             self._period_start_ms = now_ms

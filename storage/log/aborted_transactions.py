@@ -1,7 +1,7 @@
 """Aborted transactions that a read_committed reader must skip.
 
-Fetch sends them along with the records; the consumer leaves out what is theirs. Source:
-LocalLog.collectAbortedTransactions in apache/kafka.
+A fetch response has them next to the records; the consumer omits the records of these transactions.
+Source: LocalLog.collectAbortedTransactions in apache/kafka.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ def find_aborted(log: PartitionLog, fetch_offset: int, end_offset: int) -> list[
     """Aborted transactions with records in [fetch_offset, end_offset), in the order of their
     markers.
 
-    Cost: a look at each segment from there on up to the one whose index says that no more follow;
-    it reads only the indexes of those that have one.
+    Cost: visits the segments from `fetch_offset` on, up to the one whose index shows that no more
+    follow; reads only the indexes that exist.
 
     Raises:
         KafkaStorageError: the machine is out of descriptors.
-        StorageFailure: the disk refused.
+        StorageFailure: the disk failed.
     """
     found: list[AbortedTransaction] = []
     try:

@@ -2,9 +2,9 @@
 
 The header decides, in O(1), wherever it can: length, CRC, count, offsets, codec, producer, newest
 timestamp. Then the records are walked through by a compiled loop, so that nothing is stored that
-its readers cannot read (bradbury.validate.records). They are looked at one by one only where a rule
-is about each of them (opens_records): a key on a compacted topic, message.timestamp.before.max.ms.
-What that finds is reported record by record (KIP-467).
+its readers cannot read (bradbury.validate.records). They are checked one by one only if a topic
+setting applies to each record (opens_records): a key on a compacted topic,
+message.timestamp.before.max.ms. Errors found there are reported per record (KIP-467).
 
 Source: apache/kafka storage/.../internals/log/LogValidator.java; the codes are Kafka's, since
 clients act on them.
@@ -61,10 +61,10 @@ def validate_batch(
     is_own: bool = False,
     opened: bool = True,
 ) -> tuple[RecordBatchHeader, int]:
-    """Check a producer's batch, and stamp its timestamp type as the topic wants it.
+    """Check a producer's batch, and set its timestamp type to the topic's.
 
-    `is_own`: a coordinator's. It may have a producer and no sequence, or be a marker.
-    `opened`: its records were looked at before, or nobody asks for that.
+    `is_own`: written by a coordinator. It may have a producer and no sequence, or be a marker.
+    `opened`: its records were validated before, or need not be.
 
     Returns:
         Its header as it was sent, and the max timestamp it has now.
@@ -72,7 +72,7 @@ def validate_batch(
     Raises:
         MessageTooLarge, RecordListTooLarge, CorruptMessage, InvalidRecord, InvalidTimestamp.
         `batch` is then unchanged.
-        TooLarge: not `opened`, and its records are too many to look at them here: see open_batch.
+        TooLarge: not `opened`, and its records are too large to be validated here: see open_batch.
     Cost: about 1.5 us and the CRC; a second CRC when timestamps are stamped. Not `opened`: 30 ns a
     record, and the decompression.
     """
@@ -85,7 +85,7 @@ def validate_batch(
             f"a batch of {len(batch)} bytes; segment.bytes is {config.segment_bytes}"
         )
     header = check_batch(batch)
-    # At once: each field of it by name takes as long as three of these.
+    # Unpacked at once: reading one field by name takes three times as long as unpacking one.
     base_offset, _, _, _, _, attributes, last_delta, _, newest, producer_id, epoch, first, count = (
         header
     )
@@ -139,7 +139,7 @@ def _refuse_create_time(
 
 
 class BatchRules:
-    """Requirements of a topic's settings on producers' batches, derived once and not for each.
+    """Requirements of a topic's settings on producers' batches, derived once, not for each batch.
 
     keeps_codec: batches are stored with the codec they came with.
     opens_records, opens_uncompressed, opens_compressed: see opens_records and must_open.
@@ -162,13 +162,13 @@ class BatchRules:
 
 
 def must_open(codec: int, config: LogConfig) -> bool:
-    """Whether bradbury.validate.records requires a look at the records of such a batch."""
+    """Whether bradbury.validate.records requires validating the records of such a batch."""
     wanted = config.bradbury_validate_records
     return wanted == "all" or (codec != 0 and wanted == "compressed")
 
 
 def open_batch(batch: bytearray, config: LogConfig) -> bytearray:
-    """`batch`, after checking that consumers can read its records. For a thread; it is not changed.
+    """`batch`, after checking that consumers can read its records; unchanged. May run in a thread.
 
     Raises:
         CorruptMessage, InvalidRecord.
@@ -179,8 +179,8 @@ def open_batch(batch: bytearray, config: LogConfig) -> bytearray:
 
 
 def opens_records(config: LogConfig) -> bool:
-    """Whether the records must be checked one by one, as the header cannot tell whether the topic
-    may have them.
+    """Whether the records must be checked one by one, as the header does not show whether the topic
+    accepts them.
     """
     return config.message_timestamp_before_max_ms != LONG_MAX or (
         config.cleanup_policy != "delete" and "compact" in config.cleanup_policies
@@ -194,7 +194,7 @@ def validate_records(
 
     Raises:
         InvalidRecord: a record without a key on a compacted topic, or malformed.
-        InvalidTimestamp: a record is too far from the broker's clock. Both tell which ones in
+        InvalidTimestamp: a record is too far from the broker's clock. Both list the records in
             `record_errors`, at most MOST_RECORD_ERRORS.
         CorruptMessage: the compressed block, or a varint, is malformed.
     Cost: the decompression and 2-4 us a record.

@@ -4,7 +4,7 @@
     log start  first dirty offset   end offset                         log end
 
 A log is cleaned when more than `min.cleanable.dirty.ratio` of its clean and cleanable bytes is
-dirty, or when a dirty record is older than `max.compaction.lag.ms`; the one with the largest part
+dirty, or when a dirty record is older than `max.compaction.lag.ms`; the one with the largest ratio
 first. Never cleaned: the active segment, anything at or above the last stable offset, and the
 segments from the first one on that holds a record younger than `min.compaction.lag.ms`.
 Source: apache/kafka core/.../log/LogCleanerManager.scala.
@@ -50,7 +50,7 @@ class LogToClean:
 def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
     """Cleanable part of `log`. Raises OSError: with a lag set, old segments are read.
 
-    Cost: a few microseconds and one a segment.
+    Cost: a few microseconds, and one more per segment.
     """
     first_dirty_offset = _first_dirty_offset(log)
     closed = log.segments[:-1]
@@ -65,8 +65,8 @@ def find_cleanable(log: PartitionLog, now_ms: int) -> LogToClean:
         first_young = next(young, None)
         if first_young is not None:
             end_offset = min(end_offset, first_young.base_offset)
-    # Whole segments only, and not the active one: down to the beginning of the one that holds the
-    # bound.
+    # Whole segments only, and not the active one: rounded down to the base offset of the segment
+    # that contains the bound.
     bases = [segment.base_offset for segment in log.segments if segment.base_offset <= end_offset]
     end_offset = max(bases, default=first_dirty_offset)
     cleanable = [segment for segment in dirty if segment.base_offset < end_offset]
@@ -92,7 +92,7 @@ def choose_filthiest(candidates: Iterable[LogToClean]) -> LogToClean | None:
 def _first_dirty_offset(log: PartitionLog) -> int:
     """End of the last cleaning; the log start if there was none, or its offset is invalid.
 
-    A checkpoint beyond the log's end is of records that were lost.
+    A cleaner offset beyond the log end offset comes from records that were lost.
     """
     offset = log.compaction.cleaner_offset
     if offset is None or not log.log_start_offset <= offset <= log.log_end_offset:
@@ -103,5 +103,5 @@ def _first_dirty_offset(log: PartitionLog) -> int:
 def _is_overdue(dirty: Iterable[LogSegment], max_compaction_lag_ms: int, now_ms: int) -> bool:
     oldest_ms = now_ms - max_compaction_lag_ms
     if oldest_ms < 0:
-        return False  # the default, which never is
+        return False  # the default: never overdue
     return any(0 < segment.first_timestamp < oldest_ms for segment in dirty)

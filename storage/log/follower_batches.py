@@ -16,10 +16,10 @@ Markers = dict[int, EndTransactionMarker | None]
 
 
 def split_batches(view: memoryview) -> tuple[list[RecordBatchHeader], Markers]:
-    """The checked headers of the whole batches in `view`, and what its control batches say.
+    """The checked headers of the whole batches in `view`, and the markers in its control batches.
 
     Raises:
-        CorruptMessage, InvalidRecord: one is not sound.
+        CorruptMessage, InvalidRecord: a batch is not valid.
     """
     headers: list[RecordBatchHeader] = []
     markers: Markers = {}

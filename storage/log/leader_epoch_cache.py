@@ -3,9 +3,9 @@
     leader-epoch-checkpoint     0 / count / one line `epoch start_offset` per epoch
 
 Invariants: epochs and start offsets both strictly increase. The file with a new epoch is
-written and fsynced before the first batch that carries it; its name is, as that of a new segment,
-by the next flush. So a crash may bring back the file before it, but never for a batch below the
-recovery point; and the scan of the part above finds the epochs of the batches there again.
+written and fsynced before the first batch of that epoch; its rename becomes durable, like the name
+of a new segment, with the next flush. So a crash may restore the previous file, but that lacks no
+epoch of a batch below the recovery point; and the recovery scan finds the epochs above it again.
 Source: apache/kafka storage/.../internals/epoch/LeaderEpochFileCache.java.
 """
 
@@ -64,7 +64,7 @@ class LeaderEpochCache:
     def assign_all(self, entries: list[tuple[int, int]]) -> None:
         """Assign several (epoch, start offset), ascending, with one write at most.
 
-        An entry that contradicts the cache wins: what has a later epoch or start is dropped.
+        A new entry takes precedence: entries with the same or a later epoch or start are dropped.
         """
         before = self.entries
         self._assign(entries)
@@ -95,7 +95,7 @@ class LeaderEpochCache:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch <= `epoch`, as OffsetForLeaderEpoch answers.
 
-        (-1, -1) if nothing is known: no epoch, or one above all we have seen.
+        (-1, -1) if unknown: the cache is empty, or `epoch` is undefined or above all known ones.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -116,11 +116,11 @@ class LeaderEpochCache:
     def new_epochs(self, batches: Buffer, *, up_to: int) -> list[tuple[int, int]]:
         """(epoch, first offset) of the new leader epochs in these batches of the leader.
 
-        Raises InvalidRecord if one is greater than `up_to`, in which the leader leads.
+        Raises InvalidRecord if one is greater than `up_to`, the leader's current epoch.
         """
         found: list[tuple[int, int]] = []
         latest = self.latest_epoch
-        for _, header in walk_batches(batches):  # append_as_follower says what is wrong with one
+        for _, header in walk_batches(batches):  # append_as_follower reports an invalid one
             if header.leader_epoch > up_to:
                 raise InvalidRecord(
                     f"the leader of epoch {up_to} sent a batch of epoch {header.leader_epoch}"
@@ -141,8 +141,8 @@ class LeaderEpochCache:
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one that holds it begins there.
 
-        In memory only: what the file still says about deleted records is cut again when it is
-        loaded, so retention costs no fsync here.
+        In memory only: the file keeps entries of deleted records, which are removed again when it
+        is loaded, so retention costs no fsync here.
         """
         number = bisect_right(self._starts, start_offset) - 1
         if number >= 0:
@@ -153,15 +153,15 @@ class LeaderEpochCache:
         self.truncate_from_end(UNDEFINED_OFFSET)
 
     def _store_if_changed(self, before: list[tuple[int, int]]) -> None:
-        # Before the disk is waited for, maybe in a thread: no record of a former epoch may come in
-        # meanwhile, as it would stand where the new one is said to begin.
+        # Set before the fsync, which may wait in a thread: no record of a former epoch may be
+        # appended meanwhile, as its offset would be the start offset of the new epoch.
         self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
         if self.entries == before:
             return
         lines = [f"{epoch} {start}" for epoch, start in self.entries]
         try:
             write_checkpoint(self._file_system, self.path, lines, sync_names=False)
-        except OSError:  # what is not on the disk is not known
+        except OSError:  # the cache has only what is on the disk
             self._epochs = [epoch for epoch, _ in before]
             self._starts = [start for _, start in before]
             self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH

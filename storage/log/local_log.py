@@ -1,8 +1,8 @@
 """Files of one log in its directory: segments, leader epochs, producer snapshots.
 
 Invariants:
-    Nothing here moves an offset: where the log begins, and what of it is committed or flushed, say
-    partition_log and log_flush, after what is done here.
+    Nothing here moves the log start offset, the high watermark or the recovery point: partition_log
+    and log_flush do that, after the changes of files here.
     A file that was made, renamed or replaced has its name on the disk only after an fsync of the
     directory, which the next flush makes (is_directory_dirty).
 
@@ -82,9 +82,9 @@ class LocalLog:
     # Leader epochs
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """Begin `leader_epoch` at the log end offset, durably, before a batch has it.
+        """Begin `leader_epoch` at the log end offset, durably, before its first batch is appended.
 
-        A new leader may call this (one fsync) in good time; else its first append does.
+        A new leader may call this (one fsync) before its first append; else that append does.
         Raises KafkaStorageError if the disk is full or the machine is out of descriptors, else
         StorageFailure.
         """
@@ -132,7 +132,7 @@ class LocalLog:
             self._write_snapshot(base_offset)
         except OSError as error:
             raise self._undo_roll(segment, error) from error
-        if old.size == 0:  # its name promises offsets that it will never hold
+        if old.size == 0:  # empty, and it will never get a record
             self.mark_deleted(self.segments.replace_last(segment), now_ms)
         else:
             self.segments.add(segment)
@@ -142,7 +142,7 @@ class LocalLog:
     def _undo_roll(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
         """Remove the segment that was begun; returns the exception to raise.
 
-        The old one may take smaller batches, whose offsets a left-over file would claim.
+        Smaller batches may still be appended to the old one, with offsets of the left-over file.
         """
         if error.errno not in REFUSALS:
             return self.health.fail(f"rolling {self.directory}", error)
@@ -169,7 +169,8 @@ class LocalLog:
     def undo_write(self, segment: LogSegment, error: OSError) -> KafkaStorageError:
         """Truncate what a failed write left behind; returns the exception to raise.
 
-        A full disk is no broken disk: reads and deletions continue, and so may writing.
+        A full disk is not a failed disk: reads and deletions continue, and later appends may
+        succeed.
         """
         try:
             segment.file.truncate(segment.size)
@@ -202,7 +203,7 @@ class LocalLog:
         """Unlink the deleted files that are due; returns their number. Waits for the disk, unless
         ClosedSegments.begin_deletion was called and its work is done. Raises StorageFailure.
 
-        keeps_marks: the checkpoints do not say yet that they were deleted; see unlink_deleted.
+        keeps_marks: the checkpoints do not reflect the deletion yet; see unlink_deleted.
         """
         try:
             listing = self.closed.begin_deletion(self.directory, self.segments, now_ms)
@@ -228,7 +229,7 @@ class LocalLog:
         """Apply a control batch that is in the active segment now, at `offset`.
 
         An abort is noted in the segment's transaction index. This cannot fail: the entry may stay
-        in memory until the segment is closed, as a start that finds it open reads it again.
+        in memory until the segment is closed, as a start rebuilds it for a segment still open.
         """
         aborted = self.producers.end_transaction(header, marker, offset, timestamp)
         if aborted is not None:
@@ -237,8 +238,8 @@ class LocalLog:
     def reload_producers(self, healed: HealedSegment | None = None) -> None:
         """Rebuild the producer state from the remaining records. Raises OSError.
 
-        With `healed`: what was damaged in that segment is there again, and what was derived from
-        the log without it is gone (forget_derived); all from the segment on is read again.
+        With `healed`: the damaged records of that segment are restored, and files derived from the
+        log without them are removed (forget_derived); all from the segment on is read again.
         """
         offsets = snapshot_offsets(self.file_system, self.directory)
         unindexed: tuple[LogSegment, ...] = ()

@@ -1,12 +1,12 @@
 """Compaction as seen by a log: the input of a cleaning, and the switch to its result.
 
-    <base offset>.log.cleaned  written and fsynced by the cleaning; a start throws it away
-    <base offset>.log.swap     it is whole, and takes the place of the segments it was made of; a
-                               start continues from here
+    <base offset>.log.cleaned  written and fsynced by the cleaning; a start deletes it
+    <base offset>.log.swap     complete: replaces the segments it was made from; a start finishes
+                               this
     <base offset>.log          done
 
-Invariants: whatever moment a crash comes at, the log has the old segments or the new one,
-with the same last record of each key and the same offsets.
+Invariants: after a crash at any moment, the log has the old segments or the new one, with the same
+last record of each key and the same offsets.
 Source: apache/kafka LocalLog.replaceSegments.
 
 Not here: what is kept (cleaner), what a start makes of these files (log_loader), when (actors).
@@ -71,8 +71,8 @@ class LogCompaction:
     ) -> Cleaning:
         """Begin a compaction of the segments below `end_offset`, with the current state it needs.
 
-        Its blocking steps may run in any thread; each group they have cleaned comes back to
-        replace_segments, and when all have, complete_cleaning. Before this the caller has written
+        Its blocking steps may run in any thread; the caller passes each cleaned group to
+        replace_segments, and then calls complete_cleaning. Before this the caller has written
         to the checkpoint that this log may have gaps (note_gaps). Arguments: see cleaner_manager;
         `seed` is SEED_BYTES random bytes. Raises StorageFailure.
         """
@@ -115,13 +115,13 @@ class LogCompaction:
     def replace_segments(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> None:
         """Replace source segments by a cleaned one, whose files are durable.
 
-        Nothing waits, and readers of the old segments go on. A crash at any moment leaves the old
-        segments or the new one: until the new log is called .log.swap it is thrown away by a start,
-        from then on a start finishes what follows. The renames become durable in their order, with
-        the next fsync of the directory at the latest.
+        It does not wait for the disk, and reads of the old segments continue. A crash at any moment
+        leaves the old segments or the new one: before the new log is renamed to .log.swap a start
+        deletes it, afterwards a start finishes the swap. The renames become durable in their order,
+        with the next fsync of the directory at the latest.
 
         Raises:
-            CleaningAborted: the log is not what was cleaned any more; the new files are removed.
+            CleaningAborted: the log has changed since it was cleaned; the new files are removed.
             StorageFailure: the disk failed.
         """
         local, segment, replaced = self._local, cleaned.segment, cleaned.replaced
@@ -164,7 +164,7 @@ class LogCompaction:
         return failure if isinstance(failure, StorageFailure) else CleaningAborted(str(failure))
 
     def _has_changed_since(self, cleaning: Cleaning) -> bool:
-        """Whether cleaned records are gone, or the files have moved elsewhere."""
+        """Whether the log was truncated, or its directory renamed, since the cleaning began."""
         local = self._local
         return cleaning.truncations != local.truncations or cleaning.directory != local.directory
 

@@ -1,24 +1,25 @@
 """Damage of a log: records that cannot be read, and the errors that readers get there.
 
-A segment that was there when the process began is not read whole at the start. So the first batch
-of whatever is read from it is looked at (one header and one CRC), and one that is not sound, or
-does not begin where the last one ended, makes its segment suspect: it is examined whole in a thread
-(segments/segment_runs), which says what is sound in it. Between the sound runs are DamagedRanges.
+Segments that exist when the process starts are not read in full then. So the first batch of each
+read from such a segment is checked (one header and one CRC). If it is not sound, or does not begin
+where the last one ended, the segment becomes suspect: a thread reads it in full and finds its runs
+of sound batches (segments/segment_runs). Between the runs are DamagedRanges.
 
-A reader that comes to one is told, in this order:
-    while the segment is examined, or another replica may have what is missing: KAFKA_STORAGE_ERROR,
-    which clients try again;
+A reader that reaches a DamagedRange gets, in this order:
+    while the segment is examined, or another replica may have the missing records:
+    KAFKA_STORAGE_ERROR, which clients retry;
     with bradbury.damaged.segment=skip: the first batch behind it;
-    else CORRUPT_MESSAGE, which clients hand to the application.
+    else CORRUPT_MESSAGE, which clients pass to the application.
 
-Invariants: nothing that is sound is taken away because of something that is not. Logs that
-are or were compacted have gaps by right: there only what does not parse, a file that ends too early
-or one that is gone counts as damage.
+Invariants: no sound batch is withheld because of an unsound one. In logs that are or were
+compacted, gaps are normal: there only bytes that are not a sound batch, a file that ends too early
+or a missing file count as damage.
 
-Unlike Kafka: it continues with the next segment and says nothing, or its consumers stand still.
+Unlike Kafka, which continues with the next segment without an error, or whose consumers then make
+no progress.
 
-Not here: who examines, and when (replication/logs/segment_healer, log_scrub), what is made of the
-answer of another replica (segment_patch).
+Not here: who examines, and when (replication/logs/segment_healer, log_scrub), the use of records
+from another replica (segment_patch).
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class CompactedLog(Protocol):
 
 
 class SegmentExamination:
-    """Examination of one segment of this moment, read whole; `run` in a thread. `runs`: its
-    undamaged parts.
+    """Examination of one segment in its current state; `run` reads it in full, in a thread.
+    `runs`: its undamaged parts.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class SegmentExamination:
         self._base_offset = segment.base_offset
 
     def run(self, progress: Callable[[int], None] = lambda size: None) -> None:
-        """Read the file. One that is gone, or that the disk refuses, has no undamaged part.
+        """Read the file. If it is missing or cannot be read, it has no undamaged part.
 
         Raises:
             OSError: the machine is short of descriptors or memory: nothing is known of the file.
@@ -236,7 +237,7 @@ class LogDamage:
         self.start_offset = 0
         """Log start offset: damage below it does not matter."""
         self.ended = 0
-        """Number of damages that have ended: repaired, deleted or truncated."""
+        """Number of times that damage was repaired, deleted or truncated."""
         self.skipped_offsets = 0
         """Number of offsets skipped by readers, with bradbury.damaged.segment=skip."""
 
@@ -252,14 +253,14 @@ class LogDamage:
     # --- readers ---------------------------------------------------------------------------------
 
     def look(self, segments: Iterable[LogSegment], position: int, offset: int) -> int | None:
-        """Check whether a reader at `offset` may have the batch at `position` of the last of
-        `segments`, the others having nothing for it.
+        """Check whether a reader at `offset` may get the batch at `position` of the last of
+        `segments`; the others have no batch for it.
 
         Returns None, or the offset to continue at.
 
         Raises:
-            KafkaStorageError: not yet.
-            DamagedSegment: there is nothing at `offset`.
+            KafkaStorageError: a segment must be examined or repaired before.
+            DamagedSegment: the records at `offset` are lost.
         Cost: a header and a CRC.
         """
         tried = list(segments)
@@ -277,19 +278,19 @@ class LogDamage:
         found = reader.batch_at(position, segment.base_offset, has_gap=True)
         if found is not None and found[0].base_offset <= offset:
             return None
-        # In a log that may have gaps one is believed where what was passed over is proven.
+        # In a log that may have gaps, a gap is accepted if the segments passed over are proven.
         passed = tried[:-1] if self.has_gaps else tried
         if found is not None and self.has_gaps and all(each.is_proven for each in passed):
             return None
-        if found is None:  # also if this process has written it: disks forget
+        if found is None:  # also if this process has written it: disks lose data
             self.suspect(segment, NO_BATCH)
         else:
             self._suspect(passed)
         raise KafkaStorageError(f"{segment.files.path} is being examined: it may be damaged")
 
     def look_at_end(self, segments: Sequence[LogSegment], offset: int) -> int | None:
-        """Version of look for when no segment has anything for a reader that should have found
-        something.
+        """Version of look for a read that found no batch in any segment, although the log has
+        records at `offset` or above.
         """
         if (known := self._at(offset)) is not None:
             return self._beyond(known)
@@ -306,10 +307,11 @@ class LogDamage:
     ) -> tuple[File | None, SegmentSlice] | None:
         """Read from a segment of which only runs are undamaged: (file, slice), as LogSegment.read.
 
-        None: it is none such.
+        None: the segment has no known damage, or no run behind `offset`.
 
         An empty slice: continue at its next_offset. Raises as look, and OSError.
-        Cost: for who continues where a slice ended, its headers; else all from the run's beginning.
+        Cost: the headers of the slice if the reader continues where one ended; else all from the
+        run's beginning.
         """
         segment = self._local.segments.from_offset(offset)[0]
         runs = self.runs.get(segment.files.path)
@@ -346,8 +348,8 @@ class LogDamage:
     def on_read_error(
         self, segments: Iterable[LogSegment], offset: int, error: OSError
     ) -> KafkaError:
-        """Exception for a disk that refused to read one of the segments: an examination shows
-        whether the file or the disk is damaged, and repairs the file.
+        """Exception for a read error in one of the segments, which are scheduled for examination:
+        it shows whether the file or the disk is damaged, and a damaged file is repaired.
         """
         if (known := self._at(offset)) is not None:
             return _cannot_be_read(known)
@@ -358,7 +360,7 @@ class LogDamage:
 
     def refuse_gap(self, offset: int) -> None:
         """Refuse a read across a gap to a reader that stores the records, such as another replica:
-        it would take the skipped records for absent, and pass that on.
+        it would store the log without the skipped records, and serve it so.
 
         Raises as look, whatever bradbury.damaged.segment says.
         """
@@ -450,7 +452,7 @@ class LogDamage:
         self._resume.clear()
         self.runs.pop(examination.path, None)
         if not examination.is_whole:
-            # Also where it is only in deleted records: a header there may say that it has others.
+            # Also if only deleted records are damaged: a header there may contain other offsets.
             self.runs[examination.path] = examination.runs
         if found:
             nothing = (NO_TIMESTAMP, segment.base_offset)

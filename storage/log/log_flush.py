@@ -1,7 +1,7 @@
 """Flushing of a log: its recovery point, and the work that advances it.
 
-Invariants: recovery_point <= log_end_offset. It moves only behind an fsync that has
-returned, and never on loading.
+Invariants: recovery_point <= log_end_offset. It advances only after an fsync has returned, and
+never on loading.
 
 Flush order, by which a crash at any moment loses at most what was not flushed: the files that hold
 records in [recovery point, end), with the indexes and the snapshot of segments that were closed;
@@ -103,7 +103,7 @@ class LogFlushing:
         Call run() on it, in any thread, then complete_flush() here.
 
         Raises:
-            KafkaStorageError: the disk is full; all is as it was.
+            KafkaStorageError: the disk is full; nothing was changed.
             StorageFailure: the disk failed.
         """
         local = self._local
@@ -167,7 +167,7 @@ class LogFlushing:
         path = f"{local.directory}/{CLOSED_SEGMENTS}"
         if not local.closed.is_unsynced or not local.file_system.exists(path):
             return []
-        local.closed.is_unsynced = False  # its name: the writer marks the directory dirty
+        local.closed.is_unsynced = False  # for its name, the writer marks the directory dirty
         return [local.file_system.open(path)]
 
     def complete_flush(self, work: FlushWork) -> None:

@@ -1,11 +1,11 @@
 """Leftovers of interrupted work in a log's directory, cleaned up before the log is opened.
 
-    .deleted, .cleaned, .healed, .tmp   go
-    .swap, .healedswap          takes the place of what it was made of, if it is whole
+    .deleted, .cleaned, .healed, .tmp   are deleted
+    .swap, .healedswap          replace the segments they were made from, if they are complete
     a directory for a file      is set aside, as is a file that cannot be read
-    a log file that is gone     leaves a mark in its place, see segments/lost_segments
+    a missing log file          is replaced by a mark, see segments/lost_segments
 
-Every step may be repeated: a start that dies here is followed by another one.
+Every step may be repeated: after a crash here the next start does all of it again.
 
 Not here: what is made of the files that are there then (log_loader).
 """
@@ -33,8 +33,8 @@ from ..segments.segment_files import (
 )
 
 MOST_RECORDS = 2**24
-"""Most records of a batch. Where the log begins within a batch, the batch is repaired as a whole:
-the mark covers offsets from before the log start.
+"""Most records of a batch. If the log starts within a batch, that is repaired as a whole: so the
+mark covers this many offsets before the log start.
 """
 
 
@@ -70,7 +70,7 @@ class LogLeftovers:
         """
 
     def remove(self) -> None:
-        """Finish what a crash interrupted: deletions, cleanings that did not reach their swap."""
+        """Finish interrupted deletions and swaps, and delete unfinished cleanings and repairs."""
         if self._keeps_places:
             self._set_unreadable_aside()
         self._unlink_indexes_of_deleted(self._names())
@@ -98,7 +98,7 @@ class LogLeftovers:
         """Unlink the swap files of a segment that is not complete. Returns the others.
 
         While there is a .cleaned, the .swap next to it is an index without its log (see
-        SegmentFiles.rename). It goes first: alone, it would be taken for the log's own.
+        SegmentFiles.rename). It is unlinked first: alone, it would become the old segment's index.
         """
         unfinished = [offset_of(name) for name in names if name.endswith(made)]
         swaps = [name for name in names if name.endswith(swap)]
@@ -135,7 +135,7 @@ class LogLeftovers:
             return False
 
     def _unlink_indexes_of_deleted(self, names: list[str]) -> None:
-        """Unlink indexes before the deleted log file: alone they would mean that it was lost."""
+        """Unlink indexes before their .log.deleted: without it the log file would seem lost."""
         for name in names:
             log = name.partition(".")[0] + LOG_SUFFIX
             if name.endswith(INDEX_SUFFIXES) and log not in names and log + DELETED_SUFFIX in names:
@@ -146,7 +146,7 @@ class LogLeftovers:
         for base_offset in missing_segments(self._file_system, self._directory, names):
             if base_offset < self._safe_end:
                 self._mark_lost(base_offset)
-            else:  # not flushed: a crash may take it, and the scan cuts the log here
+            else:  # not flushed: a crash may lose it, and the scan truncates the log here
                 self._note(f"{self._path(f'{base_offset:020d}{LOG_SUFFIX}')} is missing")
                 self._file_system.open(
                     self._path(f"{base_offset:020d}{LOG_SUFFIX}"), create=True
@@ -163,7 +163,7 @@ class LogLeftovers:
             return
         if first <= self._safe_end:
             self._mark_lost(max(0, start - MOST_RECORDS))
-        else:  # what was not flushed may be gone with the machine's memory
+        else:  # unflushed records may be lost with the page cache
             self._note(f"{self._directory} begins at {first}, and had records from {start} on")
             self.is_damaged = True
 
@@ -189,7 +189,7 @@ class LogLeftovers:
                 base_offset,
                 with_transactions=has_transactions,
             )
-        # Logs last: what is left of a segment after another crash is not taken for a lost one.
+        # Logs last: else, after another crash, indexes alone would mean that the log file was lost.
         for other in sorted(self._names(), key=lambda name: name.endswith(LOG_SUFFIX)):
             stem, _, suffix = other.partition(".")
             if not stem.isdigit() or suffix == "snapshot":

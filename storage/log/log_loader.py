@@ -1,13 +1,13 @@
 """Opening of a log: loads segments, leader epochs and producers from the disk.
 
-After a clean stop nothing is read but the ends of files. After a crash everything from the segment
-that holds the recovery point on is scanned, byte by byte, up to the first batch that is not sound;
-the log is cut there, and what lies behind is gone. Below the recovery point all was fsynced: what
-is not sound there is damage, and costs nothing but itself.
+After a clean stop little more than the ends of files is read. After a crash everything from the
+segment that holds the recovery point on is scanned, byte by byte, up to the first batch that is not
+sound; the log is truncated there. Below the recovery point all was fsynced: a batch that is not
+sound there is damage, and with `keeps_places` only that batch is lost.
 
-Order, each step safe to repeat if we die in it: leftovers of interrupted deletions and swaps,
-segments, scan, removal of what is behind the cut (last segment first, so that a half done removal
-leaves no hole), epochs, producers.
+Order, each step safe to repeat after a crash in it: leftovers of interrupted deletions and swaps,
+segments, scan, removal of the segments behind the truncation (last one first, so that an unfinished
+removal leaves no gap), epochs, producers.
 Source: apache/kafka storage/.../internals/log/LogLoader.java.
 
 Not here: log directories (log_directory).
@@ -161,7 +161,7 @@ class LogLoader:
             self._delete(segments, 0)
             segments = []
         if not segments:
-            # Of those whose records are gone nothing is known any more, as in Kafka.
+            # The state of producers is dropped with their records, as in Kafka.
             remove_snapshots(
                 self._file_system,
                 self._directory,
@@ -215,8 +215,8 @@ class LogLoader:
         return f"{self._directory}/{name}"
 
     def _first_offset(self) -> int:
-        """First offset of a log without files. What a clean stop left behind is lost, and may begin
-        within a batch.
+        """First offset of a log without segments. After a clean stop its records are lost, and the
+        log start may be within a batch.
         """
         start = self._log_start_offset
         if self._keeps_places and self._clean and start < self._recovery_point:
@@ -224,8 +224,8 @@ class LogLoader:
         return start
 
     def _keep_end(self, segments: list[LogSegment]) -> None:
-        """Keep the end of the log at its recovery point after a clean stop: if what came before is
-        gone, a segment begins there, so that no offset is assigned twice.
+        """Keep the end of the log at its recovery point after a clean stop: if records before it
+        are missing, a new segment begins there, so that no offset is assigned twice.
         """
         end = segments[-1].next_offset
         if end >= self._recovery_point:
@@ -256,7 +256,7 @@ class LogLoader:
                 for suffix in INDEX_SUFFIXES
             ]
             is_empty = log_size == 0 or is_lost(self._file_system, self._path(stem + LOG_SUFFIX))
-            # An empty segment needs no index, and what one says about it is not true.
+            # An empty segment needs no index, and entries of an existing one are wrong.
             sound = is_empty or all(
                 size >= 0 and size % entry == 0
                 for size, entry in zip(sizes, (OFFSET_ENTRY.size, TIME_ENTRY.size), strict=False)
@@ -324,11 +324,11 @@ class LogLoader:
             )
             is_ahead = not is_unlike and active.next_offset > self._recovery_point
             if self._keeps_places and not is_ahead and self._is_broken(active):
-                # What is sound behind the damage is not cut off: appends go to another segment.
+                # Sound batches behind the damage are kept: appends go to another segment.
                 active.next_offset = self._recovery_point
                 if active in unsound:
                     self._rebuild_indexes(active)
-                else:  # what the transaction index says of the damaged part nobody else knows
+                else:  # only the transaction index, which is kept, covers the damaged part
                     self._index_again(active)
                 segments = [*segments, self._create_segment(self._recovery_point)]
             else:
@@ -340,7 +340,7 @@ class LogLoader:
         return segments
 
     def _is_broken(self, active: LogSegment) -> bool:
-        """Whether more than the indexes of a segment that ended at the recovery point is bad."""
+        """Whether the log file of a segment that ended at the recovery point is damaged, too."""
         end = self._recovery_point
         if end <= active.base_offset or not active.size:
             return False
@@ -357,7 +357,7 @@ class LogLoader:
         found_epochs: list[tuple[int, int]],
     ) -> list[LogSegment]:
         """Recover after a crash: scan from the segment with the recovery point, truncate at the
-        first flaw that is not below what was durable.
+        first flaw that is not in durable records.
         """
         first = max(
             (
@@ -419,7 +419,7 @@ class LogLoader:
         has_markers = len(segment.transaction_index) > 0
         base_offset = segment.base_offset
         for _, header in walk_headers(segment.file, 0, size):
-            # One that was healed has no deleted records any more.
+            # A healed segment has no deleted records any more.
             if base_offset < header.base_offset <= self._log_start_offset:
                 base_offset = header.base_offset
             break
@@ -465,10 +465,10 @@ class LogLoader:
         self, segment: LogSegment, size: int, epoch: int, following: int | None
     ) -> list[RecordBatchHeader]:
         """Keep undamaged batches behind a flaw in durable or deleted records: they stay in
-        `segment`, and so does a segment that begins below. Returns their headers.
+        `segment`, and a following segment that begins in such records stays. Returns their headers.
 
-        Not so above: what was not flushed is whole up to some batch, and what a disk shows behind
-        that may be of any time.
+        A run that begins above is dropped: unflushed data is intact only up to some batch, and
+        bytes behind that may be from any time.
         """
         known = segment.next_offset
         if known >= self._kept_end:
@@ -489,7 +489,7 @@ class LogLoader:
                 position, expected = at + header.size, header.next_offset
                 epoch = header.leader_epoch
         if following is not None and following <= self._kept_end:
-            position, expected = size, following  # what is missing is seen by who reads it
+            position, expected = size, following  # reads detect what is missing
         if position > segment.size:
             segment.size, segment.next_offset = position, expected
             self._index_again(segment)
@@ -503,8 +503,8 @@ class LogLoader:
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         self._index_again(segment)
-        # As Kafka's: who deletes the indexes has all of them made again. That no transaction was
-        # aborted here looks the same as a deleted index of transactions.
+        # As in Kafka, an operator who deletes the indexes gets all of them rebuilt. A segment
+        # without aborted transactions looks the same as one with a deleted transaction index.
         self._forget_transactions(segment)
         self._indexes_rebuilt += 1
         self._note(f"the indexes of {segment.files.path} were absent or damaged")
@@ -546,15 +546,15 @@ class LogLoader:
             self._note(f"{epochs.path} was absent or damaged; rebuilt from the log")
             epochs.replace_all(epochs_in(log.segments))
         elif epochs.entries and begins_before(log.segments, log_start_offset, epochs.entries[0][1]):
-            # Deleted records are back, as the log start was not on the disk when the process died;
-            # the epochs that go with them may be missing, or begin too late.
+            # Deleted records are back, as the log start was not in the checkpoint at the crash;
+            # their epochs may be missing, or begin too late.
             self._note(f"{epochs.path} begins after the log; rebuilt from the log")
             epochs.replace_all(epochs_in(log.segments))
         elif self._scanned_from is None or self._holed:
             epochs.assign_all(found_epochs)
         else:
-            # A power loss may have brought back an older file. What was scanned says when its
-            # epochs began, and those before were on the disk with their records.
+            # A power loss may have restored an older file. The scan has found the epochs of the
+            # records it read, and those before were durable with their records.
             known = [each for each in epochs.entries if each[1] < self._scanned_from]
             epochs.replace_all([*known, *found_epochs])
         if self._keeps_places and contradicts(log, epochs.entries, log_start_offset):
@@ -565,7 +565,7 @@ class LogLoader:
 
     def _load_producers(self, log: SegmentList) -> LoadedProducers:
         offsets = snapshot_offsets(self._file_system, self._directory)
-        # Only of segments that are in the log still; of one that was rebuilt, but not scanned, too.
+        # Only segments that are still in the log; also those rebuilt without a scan.
         without_index = [segment for segment in self._without_index if segment in log.segments]
         loaded = load_producer_state(
             self._file_system,
@@ -576,14 +576,14 @@ class LogLoader:
             damaged=self._holed,
         )
         for segment in without_index:
-            # The file that was there goes only now: a crash before this finds it damaged again. Of
-            # the active segment, too: what it says of records that were cut off would be believed
+            # The old file is replaced only now: a start after a crash before this finds it damaged
+            # again. The active segment's, too: its entries for truncated records would be trusted
             # once the segment is closed.
             segment.transaction_index.replace_file()
         if without_index:
             sync_directory(self._file_system, self._directory)
-        # Snapshots live and die with the segment that begins at their offset. Others are left from
-        # earlier stops; the newest of all is the one to start from next time.
+        # A snapshot is deleted with the segment that begins at its offset. Others are left from
+        # earlier stops; the newest of all is kept for the next start.
         bases = {segment.base_offset for segment in log.segments}
         stray = [offset for offset in offsets if offset <= loaded.state.end_offset][:-1]
         remove_snapshots(self._file_system, self._directory, set(stray) - bases)

@@ -9,17 +9,18 @@ Its parts, each with its own state:
     local       the files: segments, epochs, producer snapshots (local_log)
     flushing    the recovery point, and fsync (log_flush)
     compaction  how far it was compacted (log_compaction)
-    damage      what of it cannot be read (log_damage)
+    damage      records that cannot be read (log_damage)
 
 Invariants:
     log_start_offset <= high_watermark <= log_end_offset, recovery_point <= log_end_offset.
-    An offset that was given is never given again, whatever fails afterwards, unless truncate_to
-    says so.
+    An assigned offset is never assigned again, whatever fails afterwards, unless the log is
+    truncated below it.
     Batches are stored byte for byte as they came, but for offset, leader epoch, timestamp type.
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
-another thread. Time comes in as now_ms; nothing here waits, except for the disk.
-Not here: which old segments go (retention), look-ups by time (timestamp_search), which replica
-leads and what is committed (cluster/partition/leader_state), the checkpoints (log_directory).
+another thread. The time is passed as now_ms; nothing here waits, except for the disk.
+Not here: which old segments are deleted (retention), look-ups by time (timestamp_search), which
+replica leads and what is committed (cluster/partition/leader_state), the checkpoints
+(log_directory).
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class PartitionLog:
         Args:
             file_system: the disk.
             directory: <data dir>/<topic>-<partition>.
-            topic_id: for callers of the log; checked against the disk by log_directory.
+            topic_id: for callers of the log; log_directory reads it from the disk, or writes it.
             config: the topic's settings.
             recovery_point: offset below which all is known to be fsynced; 0 if unknown.
             clean: the directory was closed cleanly, so nothing needs to be scanned.
@@ -147,7 +148,7 @@ class PartitionLog:
             high_watermark, cleaner_offset: from the checkpoints, see there.
             health: shared by the logs of one data directory.
             producer_id_expiration_ms: how long an idle producer's sequences are remembered.
-            keeps_places: see LogLoader; and what was not read whole is doubted: see log_damage.
+            keeps_places: see LogLoader; and loaded segments are unproven: see log_damage.
 
         Raises:
             StorageFailure: the disk failed.
@@ -259,10 +260,10 @@ class PartitionLog:
             batch: exactly one batch of magic 2, writable. It must not change until the call
                 returns; then it may be reused.
             leader_epoch: the epoch in which this replica leads.
-            opened: the records are known to be what the topic wants (validate_records, or they are
+            opened: the records are known to be valid for the topic (validate_records, or they are
                 the broker's own).
-            is_own: a coordinator's; it may be a marker, or have a producer and no sequence. A
-                marker was checked by ProducerState.check_marker.
+            is_own: written by a coordinator; it may be a marker, or have a producer and no
+                sequence. A marker was checked by ProducerState.check_marker.
             guard: of a verified transaction that may begin here; see ProducerState.check.
 
         Raises:
@@ -330,21 +331,22 @@ class PartitionLog:
         if self.flushing.unflushed_since_ms is None:
             self.flushing.on_append(now_ms)
         time_ms = max_timestamp if rules.is_log_append_time else NO_TIMESTAMP
-        # Not the constructor of a named tuple, which is a function of Python.
+        # Faster than the named tuple's own constructor, which is a Python function.
         return tuple.__new__(
             AppendResult, (base_offset, last_offset, time_ms, self.log_start_offset, False)
         )
 
     def append_as_follower(self, batches: Buffer, *, now_ms: int) -> None:
-        """Append what the leader's log holds from our end on, byte for byte.
+        """Append the leader's batches from our log end offset on, byte for byte.
 
-        A cut batch at the end is omitted: a fetch may end anywhere. An empty log whose start lies
-        inside the first batch begins at that batch. Raises:
+        A partial batch at the end is omitted: a fetch may end anywhere. An empty log whose start
+        lies inside the first batch begins at that batch. Raises:
             CorruptMessage, InvalidRecord: a batch is not sound, or of an earlier epoch than the
                 log. Nothing was appended.
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
             UnnotedGap: one begins above it, and gaps must be noted first. Nothing was appended.
-            KafkaStorageError, StorageFailure: as append_as_leader; batches before it may be in.
+            KafkaStorageError, StorageFailure: as append_as_leader; the first batches may have been
+                appended.
         """
         self.health.check()
         headers, markers = split_batches(view := memoryview(batches))
@@ -354,7 +356,7 @@ class PartitionLog:
         is_empty = self.log_start_offset == self.log_end_offset
         if is_empty and first.base_offset < self.log_end_offset <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset)
-        # Of the last record: epochs of these batches may be assigned already.
+        # The last record's epoch, not the latest: epochs of these batches may be assigned already.
         expected = self.log_end_offset
         epoch = self.epochs.epoch_at(expected - 1)
         begun: list[tuple[int, int]] = []
@@ -369,8 +371,8 @@ class PartitionLog:
                 )
             if header.base_offset > expected:
                 self.compaction.check_gap()
-            # Only where one begins: assigned again at a later offset, the epoch that goes on would
-            # begin there, and the one before it seem to end there.
+            # Only where an epoch begins: if one that continues were assigned again, it would begin
+            # at this later offset, and the epoch before it would seem to end there.
             if header.leader_epoch != epoch:
                 begun.append((header.leader_epoch, header.base_offset))
             expected, epoch = header.next_offset, header.leader_epoch
@@ -429,8 +431,8 @@ class PartitionLog:
         Args:
             fetch_offset: log_start_offset <= fetch_offset <= log_end_offset.
             max_bytes: size limit of the slice.
-            up_to: offset, exclusive: where what the reader may see ends.
-            min_one_batch: the first batch comes whole even when it alone is larger than
+            up_to: offset, exclusive, up to which the reader may read.
+            min_one_batch: the first batch is returned whole even if it alone is larger than
                 max_bytes (KIP-74); otherwise the slice is empty then.
 
         Returns a slice of whole batches of one segment file; empty if fetch_offset >= up_to. Its
@@ -439,7 +441,7 @@ class PartitionLog:
         Raises:
             OffsetOutOfRange: fetch_offset is outside the log.
             KafkaStorageError, DamagedSegment: see log_damage.
-        Cost: about 2 us for who goes on where a slice ended; else an index lookup and a short walk.
+        Cost: about 2 us if it continues where a slice ended; else an index lookup and a short walk.
         """
         active, health = self.segments.active, self.local.health
         if not self.log_start_offset <= fetch_offset <= active.next_offset:
@@ -515,8 +517,9 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> int:
         """Truncate to `offset`, as a follower whose leader never had the records behind it.
 
-        A batch that holds `offset` goes as a whole. The recovery point in its file is the caller's:
-        see LogDirectory.truncate_log. Returns the bytes dropped. Raises StorageFailure.
+        A batch that contains `offset` is dropped as a whole. The caller lowers the recovery point
+        in the checkpoint: see LogDirectory.truncate_log. Returns the bytes dropped. Raises
+        StorageFailure.
         """
         local, segments = self.local, self.segments
         local.health.check()
@@ -531,7 +534,8 @@ class PartitionLog:
         local.truncations += 1
         removed = segments.remove_after(offset)
         dropped = sum(segment.size for segment in removed)
-        # Before a file is cut: half done, it would leave a hole, which a compacted log may have.
+        # Before a file is truncated: in the other order a crash may leave a gap, which no start
+        # detects in a compacted log.
         local.mark_deleted(reversed(removed), DUE_AT_ONCE)
         try:
             dropped += segments.active.truncate_to(offset)
@@ -586,7 +590,7 @@ class PartitionLog:
     def close(self, *, clean: bool) -> None:
         """Close all files. Slices that are being sent stay readable.
 
-        With `clean`, make everything safe first, so that the next open needs no scan. Raises
+        With `clean`, make everything durable first, so that the next open needs no scan. Raises
         KafkaStorageError: the disk is full; StorageFailure.
         """
         if clean:

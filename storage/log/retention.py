@@ -1,10 +1,10 @@
 """Retention: old segments that may be deleted, by age, by size, or below the log start.
 
-Invariants, whatever the policy says: whole segments from the old end, the first one that is
-kept ends it; never a record at or above the high watermark.
+Invariants, whatever the policy says: whole segments are deleted, from the oldest one up to the
+first one that is kept; never a record at or above the high watermark.
 
-The policy can be replaced, as in the first Kafka's design: `bradbury.log.deletion.policy` names a
-class (`package.module:Class`) that is made without arguments, once a node, and asked about each
+The policy can be replaced, as in Kafka's first design: `bradbury.log.deletion.policy` names a class
+(`package.module:Class`) that is instantiated without arguments, once a node, and called for each
 segment from the oldest on. Source: UnifiedLog.deleteOldSegments in apache/kafka.
 """
 
@@ -38,10 +38,10 @@ class DeletionPolicy(Protocol):
         """Reason to delete `segment`, for the broker's log; None keeps it and all that follow it.
 
         Args:
-            segment: the oldest one that was not given up yet. `newest_ms` is its last record's
-                time, `size` its bytes, `base_offset` and `next_offset` what it holds.
+            segment: the oldest one that is not to be deleted yet. `newest_ms` is its largest
+                timestamp, `size` its bytes, `base_offset` and `next_offset` its offsets.
             config: the topic's settings.
-            excess_bytes: what the log has beyond retention.bytes; meaningless if that is -1.
+            excess_bytes: bytes of the log beyond retention.bytes; meaningless if that is -1.
             now_ms: the time now.
 
         It runs on the node's event loop, and may raise OSError.
@@ -98,7 +98,7 @@ def choose_deletions(
 def apply_retention(
     log: PartitionLog, now_ms: int, policy: DeletionPolicy = RETENTION_POLICY
 ) -> list[SegmentDeletion]:
-    """Delete the old segments of a log that `policy` and its log_start_offset let go.
+    """Delete the old segments of a log that `policy` selects, or that are below its log start.
 
     Call it every few minutes. Their files are renamed at once, and unlinked by
     LocalLog.delete_old_files. Raises KafkaStorageError if a roll finds the disk full,
@@ -117,7 +117,7 @@ def apply_retention(
         return []
     if len(deletions) == len(log.segments):
         log.local.roll(now_ms=now_ms)
-    # The start moves first: from here on nobody is sent to a segment that is about to go.
+    # The log start offset moves first: from here on no read uses a segment about to be deleted.
     log.advance_log_start_offset(deletions[-1].next_offset)
     removed = log.segments.remove_first(len(deletions))
     log.local.mark_deleted(removed, now_ms + log.config.file_delete_delay_ms)

@@ -1,15 +1,16 @@
 """Repair of a damaged segment: from its undamaged parts, and from another replica.
 
-    <base offset>.log.healed      being made; a start throws it away
-    <base offset>.log.healedswap  whole, and takes the place of the damaged one; a start continues
+    <base offset>.log.healed      being written; a start deletes it
+    <base offset>.log.healedswap  complete: replaces the damaged one; a start finishes this
     <base offset>.log             done
 
-Invariants: nothing is taken out of the log before what takes its place is whole and on the
-disk, and that has all of it. What another replica sends is taken only if it is sound, has the very
-offsets that are missing, without a gap where the log may have none, and the leader epochs that this
-log knows of, or at least none out of order, where what it knows was rebuilt from a log with this
-hole, and follows what this log has before it: then it is, byte for byte, what was here, as only
-committed records are sent.
+Invariants: nothing is removed from the log before its replacement is complete and durable, and
+contains all of it. Batches from another replica are accepted only if they
+    are sound, and have exactly the missing offsets, with gaps only if the log may have gaps,
+    have the leader epochs that this log knows, or, if those were rebuilt from the log with this
+    hole, at least none out of order,
+    and follow the records before them in this log (epoch_before_wanted).
+Then they are, byte for byte, the lost ones, as only committed records are sent.
 
 Not here: who is asked (replication/logs/segment_healer).
 """
@@ -83,8 +84,8 @@ class SegmentPatch:
     def epoch_before_wanted(self) -> int:
         """Leader epoch of what precedes `wanted` in this log; -1: nothing does.
 
-        A source that has none of this epoch up to there has another log: this one has records that
-        were never committed, which a truncation will take, and records of both must not be mixed.
+        A source without records of this epoch up to there has a diverging log: this one has
+        uncommitted records, which will be truncated, and records of both must not be mixed.
         """
         assert self.wanted is not None
         offset, start = self.wanted[0], self._log.log_start_offset
@@ -98,8 +99,8 @@ class SegmentPatch:
         """Create the file, and copy what comes before the first gap.
 
         Raises:
-            OSError: the damaged file, or too few descriptors.
-            KafkaStorageError: no room; StorageFailure: nothing can be written in this directory.
+            OSError: the damaged file cannot be read, or descriptors are short.
+            KafkaStorageError: the disk is full; StorageFailure: the directory cannot be written.
         """
         try:
             self.segment.files.create()
@@ -115,8 +116,8 @@ class SegmentPatch:
         """Add records that another replica sent from `wanted` on.
 
         Raises:
-            CorruptMessage: it is not what is missing.
-            OSError: the disk.
+            CorruptMessage: they are not the missing records.
+            OSError: the disk failed.
         """
         view = memoryview(records)
         taken: list[RecordBatchHeader] = []
@@ -148,7 +149,7 @@ class SegmentPatch:
     def _check(self, header: RecordBatchHeader, batch: memoryview, expected: int, end: int) -> None:
         if header.crc != compute_crc(batch):
             raise CorruptMessage(f"it sent a damaged batch at offset {header.base_offset}")
-        # Where records were deleted up to the middle of a batch, its first ones come along.
+        # Where the log starts within a batch, the deleted records of that batch come along.
         is_start = expected == self._log.log_start_offset
         least = self.segment.next_offset if is_start else expected
         if header.base_offset < least or header.last_offset >= end:
@@ -166,7 +167,7 @@ class SegmentPatch:
             return
         before = self._epochs[-1][0] if self._epochs else epochs.epoch_at(self._missing[0][0] - 1)
         has_later = self._missing[0][1] < self._log.log_end_offset
-        # One that is not known to begin in a hole seems to begin behind it, and none too early.
+        # An epoch that began in a hole may seem to begin behind it, but no epoch before its start.
         if sent < max(before, known) or (has_later and sent > epochs.latest_epoch >= 0):
             raise CorruptMessage(
                 f"its batch at offset {offset} is of leader epoch {sent}, ours was of epoch {known}"
@@ -242,7 +243,7 @@ class SegmentPatch:
             raise SegmentChanged(f"{damaged.files.path} has changed meanwhile")
         path = damaged.files.path
         try:
-            log.epochs.insert(self._epochs)  # what was sent is committed, whatever becomes of this
+            log.epochs.insert(self._epochs)  # fetched records are committed, even if this fails
             # The first batch may begin below the log's start, or that has moved meanwhile.
             log.epochs.truncate_from_start(log.log_start_offset)
             self.segment.next_offset = max(self.segment.next_offset, damaged.next_offset)
@@ -250,8 +251,8 @@ class SegmentPatch:
             is_known = not local.lacks_producers and healed.is_known(
                 local.producers, local.producers_read, local.producer_id_expiration_ms
             )
-            # What was derived from the damaged segment goes once a start would finish the exchange,
-            # and before that is done: then a start does the same (log_leftovers).
+            # Files derived from the damaged segment are deleted after the rename to .healedswap and
+            # before the swap ends: after a crash in between, a start deletes them (log_leftovers).
             local.segments.swap_in(
                 (damaged,),
                 self.segment,

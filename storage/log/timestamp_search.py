@@ -72,7 +72,7 @@ class TimestampSearch:
     def _largest(self, segment: FrozenSegment) -> tuple[int, int]:
         """Version of FrozenSegment.largest for the records from the log start on.
 
-        Cost: as that; where a deleted record is the newest, all headers behind it.
+        Cost: as that; if the newest record is deleted, all headers from the log start on.
         """
         found = segment.largest()
         if segment.base_offset >= self._start:

@@ -1,8 +1,8 @@
 """Producers of fetched records, compared with the producer state.
 
 Producers are read from headers when a log is opened or truncated, and a damaged header may name a
-producer that there never was, open a transaction that nobody ends, or hide a batch; a snapshot
-keeps that. Whether it was so is seen when the records are there again.
+producer that never existed, open a transaction that no marker ends, or hide a batch; a snapshot
+then stores that. This is checked once the records are restored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class HealedSegment(NamedTuple):
     now_ms: int
 
     def is_known(self, state: ProducerState, read: range, expiration_ms: int) -> bool:
-        """Whether `state` agrees with what was damaged. It does not where headers were read,
-        damaged as they were.
+        """Whether `state` agrees with the restored records. It may not if damaged headers were read
+        for it.
 
         Args:
-            read: the offsets whose headers were read for `state`, not seen as they came.
+            read: the offsets whose headers were read for `state`; others were applied on append.
             expiration_ms: producer.id.expiration.ms.
         """
         if self.segment.base_offset >= read.stop:
-            return True  # it was seen as it came
+            return True  # its batches were applied on append
         was_read = self.segment.next_offset > read.start
         if was_read and self.producers.has_transactions:
-            return False  # without them
+            return False  # `state` was read while they were missing
         return self.producers.agree(state, self.now_ms - expiration_ms)
 
 

@@ -1,10 +1,10 @@
 """Recovery of a log's producer state: newest valid snapshot, then the batches after it.
 
-Used when a log is opened and when it is truncated. Snapshots above the end of the log belong to a
-history that is gone, so they are removed before anything can be appended in its place.
+Used when a log is opened and when it is truncated. Snapshots above the end of the log describe
+records that are lost, so they are removed before other records can be appended there.
 
-The indexes of aborted transactions follow from the same batches: those that a scan has emptied are
-filled again here, from a snapshot at the first of them or before.
+The transaction indexes are derived from the same batches: those that a scan has cleared are rebuilt
+here, from a snapshot at the first of them or before.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def forget_derived(
     """Remove what was derived from a log that lacked records of the segment at `base_offset`:
     later snapshots of producers, and later indexes of aborted transactions. A start rebuilds them.
 
-    For a repair, once its file is sure to take the segment's place: until then they may be of when
-    all was there. Durable; may be repeated. Raises OSError.
+    For a repair, once its file is certain to replace the segment: until then, files that are older
+    than the damage may still be needed. Durable; may be repeated. Raises OSError.
     """
     sync_directory(file_system, directory)
     if with_transactions:
@@ -96,12 +96,13 @@ def load_producer_state(
         offsets: those of the snapshots.
         without_index: segments whose transaction indexes are forgotten, and are rebuilt in
             memory. The caller replaces their files.
-        damaged: segments in which headers are not to be believed without their checksums.
+        damaged: segments in which batches are used only if their CRC is valid.
 
-    Of a damaged segment the sound batches are read; from its end on the snapshot there counts, and
-    its transaction index keeps what its file knows, which was made when all was there.
+    Of a damaged segment the sound batches are replayed; from its end on, the next snapshot is used
+    instead, if there is one. Its transaction index keeps the entries of its file, which was written
+    before the damage.
 
-    Raises OSError, CorruptMessage: a control batch that is no such thing.
+    Raises OSError, CorruptMessage: a control batch is malformed.
     """
     log_end_offset = segments.active.next_offset
     stale = [offset for offset in offsets if offset > log_end_offset]
@@ -118,7 +119,7 @@ def load_producer_state(
         for segment, following in zip(tail, (*tail[1:], None), strict=True):
             end = log_end_offset if following is None else following.base_offset
             makes_index = segment in without_index
-            # A snapshot from behind damage knows of no transaction that has ended before it.
+            # A snapshot from behind damage has no transactions that have ended before it.
             if makes_index and state.end_offset > segment.base_offset:
                 earlier = [each for each in segments if each.base_offset < segment.base_offset]
                 _make_index_apart(file_system, directory, segment, earlier, end)
@@ -247,8 +248,8 @@ def merged(
 ) -> list[AbortedTransaction]:
     """Merge entries of a transaction index of these offsets; `best` takes precedence.
 
-    A transaction ends once: where its marker was damaged, the next marker of its producer seems to
-    end it, too. The first one does.
+    A transaction has one marker: if that was damaged, the producer's next marker seems to end the
+    transaction. Of several markers the first one is right.
     """
     by_transaction: dict[tuple[int, int], AbortedTransaction] = {}
     for each in (*best, *others):

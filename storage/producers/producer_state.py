@@ -3,9 +3,9 @@
 Per producer id: its epoch, its last five batches (a client has at most five in flight), the epoch
 of the coordinator that ended its last transaction, and where its open transaction begins.
 
-Invariants: but for what is being verified this is a pure function of the log below
+Invariants: except for verifications under way, the state is a pure function of the log below
 `end_offset` (check_* decide, update and end_transaction apply), so a follower that applied the same
-batches can lead with the same answers.
+batches decides the same when it leads.
 
 A transaction is undecided until its marker is in the log, and unstable until the marker is below
 the high watermark. Readers of committed records stop before the first unstable one.
@@ -45,7 +45,7 @@ BUMPS_EPOCHS: Final = 2
 
 
 class WrittenBatch(NamedTuple):
-    """A batch in the log, with what a retry of it is answered."""
+    """A batch in the log, with the fields of the response to its retry."""
 
     last_sequence: int
     last_offset: int
@@ -71,7 +71,7 @@ class UnstableTransaction(NamedTuple):
 class ProducerEntry:
     """One producer id: its epoch and its last batches, oldest first.
 
-    None of them when its epoch began with a marker, or coordinators alone have written.
+    `batches` is empty if the epoch has only markers.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
@@ -115,7 +115,7 @@ class ProducerState:
         self.unstable: deque[UnstableTransaction] = deque()
         """Decided transactions that may determine the last stable offset; both fields ascend."""
         self._verifications: dict[int, VerificationGuard] = {}
-        # Of open transactions, as long as batches wait that came before they were opened.
+        # Guards of open transactions, while batches wait that were received before these opened.
         self._answered: dict[int, VerificationGuard] = {}
 
     # --- whether a leader may append -------------------------------------------------------------
@@ -127,8 +127,8 @@ class ProducerState:
 
         Args:
             header: of a batch without markers.
-            guard: what begin_verification gave for this batch, now that the coordinator knows of
-                the transaction; None if there was nothing to verify.
+            guard: returned by begin_verification for this batch, after the coordinator has
+                confirmed the transaction; None if there was nothing to verify.
 
         Returns:
             The batch that was written before, if this one is its retry: append nothing and answer
@@ -138,8 +138,8 @@ class ProducerState:
             InvalidProducerEpoch: a newer incarnation of the producer has written.
             OutOfOrderSequenceNumber: batches are missing before this one, or it repeats one that
                 is older than the last five.
-            InvalidTxnState: it is of a transaction that the coordinator need not know of, or of
-                none while its producer has one open here.
+            InvalidTxnState: its transaction was not confirmed by the coordinator, or it is of none
+                while its producer has one open here.
         """
         entry = self.entries.get(header.producer_id)
         first_sequence = header.base_sequence
@@ -163,7 +163,7 @@ class ProducerState:
         if self._verifications:
             self._check_lowest_sequence(header, entry)
         if entry is None or is_next:
-            return None  # one that expired or was never seen may begin anywhere (KIP-360)
+            return None  # an expired or unknown producer may begin anywhere (KIP-360)
         if header.producer_epoch == entry.epoch:
             raise OutOfOrderSequenceNumber(
                 f"producer {header.producer_id} sent sequence {first_sequence} "
@@ -199,7 +199,7 @@ class ProducerState:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> None:
-        """Check whether a leader may append a marker. It may for a producer without a transaction.
+        """Check whether a leader may append a marker, even if the producer has no open transaction.
 
         From transaction.version 2 on a marker has a higher epoch than the records: one of the same
         epoch is late, and would end the transaction after its own (KIP-1228). Without a transaction
@@ -230,8 +230,7 @@ class ProducerState:
     def _check_verified(self, header: RecordBatchHeader, guard: VerificationGuard | None) -> None:
         """Check that the coordinator was asked before the first records of a transaction.
 
-        The guard is gone when a marker was written since: what the coordinator said was of the
-        transaction before.
+        A marker removes the guard: the coordinator's answer was about the previous transaction.
         """
         producer_id = header.producer_id
         if guard is UNVERIFIED or self.has_open_transaction(producer_id, header.producer_epoch):
@@ -294,13 +293,13 @@ class ProducerState:
 
         Args:
             producer_id, producer_epoch: the batch's.
-            sequence: its first; NO_SEQUENCE if a coordinator writes it.
+            sequence: the batch's first; NO_SEQUENCE if a coordinator writes it.
             supports_epoch_bump: its client follows transaction.version 2.
             now_ms: the time now.
 
         Returns:
-            What check wants when the coordinator has agreed; None: the transaction is open here,
-            and no batch before this one waits.
+            The guard for check, once the coordinator has confirmed the transaction; None: the
+            transaction is open here, and no batch before this one waits.
         """
         if self.has_open_transaction(producer_id, producer_epoch):
             guard = self._answered.get(producer_id)
@@ -326,8 +325,8 @@ class ProducerState:
     def update(self, header: RecordBatchHeader, last_offset: int, timestamp: int) -> None:
         """Apply a batch without marker that was appended; it may have no producer id.
 
-        Sequences are taken as they are: the leader has checked them, and a follower must hold what
-        the leader holds. Batches come in the order of their offsets.
+        Sequences are not checked: the leader has checked them, and a follower must store what the
+        leader stores. Batches are applied in the order of their offsets.
         """
         self.end_offset = last_offset + 1
         producer_id = header.producer_id
@@ -353,8 +352,8 @@ class ProducerState:
     ) -> AbortedTransaction | None:
         """Apply a control batch that was appended at `offset`.
 
-        `marker`: what is in it; None leaves the transaction as it is. Returns what the transaction
-        index has to say of this.
+        `marker`: its content; None leaves the transaction open. Returns the entry for the
+        transaction index if a transaction was aborted.
         """
         self.end_offset = offset + 1
         producer_id = header.producer_id
@@ -391,7 +390,7 @@ class ProducerState:
     def _add_unstable(self, transaction: UnstableTransaction) -> None:
         unstable = self.unstable
         while unstable and unstable[-1].first_offset > transaction.first_offset:
-            unstable.pop()  # it becomes stable no later, so it never is the first any more
+            unstable.pop()  # its marker is earlier, so it cannot limit the LSO any more
         unstable.append(transaction)
 
     # --- what is stable --------------------------------------------------------------------------
@@ -423,10 +422,10 @@ class ProducerState:
     # --- forgetting ------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers whose last batch is `expiration_ms` old; returns their number.
+        """Forget producers whose last batch or marker is `expiration_ms` old; returns their number.
 
-        Age is by the batch's timestamp, as in Kafka, so that replicas agree. Who has a transaction
-        open is kept: its marker must find it.
+        Age is by the batch's timestamp, as in Kafka, so that replicas agree. A producer with an
+        open transaction is kept: its marker needs the entry.
         """
         expired = [
             producer_id

@@ -1,13 +1,13 @@
 """Verification of a transaction by its coordinator, under way for one producer in a partition.
 
-Before the first batch of a transaction the leader asks the coordinator whether it knows of it
-(KIP-890). Meanwhile a marker may be written, and what the coordinator then says is of the
-transaction before: so a marker ends the question, and a batch is appended only with the guard of
-the one that is open. The guard is that question, compared by identity.
+Before the first batch of a transaction the leader asks the coordinator to confirm the transaction
+(KIP-890). If a marker is written meanwhile, the coordinator's answer is about the previous
+transaction: so a marker ends the verification, and a batch is appended only with the guard of the
+verification under way. Guards are compared by identity.
 
-But for transaction.version 2: there each end raises the epoch, so a marker of the epoch that was
-asked about ends the transaction before, whose producer may continue before that marker is here. Its
-question stays. Kafka ends it, and begins another one.
+Except with transaction.version 2: there each end of a transaction bumps the epoch, so a marker of
+the verified epoch ends the previous transaction, and the producer may continue before that marker
+is written here. The verification continues. Kafka ends it, and begins another one.
 Source: apache/kafka storage/.../internals/log/VerificationGuard.java, VerificationStateEntry.java.
 """
 

@@ -4,18 +4,18 @@
         base_offset next_offset size transaction_index_size transaction_index_crc time_index_entries
         # 0 <checksum of the lines>
 
-The names of the files that are there do not say which were: in a compacted log offsets have gaps by
-right, a log begins where retention has left it, and most segments have no .txnindex. A clean stop
-lists the active segment, too. Kafka's readers pass over a file of this name.
+The names of the existing files do not show which ones are missing: in a compacted log gaps between
+offsets are normal, retention decides where a log begins, and most segments have no .txnindex. A
+clean stop lists the active segment, too. Kafka ignores a file of this name.
 
-Invariants: nothing is listed, in any text that a power loss may bring back, whose files were
-unlinked by right. So a segment is added without waiting for the disk (the flush that makes its
-records safe makes this safe, too); but before deleted files are unlinked the text without them is
-on the disk (ListSync), or there is none.
-A line counts only below the recovery point, and only where nothing on the disk speaks against it: a
-file that waits for its unlinking, another segment in the midst of its offsets.
+Invariants: no version of the list that a power loss may restore has a segment whose files were
+unlinked on purpose. So a segment is added without waiting for the disk (the flush that makes its
+records durable makes the list durable, too); but before deleted files are unlinked, the list
+without them is on the disk (ListSync), or there is no list.
+A line is used only below the recovery point, and only if no file contradicts it: one that waits to
+be unlinked, or another segment that begins within its offsets.
 
-Unlike Kafka: it has no such file, and continues without what is missing.
+Unlike Kafka, which has no such file, and continues without the missing segments.
 
 Not here: what is made of a missing file (lost_segments, storage/log/log_loader).
 """
@@ -83,8 +83,8 @@ def missing_of(
         listed: from the file.
         present: base offsets of the log's files.
         waiting: of those that wait to be unlinked, or to be swapped in.
-        start: the log start; what ends below may be gone.
-        safe_end: what ends above may have been lost in a crash.
+        start: the log start; segments that end at or below it may be deleted.
+        safe_end: segments that end above it may have been lost in a crash.
     """
     return [
         line.base_offset
@@ -200,7 +200,7 @@ class ClosedSegments:
             return None
         try:
             self.write(directory, segments.segments)
-        except OSError:  # there may be no room; what is deleted is to make some
+        except OSError:  # the disk may be full; the deletion is to free some of it
             remove_list(self._file_system, directory)
         return ListSync(self, self._file_system, directory, removals)
 

@@ -1,10 +1,11 @@
 """A segment frozen at one moment, to be searched in another thread while the log continues.
 
-A LogSegment belongs to the thread that appends: its index blocks, its remembered positions and the
-rebuilding of an index that lies change under a second reader's hands, and a rebuild that met an
-append would make the log write in the wrong place. A frozen segment has copies of what is in memory
-(a few KiB) and shares the files, of which it reads only what was there. It never repairs anything:
-where an index is gone, cut or wrong, it reads the headers from the start.
+A LogSegment belongs to the thread that appends: lookups change its index blocks and its remembered
+positions, and rebuild a wrong index, so a second thread would race with it, and a rebuild during an
+append would make the log write at the wrong position. A frozen segment has copies of what is in
+memory (a few KiB) and shares the files, of which it reads only the bytes that existed when it was
+made. It never repairs anything: if an index is missing, truncated or wrong, it reads the headers
+from the start.
 """
 
 from __future__ import annotations

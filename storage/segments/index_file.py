@@ -5,11 +5,11 @@ while the disk refuses them), in memory; and the block of the file that was sear
 memory. No descriptor is kept. So an index that nobody reads costs no memory and no descriptor,
 which is what lets a node hold many thousands of logs; one that is read in sequence answers from its
 block.
-Not mmap: a mapped file turns an I/O error, or a truncation by somebody else, into SIGBUS and the
-whole process is gone; and a mapping for each index of each segment would take too much memory.
+Not mmap: a mapped file turns an I/O error, or a truncation by another process, into SIGBUS, which
+kills the whole process; and a mapping for each index of each segment would take too much memory.
 
 Invariants: entries are hints. They carry no checksum, may be missing at the end after a
-crash, and can always be rebuilt from the log, so the segment checks what it is given and nothing
+crash, and can always be rebuilt from the log, so the segment checks every entry it uses and nothing
 here is fsynced before its segment is closed.
 
 Not here: the meaning of an entry (offset_index, time_index), rebuilding (log_segment).
@@ -73,7 +73,7 @@ class IndexFile:
         return bool(self._pending)
 
     def append(self, packed: bytes) -> None:
-        """Add an entry that sorts after all others. Never fails: an index can wait for the disk."""
+        """Add an entry that sorts after all others. Never fails: it may stay in memory."""
         self._pending += packed
         if len(self._pending) >= self._spill_at:
             try:
@@ -182,7 +182,7 @@ class IndexFile:
             block = file.read_at(count * size, first * size)
         finally:
             file.close()
-        # A file that lost its end answers as zeros would: a wrong hint, which the segment notices.
+        # A truncated file is padded with zeros: wrong hints, which the segment detects.
         self._block = block.ljust(count * size, b"\0")
         self._block_first = first
 

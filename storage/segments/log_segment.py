@@ -105,7 +105,7 @@ class LogSegment:
         self.next_offset = next_offset
         self.created_ms = now_ms
         self.noted_size = 0
-        """Size of its file when it was closed, by the list, if the file was longer then."""
+        """Size of its file when it was closed, by closed_segments, if longer than now; else 0."""
         self.is_proven = True
         """Whether its content is proven: written by this process, or read whole since."""
         self.unproven = 0
@@ -179,7 +179,7 @@ class LogSegment:
     def must_roll(
         self, size: int, last_offset: int, timestamp: int, *, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether a batch of `size` bytes belongs into a new segment.
+        """Whether a batch of `size` bytes must be appended to a new segment.
 
         Age is counted from this segment's first timestamp to the batch's, so that a replayed log
         splits the same way; by the clock only where records have no timestamps.
@@ -206,7 +206,7 @@ class LogSegment:
         """Set the age at which the segment must be closed by segment.ms, less its jitter; or by
         max.compaction.lag.ms if that is less.
 
-        The jitter is drawn from the segment's name: partitions differ, a replayed log does not.
+        The jitter is derived from the segment's name: partitions differ, a replayed log does not.
         """
         most = config.segment_ms
         if config.is_compacted:
@@ -253,12 +253,12 @@ class LogSegment:
             end = start
             for position, header in walk_headers(self.file, start, self.size):
                 if position == start and header.last_offset != last_offset:
-                    break  # the index lies
+                    break  # the index is wrong
                 if header.last_offset >= offset:
                     return position
                 end = position + header.size
             if end == self.size:
-                return end  # compaction took the batches between here and the next segment
+                return end  # compaction has removed the batches up to the next segment
             self.rebuild_indexes()
         for position, header in walk_headers(self.file, 0, self.size):
             if header.last_offset >= offset:
@@ -364,7 +364,7 @@ class LogSegment:
     def load_tail(self) -> bool:
         """Find the end of the last batch of the active segment, whose indexes seem valid.
 
-        Returns False if the last index entries are not true, or the bytes behind them are not
+        Returns False if the last index entries are wrong, or the bytes behind them are not
         exactly whole batches: the segment must then be recovered.
         Cost: a walk over the headers behind the last index entry.
         """
@@ -396,8 +396,8 @@ class LogSegment:
         """Run `scan` over this segment's file. The segment ends where the scan does, with its
         indexes rebuilt.
 
-        Yields the valid headers; has happened when the iterator is exhausted. The file is as long
-        as before: the caller cuts it. Raises OSError.
+        Yields the valid headers; complete when the iterator is exhausted. The caller truncates the
+        file. Raises OSError.
         """
         self._forget_indexes()
         for position, header in scan:
@@ -429,10 +429,10 @@ class LogSegment:
         self._old_boundaries = {}
 
     def truncate_to(self, offset: int) -> int:
-        """Drop every batch that holds `offset` or more; returns the bytes dropped.
+        """Drop every batch with records at `offset` or above; returns the bytes dropped.
 
-        What is damaged and may hold it goes, too. Raises OSError. The position is found before the
-        indexes that find it are cut.
+        Damaged bytes that may contain such records are dropped, too. Raises OSError. The position
+        is looked up before the indexes are truncated.
         """
         is_unread = self.next_offset == self.base_offset and self.size > 0
         if offset >= self.next_offset and not is_unread:
@@ -462,7 +462,7 @@ class LogSegment:
         end, next_offset = 0, self.base_offset
         for position, header in walk_headers(self.file, 0, self.size):
             end, next_offset = position + header.size, header.next_offset
-        # If all of it can be read, compaction took what was there.
+        # If the whole file can be read, compaction has removed the batches there.
         return end, offset if end == self.size > 0 else min(offset, next_offset)
 
     def close_indexes(self) -> None:

@@ -2,22 +2,22 @@
 
     00000000000000368769.log    LOST: no batch, and too short to be one
 
-An empty file would say the same only where offsets have no gaps by right. The mark is damage to
-every reader, in every kind of log, in this run and in later ones, until another replica has healed
-it, or the records are deleted.
+An empty file would have this effect only in a log that may not have gaps. The mark counts as damage
+for every reader, in every kind of log, in this run and in later ones, until the segment is repaired
+from another replica, or the records are deleted.
 
-How it is known that a file was there:
-    its indexes      are there, and say something. Who deletes a segment renames its log first, and
-                     unlinks that last.
+Evidence that a file existed:
+    its indexes      exist, and have entries. A deletion renames the log file before the indexes,
+                     and a start that finishes it unlinks the indexes before the log file.
     the list         of closed segments has it (segments/closed_segments).
-    the log start    in the checkpoint is below the first segment, and no file of what would be
-                     between waits for its deletion: such files go only after the checkpoint was
-                     written (replication/logs/log_maintenance).
+    the log start    in the checkpoint is below the first segment, and no file of a segment between
+                     them waits for its deletion: such files are all unlinked only after the
+                     checkpoint was written (replication/logs/log_maintenance).
 
-Above the recovery point, after a crash, a file that is gone is no news: the log is cut there, as at
-any other flaw.
+Above the recovery point a crash may lose a file: the log is truncated there, as at any other flaw.
 
-Not here: when this is asked (storage/log/log_leftovers, log_loader), who is told (log_damage).
+Not here: when this is checked (storage/log/log_leftovers, log_loader), what readers get
+(log_damage).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ListedSegments:
         return line
 
     def has_other_transactions(self, segment: LogSegment) -> bool:
-        """Whether its transaction index differs from the one that it was closed with."""
+        """Whether its transaction index differs from the one at the time it was closed."""
         line = self.line(segment.base_offset, segment.next_offset)
         if line is None:
             return False
@@ -198,7 +198,7 @@ def _bases(names: Iterable[str], *suffixes: str) -> set[int]:
 
 
 def first_segment(names: Iterable[str]) -> int | None:
-    """Base offset of the first segment, after what a start finishes; None: there is none."""
+    """Base offset of the first segment, unfinished swaps included; None: there is none."""
     ends = (LOG_SUFFIX, *LOG_SWAP_SUFFIXES)
     return min((offset_of(name) for name in names if name.endswith(ends)), default=None)
 
@@ -211,7 +211,7 @@ def deleted_between(
     """
     deleted = {offset_of(name) for name in names if name.endswith(DELETED_SUFFIX)}
     first = max((base for base in deleted if 0 <= base < start), default=start)
-    # Without the records of the segment the small files beside them are left, as marks.
+    # If the log file is unlinked already, the segment's other files are left, as marks.
     if first < start and f"{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}" in names:
         path = f"{directory}/{first:020d}{LOG_SUFFIX}{DELETED_SUFFIX}"
         size = file_system.size(path)

@@ -101,7 +101,7 @@ class SegmentFiles:
             try:
                 file = self._file_system.open(self.path)
             except FileNotFoundError:
-                # A search in another thread may come between a rename and our learning of it.
+                # For a search in another thread: the log's owner may be renaming the file.
                 file = self._file_system.open(self.path)
             self.opened = file
         return file
@@ -139,8 +139,8 @@ class SegmentFiles:
         """Replace the suffix of all existing files by `suffix`.
 
         The log is renamed last when the new suffix says that it takes part in a swap, else first:
-        while there is a .log.swap (.log.healedswap), all of it can be done again. Returns the
-        new paths.
+        while there is a .log.swap (.log.healedswap), a start can repeat the swap. Returns the new
+        paths.
         """
         order = [LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX]
         if suffix in SWAP_SUFFIXES.values():

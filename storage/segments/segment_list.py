@@ -1,7 +1,7 @@
 """Segments of one log in order, and the files of removed segments.
 
 Invariants: at least one segment; base offsets strictly increase; the last is the active
-one. The list is replaced, never changed, so an iteration over it sees one moment.
+one. The list is replaced, never changed, so an iteration over it sees a consistent snapshot.
 
 A deleted segment's files get the suffix .deleted at once, so that a crash cannot bring them back,
 and are unlinked `file.delete.delay.ms` later. Open slices of them stay readable all the time.
@@ -118,9 +118,10 @@ class SegmentList:
     ) -> None:
         """Replace adjacent closed segments by one whose files are durable.
 
-        Nothing waits, and readers of the old segments go on. Until the new log is called .log.swap
-        (.log.healedswap) it is thrown away by a start, from then on a start finishes what follows.
-        `on_begun` is called in between: what it does is undone by no death. Raises OSError.
+        It does not wait for the disk, and reads of the old segments continue. Before the new log is
+        renamed to .log.swap (.log.healedswap) a start deletes it, afterwards a start finishes the
+        swap. `on_begun` is called after that rename: if the process dies later, a start continues
+        from there. Raises OSError.
         """
         segment.files.begin_swap()
         on_begun()
@@ -134,8 +135,8 @@ class SegmentList:
     ) -> None:
         """Rename the files of `removed`, to be unlinked at `due_ms`. Raises OSError.
 
-        In the order given, by which a crash in between must leave no hole in the log. The snapshot
-        at offset `keep_snapshot` stays what it is.
+        In the order given, which must leave no gap in the log if a crash comes in between. The
+        snapshot at offset `keep_snapshot` is not renamed.
         """
         self.removals += 1
         for segment in removed:
@@ -145,7 +146,7 @@ class SegmentList:
             if segment.base_offset != keep_snapshot and self._file_system.exists(snapshot):
                 self._file_system.rename(snapshot, snapshot + DELETED_SUFFIX)
                 paths.append(snapshot + DELETED_SUFFIX)
-            # An earlier file of this name is gone: it must not take ours with it when it was due.
+            # An earlier deleted file of this name was replaced: its due time is not that of ours.
             self._deleted = [entry for entry in self._deleted if entry[1] not in paths]
             self._deleted += [(due_ms, path) for path in paths]
 
@@ -160,8 +161,8 @@ class SegmentList:
     def unlink_deleted(self, now_ms: int, *, keeps_marks: bool = False) -> int:
         """Unlink the files that are due; returns their number. Raises OSError.
 
-        keeps_marks: only the records. Where a start may not know yet that a segment was deleted,
-        the small files beside them tell it.
+        keeps_marks: only the log files. While the checkpoints do not reflect the deletion of a
+        segment, its other files show a start that it was deleted.
         """
         due = [
             path
@@ -171,7 +172,7 @@ class SegmentList:
         gone = set(due)
         self._deleted = [entry for entry in self._deleted if entry[1] not in gone]
         for path in due:
-            # What is none of our files stays where it is.
+            # A directory of this name is none of ours, and stays.
             if self._file_system.exists(path) and not self._file_system.is_directory(path):
                 self._file_system.unlink(path)
         return len(due)

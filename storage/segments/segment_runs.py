@@ -2,16 +2,17 @@
 
 A batch is sound when its length fits, its magic is 2, its CRC matches and its offsets are between
 those before it and those that the next segment begins with. Behind one that is not, the next sound
-one is looked for: first where the damaged one says that it ends, then byte by byte, so a length
-that lies hides no more than its own batch.
+one is searched for: first where the damaged one ends by its length, then byte by byte, so a wrong
+length hides no more than its own batch.
 
-A record's value may hold whole batches, which are none of this log. So what the search finds counts
-only with what follows it: the end of the file, or another batch of the log, damaged or not. Inside
-of a value the rest of the record follows. And whatever is not sound has had an offset at least.
+A record's value may contain whole batches, which are not batches of this log. So a batch that the
+search finds is accepted only if it is followed by the end of the file, or by another batch of the
+log, damaged or not; inside a value the rest of the record would follow. And a damaged batch is
+assumed to have had at least one offset.
 
 Cost: the file is read once, CHUNK_BYTES at a time, in a thread. Nothing here writes.
 
-Not here: what is done about what is missing (storage/log/log_damage, storage/log/segment_patch).
+Not here: what is done about missing records (storage/log/log_damage, storage/log/segment_patch).
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class SegmentReader:
         least = expected + 1
         here = self.run_at(position, least, has_gap=True)
         if here is not None and self._goes_on(here):
-            return here  # nothing but offsets is missing
+            return here  # no bytes are damaged: only offsets are missing
         end = position
         header = self._header_at(end)
         while header is not None and self._fits(header, end):
@@ -127,7 +128,7 @@ class SegmentReader:
             if behind is not None and (self._goes_on(behind) or self._is_before_damage(behind)):
                 return behind
             least += 1
-            header = self._header_at(end)  # of one that is damaged, too, as it seems
+            header = self._header_at(end)  # apparently of another damaged batch
             if header is None or header.magic != MAGIC or header.base_offset < least:
                 break
         least = expected + 1
