@@ -1,8 +1,8 @@
 """Settings of a client metrics subscription (KIP-714): the clients, their metrics and the interval.
 
-A broker asks clients for them only if it has something that takes them. There is nothing of the
-kind here, so clients are not asked, as with an Apache Kafka without a ClientTelemetryReceiver; the
-subscriptions are kept with the cluster's metadata and shown.
+A broker requests metrics from clients only if a plugin receives them. There is no such plugin here,
+so clients are not asked, as with an Apache Kafka without a ClientTelemetryReceiver; subscriptions
+are stored in the cluster's metadata and can be described.
 Source: apache/kafka server/.../metrics/ClientMetricsConfigs.java.
 """
 

@@ -1,8 +1,8 @@
 """Settings of a single group, under Kafka's own names (KIP-848, KIP-932, KIP-1071).
 
-They are for members that speak the protocols of these three. A classic group does not look at
-them, here as in Kafka: its members bring their own timeouts. So they are kept with the cluster's
-metadata and shown, and there is nobody yet who goes by them.
+They are for groups of the protocols of these KIPs. A classic group ignores them, here as in Kafka:
+its members send their own timeouts. So they are stored in the cluster's metadata and can be
+described, but nothing uses them yet.
 Source: apache/kafka group-coordinator/.../GroupConfig.java; bounds of GroupCoordinatorConfig.java.
 """
 

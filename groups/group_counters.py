@@ -1,7 +1,7 @@
 """Activity and memory of the groups of a node, for metrics and the bound on memory.
 
 One GroupCounters for a node; one MemberMemory for the node and one under it for each coordinator,
-so that a coordinator which ends gives back what it held at once.
+so that a coordinator which ends releases all of its bytes at once.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class MemberMemory:
         return memory.used + size <= memory.limit
 
     def add(self, size: int) -> None:
-        """Add bytes, also negative ones, and also beyond the limit: the log's content always
-        counts.
+        """Add bytes, also negative ones, and also beyond the limit: members in the log are
+        always loaded.
         """
         self.used += size
         if self._whole is not None:

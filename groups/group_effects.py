@@ -1,6 +1,6 @@
 """Effects of the group rules, besides those that all coordinators have.
 
-See coordinators/rules_effects for that.
+See coordinators/rules_effects for those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TimerKind(IntEnum):
     JOIN = auto()
     """Timeout of rejoining, or of the initial rebalance delay."""
     SYNC = auto()
-    """Timeout of fetching one's assignment."""
+    """Timeout of the members' SyncGroups."""
     RETENTION = auto()
     """Time to check for expired offsets. Of the whole coordinator: no group id."""
 
@@ -59,7 +59,7 @@ class StaticMemberStored:
 class OffsetsStored:
     """Completion: offsets are committed, so the request can be answered with `response`.
 
-    `request_id` is None when it was answered already, as this takes too long.
+    `request_id` is None when the request was answered already, as the append takes too long.
     """
 
     request_id: int | None
@@ -76,7 +76,7 @@ class TransactionEnded:
 
 
 class DeletedGroup(NamedTuple):
-    """A group before its deletion. is_written: whether the log has a record of it that counts."""
+    """A group before its deletion. is_written: whether the log has a commit or generation of it."""
 
     record: GroupRecord
     is_written: bool
@@ -84,8 +84,8 @@ class DeletedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupsDeleted:
-    """Completion: the deletion of groups is committed. Of `before` those are restored of which a
-    record could not be appended.
+    """Completion: the deletion of groups is committed. Groups of `before` are restored if a
+    record of theirs could not be appended.
 
     `request_id` is None when nobody asked (the groups expired), or nobody waits any more.
     """
@@ -118,7 +118,7 @@ Completion = (
 class Report:
     """A line for the log: what happened to the group, and why, in the words of Kafka's coordinator.
 
-    It has names and reasons that clients chose.
+    The text has names and reasons that clients chose.
     """
 
     group_id: str

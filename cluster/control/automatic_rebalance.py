@@ -1,17 +1,17 @@
 """Automatic rebalance: moves partitions to nodes that have none, at a bounded rate.
 
-One step after the other, each a change of its own, so that the next controller continues where the
-last one has ended. The state is derived from the metadata:
+Each step is a metadata change of its own, so that a new controller continues where the former one
+stopped. The state is derived from the metadata:
 
-    a node without replicas, nothing moves, no limit   the limit is set, and moves begin
-    the limit, and something moves                     nothing
-    the limit, nothing moves, something has to         more moves begin
-    the limit, and nothing has to move any more        the limit is lifted
+    a node without replicas, no reassignments, no rate limit   set the rate limit, start moves
+    the rate limit, reassignments under way                    wait
+    the rate limit, no reassignments, more to move             start more moves
+    the rate limit, no reassignments, nothing to move          remove the rate limit
 
-It begins when no other node has come for SETTLE_MS: they come several at a time.
+It starts when the set of empty nodes has not changed for SETTLE_MS: often several nodes join.
 
-The limit is our mark: rates of all nodes that are ours to the byte. Where an operator has set other
-rates, a manual move is under way or was given up, and nothing is done.
+The rate limit marks a rebalance of ours: the throttle rates of all nodes have exactly our value. If
+an operator has set other rates, a manual move is under way or was abandoned, and nothing is done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTLE_MS = 10_000
 class RebalanceStep(ControllerRequest[tuple[PartitionMove, ...]]):
     """Request for the next rebalance step, if there is one; answered with the moves that start.
 
-    bytes_per_second: that each node sends, and receives, for new replicas.
+    bytes_per_second: rate limit at which each node sends, and receives, for new replicas.
     """
 
     bytes_per_second: int
@@ -90,8 +90,8 @@ class AutomaticRebalance:
         self._decided_at_offset = -1
 
     def next_step(self, image: MetadataImage, now_ms: int) -> RebalanceStep | None:
-        """Next step to carry out now, None if there is none; call `on_done` afterwards. Once per
-        state of the metadata.
+        """Next step to carry out now, at most one per state of the metadata; None if there is none.
+        Call `on_done` afterwards.
         """
         if not self._is_on or self._is_busy or now_ms < self._look_at_ms:
             return None
@@ -123,7 +123,7 @@ class AutomaticRebalance:
 
 
 def empty_nodes(image: MetadataImage) -> set[int]:
-    """Nodes that could have partitions and have none."""
+    """Nodes that may hold partitions but have no replicas."""
     may = {node.node_id for role in ("partition", "group") for node in image.nodes_for(role)}
     for topic in image.topics.values():
         for partition in topic.partitions:

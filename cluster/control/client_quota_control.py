@@ -1,8 +1,8 @@
 """Requests that set and remove client quotas.
 
 The quotas of one entity are changed together or not at all; other entities of the request do not
-depend on it. An entity that is named twice, or has a key twice, is answered as refused, in Kafka's
-words; what an earlier entry of it has changed stands, as in Kafka.
+depend on it. An entity that is named twice, or has a key twice, is refused with Kafka's error text;
+the changes of an earlier valid entry of it are made all the same, as in Kafka.
 Source: apache/kafka metadata/.../controller/ClientQuotaControlManager.java.
 """
 

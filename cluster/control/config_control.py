@@ -1,9 +1,9 @@
 """Requests that change settings of topics and brokers at run time.
 
-A resource is a topic, a broker by its node id, or all brokers (name ""), a group, or a subscription
-to metrics of clients. A change of one resource
-is carried out whole or not at all; others in the same request do not depend on it. What a setting
-may be is the business of ConfigRules.
+A resource is a topic, a broker by its node id, all brokers (name ""), a group, or a client metrics
+subscription. The changes of one resource are made together or not at all; other resources of the
+request do not depend on them. ConfigRules checks the values of settings (client_metrics_config
+those of subscriptions).
 Source: apache/kafka metadata/.../controller/ConfigurationControlManager.java.
 """
 
@@ -31,7 +31,7 @@ from .controller_request import DONE, ConfigRules, ControllerRequest, RequestOut
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
-"""Resource type of broker loggers; not handled here, levels belong to a process
+"""Resource type of broker loggers; not handled here, as log levels are set per process
 (handlers/configs/broker_loggers).
 """
 CLIENT_METRICS: Final = 16

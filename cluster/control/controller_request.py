@@ -1,8 +1,9 @@
-"""Base of the requests to the controller: each decides for itself, given the newest image.
+"""Base class of requests to the controller: each computes its own changes from the newest image.
 
-A request is a value that crosses actors. The controller (controller/active/change_queue.py) runs
-`decide` while no other change is under way, makes the records durable, applies them, and returns
-the answer. So a new request is one new class: nothing between handler and rule has to know it.
+A request is a value that is sent between actors. The controller (controller/active/change_queue)
+runs `decide` while no other change is under way, makes the records durable, applies them, and
+returns the answer. So a new request is one new class: no code between handler and `decide` depends
+on it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ConfigRules(Protocol):
     groups    groups/dynamic_group_config
     brokers   the tables that handlers/ports/server_config joins
 
-    How a table is made: protocol/config_key.
+    How a table is defined: protocol/config_key.
     """
 
     def is_list(self, resource_type: int, name: str) -> bool: ...
@@ -63,12 +64,11 @@ class ConfigRules(Protocol):
         ...
 
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
-        """Raise InvalidConfig unless node `name` ("": all nodes) may be given these settings while
-        it runs.
+        """Check that node `name` ("": all nodes) may be given these settings while it runs.
 
         Raises:
-            InvalidRequest: one cannot be changed now, or its value is not allowed, by itself or
-                besides what a topic says.
+            InvalidRequest: a setting cannot be changed while brokers run, or its value is not
+                allowed, by itself or together with the settings of a topic.
             InvalidConfig: there is no such setting.
         """
         ...
@@ -78,12 +78,12 @@ class ConfigRules(Protocol):
 class ControllerRequest(ABC, Generic[A]):
     """A request to the controller; A is the type of its answer.
 
-    needs_confirmation: an answer without a change counts, too, so only the present controller may
-        give it; one that was deposed and does not know must not.
-    is_for_all: the answer says that every node in service goes by what was asked for, also where
-        it was there already: an earlier try may have changed it just before.
+    needs_confirmation: the client relies on an answer without a change, too, so only the active
+        controller may give it, not one that was deposed and has not noticed.
+    is_for_all: the answer waits until every node in service has applied the requested state, even
+        if no change was needed: an earlier attempt may have made it just before.
     validate_only: decide and answer, change nothing.
-    is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
+    is_repeated: an earlier attempt was sent and its answer lost; it may have been carried out.
     """
 
     needs_confirmation: ClassVar[bool] = False

@@ -4,7 +4,7 @@ Pure functions. Their caller, controller/active/change_queue, runs them one at a
 image, makes the records durable on a majority of voters, applies them, and only then answers.
 
     hard state   the MetadataImage; changes only through records
-    soft state   Sessions: when each node last sent a heartbeat; begins afresh with every controller
+    soft state   Sessions: when each node last sent a heartbeat; empty for a new controller
 
 Source: apache/kafka metadata/.../controller/ClusterControlManager.java. Not here: topics
 (topic_control), their partitions (partition_control), settings (config_control).
@@ -53,7 +53,9 @@ class NodeRegistration:
     node_id: int | None = None
     cluster_id: str | None = None
     has_all_data: bool = True
-    """Whether its logs are certainly complete: the machine has not been down since."""
+    """Whether its logs have all acknowledged records for certain, e.g. as its machine was not
+    restarted since its last run.
+    """
 
 
 MinInsync = Callable[[TopicImage], int]
@@ -80,13 +82,13 @@ def register_node(
 ) -> tuple[int, list[MetadataRecord]]:
     """Register a node: its id and the records that put it (back) in service.
 
-    The caller holds the lock of its directory, so an earlier incarnation of it is dead; if that one
-    led partitions, their leader epochs grow, or two incarnations would lead in one epoch. One that
-    may have lost data is in no partition's ISR or ELR any more (KIP-966).
+    The caller holds the lock of the node's directory, so its earlier incarnation is dead; the
+    leader epochs of partitions that it leads grow, or two incarnations would lead in one epoch. A
+    node that may have lost data is removed from every ISR and ELR (KIP-966).
 
     Raises:
         InconsistentClusterId: the directory belongs to another cluster.
-        BrokerIdNotRegistered: the directory says it is a node this cluster never knew.
+        BrokerIdNotRegistered: the directory has a node id that is not in this cluster's metadata.
         DuplicateBrokerRegistration: a node of this name is in service, with another directory.
     """
     if request.cluster_id not in (None, image.cluster_id):
@@ -111,7 +113,7 @@ def register_node(
             "or, if it was lost, make it again with `bradbury metadata recover DATA_DIR`"
         )
     else:
-        # Another directory has been this node meanwhile, or was it before.
+        # Another directory was registered as this node, before or meanwhile.
         has_all_data &= image.nodes[node_id].directory_id == request.directory_id
     records: list[MetadataRecord] = [
         RegisterNodeRecord(
@@ -143,9 +145,7 @@ def register_node(
 
 
 def _successor_of(image: MetadataImage, name: str) -> int | None:
-    """Id of the node that a process of this name was before its directories were lost; None if
-    there is none.
-    """
+    """Id of the registered node of this name, whose directories were lost; None: there is none."""
     for node in image.nodes.values():
         if not name or node.name != name:
             continue
@@ -169,7 +169,7 @@ def _follow_change(
     begins_anew: bool = False,
     has_all_data: bool = True,
 ) -> list[MetadataRecord]:
-    """Partition changes after a node with replicas has come, gone, or been registered again."""
+    """Partition changes after a node with replicas was unfenced, fenced, or registered again."""
     records: list[MetadataRecord] = []
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
@@ -230,16 +230,16 @@ def fence_node(
 
 
 def allocate_producer_ids(image: MetadataImage) -> tuple[int, list[MetadataRecord]]:
-    """Allocate a block of PRODUCER_ID_BLOCK producer ids, never given out again: its first id and
-    the records.
+    """Allocate a block of PRODUCER_ID_BLOCK producer ids, never allocated again: its first id
+    and the records.
     """
     first = image.next_producer_id
     return first, [ProducerIdsRecord(next_producer_id=first + PRODUCER_ID_BLOCK)]
 
 
 STALL_MS = 2_000
-"""Gap between two looks beyond which the controller stood still; longer than a busy machine delays
-it.
+"""Longest gap between two checks of sessions before the controller counts as having been suspended;
+longer than the delays on a busy machine.
 """
 
 
@@ -249,7 +249,7 @@ class Sessions:
 
     timeout_ms: int
     _last_contact: dict[int, int] = field(default_factory=dict)
-    _looked_at: int | None = None
+    _checked_ms: int | None = None
 
     def on_contact(self, node_id: int, *, now_ms: int) -> None:
         self._last_contact[node_id] = now_ms
@@ -257,18 +257,18 @@ class Sessions:
     def expired(self, image: MetadataImage, *, now_ms: int) -> list[int]:
         """Unfenced nodes that were silent for a full session.
 
-        A node that has not asked yet begins its session now: a fresh controller must not fence
-        everybody. Nor must one whose process stood still (a suspended machine): what nodes said
-        meanwhile is not read yet. It looks several times a second, so time without a look counts
-        for nobody.
+        The session of a node that has sent no heartbeat yet starts now: a new controller must not
+        fence all nodes. Nor must one whose process was suspended (with its machine): heartbeats
+        that arrived meanwhile are not read yet. Sessions are checked several times a second, so a
+        longer gap between checks is not counted as silence.
         """
-        if self._looked_at is None:
+        if self._checked_ms is None:
             self._last_contact = dict.fromkeys(self._last_contact, now_ms)
-        elif now_ms - self._looked_at > STALL_MS:
-            stalled = now_ms - self._looked_at
+        elif now_ms - self._checked_ms > STALL_MS:
+            stalled = now_ms - self._checked_ms
             for node_id, contact in self._last_contact.items():
                 self._last_contact[node_id] = min(contact + stalled, now_ms)
-        self._looked_at = now_ms
+        self._checked_ms = now_ms
         silent = []
         for node_id, node in image.nodes.items():
             contact = self._last_contact.setdefault(node_id, now_ms)

@@ -1,8 +1,8 @@
 """Requests whose partitions count against the client's mutation quota (KIP-599).
 
-Such a request takes from a meter what it makes or deletes, topic by topic, once nothing else stands
-against it. Asked for by the cluster itself, or by a client without a quota, it is a request like
-any other. Who has a meter: quotas/mutation_quotas.
+Such a request takes the partitions that it creates or deletes from a meter, topic by topic, after
+all other checks of the topic have passed. Requests of the cluster itself, or of a client without a
+quota, are not metered. Which clients have a meter: quotas/mutation_quotas.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Offline replicas of a node whose log directory failed: removed from the ISR, and others lead.
 
-The node stays in service with its other directories (KIP-858). A partition that nobody else can
-lead stays with it, answers KAFKA_STORAGE_ERROR, and serves again when the directory is back.
-Source: ReplicationControlManager.handleDirectoriesOffline in apache/kafka, which learns of
-directories by heartbeats and keeps the directory of every replica; here the node names partitions.
+The node stays in service with its other directories (KIP-858). A partition that no other replica
+can lead keeps this leader, which answers KAFKA_STORAGE_ERROR until the directory is back.
+Source: ReplicationControlManager.handleDirectoriesOffline in apache/kafka, where heartbeats report
+directories and the metadata has the directory of every replica; here the node lists partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RemoveOfflineReplicas(ControllerRequest[tuple[bool, ...]]):
     Raises StaleBrokerEpoch: the asking node has been registered again.
     """
 
-    # Or the node would wait for a change that a deposed controller only does not know of.
+    # Otherwise the node would rely on an answer from a deposed controller's outdated metadata.
     needs_confirmation: ClassVar[bool] = True
     node_id: int
     broker_epoch: int
@@ -60,8 +60,8 @@ class RemoveOfflineReplicas(ControllerRequest[tuple[bool, ...]]):
             if self.node_id not in partition.isr:  # and so it does not lead
                 answers.append(True)
                 continue
-            # As if the node were fenced, for this partition: what it has there does not grow, but
-            # it keeps what was acknowledged, so below min.insync.replicas it stays eligible.
+            # As if the node were fenced, for this partition: its replica gets no more records, but
+            # keeps the acknowledged ones, so below min.insync.replicas it stays in the ELR.
             changed = next_partition(
                 partition,
                 is_active=others.__contains__,

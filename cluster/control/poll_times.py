@@ -1,8 +1,8 @@
 """Times of the nodes' last polls of the controller, and of the last polls in which they were caught
 up.
 
-Wall-clock times, as DescribeQuorum shows them; sessions go by another clock. Soft state: a new
-controller knows of those who have asked it.
+Wall-clock times, as DescribeQuorum returns them; sessions use a monotonic clock. Soft state: a new
+controller has the times of the nodes that have polled it.
 """
 
 from __future__ import annotations

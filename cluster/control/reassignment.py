@@ -1,11 +1,11 @@
 """Reassignment of partitions to other replicas: more, fewer, or on other nodes (KIP-455).
 
-    asked        replicas = those wanted, then those that are to go; adding and removing say which
-    under way    the added ones follow the leader until they are in sync
-    complete     by the change of the ISR that brings the last of them in (partition_change)
-    given up     the added ones go again
+    requested    replicas = the target replicas, then those to remove; see `adding`, `removing`
+    under way    the added replicas follow the leader until they are in sync
+    complete     with the ISR change that adds the last of them (partition_change)
+    cancelled    the added replicas are removed again
 
-The partition is led and acknowledged all the time; what is in sync counts as ever.
+The partition has a leader and accepts writes all the time; the rules of the ISR do not change.
 Source: PartitionReassignmentReplicas, ReplicationControlManager in apache/kafka; KIP-860.
 """
 
@@ -44,7 +44,7 @@ class PartitionReassignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
-    """Starts or cancels reassignments; answered for every partition asked.
+    """Starts or cancels reassignments; answered with an outcome per partition.
 
     allows_other_factor: whether a partition may get more or fewer replicas than it has.
     """
@@ -93,7 +93,7 @@ class AlterPartitionReassignments(ControllerRequest[TopicOutcomes]):
         if not {*partition.replicas} <= {*settled.replicas} and (
             settled.leader_epoch == partition.leader_epoch
         ):
-            # A node that is no replica any more must not be taken for one.
+            # In a new leader epoch, so that a removed replica is not accepted as a follower.
             settled = replace(settled, leader_epoch=settled.leader_epoch + 1)
         return [settled.to_record(topic.topic_id, wanted.partition)]
 
@@ -127,7 +127,7 @@ class OngoingReassignment(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignments(ControllerRequest[tuple[OngoingReassignment, ...]]):
     """Lists reassignments. topics: (name, partitions) to list; None: all. Sent to the controller,
-    as a node may not yet know of a reassignment that it has just forwarded.
+    as a node may not have applied yet a reassignment that it has just forwarded.
     """
 
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
@@ -159,20 +159,22 @@ def begun(partition: PartitionImage, wanted: tuple[int, ...]) -> PartitionImage:
         adding=tuple(node for node in wanted if node not in settled),
         removing=removing,
     )
-    # Asked for once more it is under way already; another epoch would refuse the leader's changes.
+    # The same one is under way already: a new partition epoch would only make the controller refuse
+    # the leader's ISR changes.
     return partition if changed == partition else changed
 
 
 def given_up(partition: PartitionImage, where: str, min_insync: int) -> PartitionImage:
     """The partition with its reassignment cancelled, without the replicas that were being added.
 
-    What is committed is on those in sync and those that are eligible: if too few of them would stay
-    it would be on fewer than `min_insync`, which the loss of so many less one must not touch.
-    Apache Kafka gives up all the same, and looks only that one stays.
+    The ISR and the ELR have all committed records. If too few of their replicas would stay, these
+    records would be on fewer than `min_insync` replicas, though they must survive the loss of
+    `min_insync` - 1. Apache Kafka cancels in that case, too: it requires only one to stay in sync.
 
     Raises:
-        NoReassignmentInProgress: there is nothing to give up.
-        InvalidReplicaAssignment: too few of those that would stay have what is committed.
+        NoReassignmentInProgress: there is nothing to cancel.
+        InvalidReplicaAssignment: too few of the replicas that would stay have all committed
+            records.
     """
     if not partition.is_reassigned:
         raise NoReassignmentInProgress(f"no reassignment of {where} is under way")

@@ -1,14 +1,14 @@
-"""Planning of replica moves, so that every node has its share, or a machine has none.
+"""Planning of replica moves, to spread replicas evenly over nodes or to drain a machine.
 
-Deterministic and stable: nothing moves that need not, and a second look at the result moves
-nothing. A replica is a replica: sizes are not known here.
+Deterministic and stable: only necessary moves are planned, and planning again for the result gives
+no moves. All replicas count the same, as their sizes are not known here.
 
-    1  replicas on machines that are drained go to the nodes with the fewest
-    2  while one node has two more than another, the first gives one to the second
-    3  while one node is the first replica of two partitions more than another, they change places
+    1  replicas on machines that are drained move to the nodes with the fewest replicas
+    2  while a node has two replicas more than another, one of them moves to the other
+    3  while a node is first replica of two partitions more than another replica's node, they swap
 
 Invariants: a partition keeps its number of replicas, each on its own machine, and in as
-many racks as it had or more, unless a drained machine was the last of its rack.
+many racks as it had or more, unless only racks of its other replicas can replace a drained machine.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class PartitionMove(NamedTuple):
 class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
     """Starts a rebalance; answered with the moves.
 
-    drain: a machine that gets nothing more and is to be left. Given back by `restore`.
-    leave: a machine that is about to go: what can be moved off it is, and nothing else. It is no
-        drained one, and takes part again should it be back.
-    leaving: other machines that are about to go, and get nothing of it. Without them
-        machines that leave at once would give replicas to each other, which are copied twice.
-    most: partitions that are moved at once, at most; ask again when they are done.
+    drain: a machine that gets no new replicas and whose replicas move off it, until `restore`.
+    leave: a machine that is about to be removed: only its replicas move, as far as possible. It is
+        not recorded as draining, so it gets replicas again if it comes back.
+    leaving: other machines that are about to be removed, and get none of these replicas. Otherwise
+        machines removed together would move replicas to each other, which are copied twice.
+    most: the most partitions moved at once; send the request again when they are done.
 
     Raises:
         InvalidRequest: no node is on that machine.
@@ -75,7 +75,7 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
             plan(image) if self.leave is None else plan_leaving(image, self.leave, self.leaving)
         )[: self.most]
         if self.restore is not None:
-            moves = []  # it takes part again; what it gets is another question
+            moves = []  # it may get replicas again, by a later rebalance
         asked = tuple(
             (each.topic, (PartitionReassignment(each.partition, each.after),)) for each in moves
         )
@@ -89,7 +89,7 @@ class Rebalance(ControllerRequest[tuple[PartitionMove, ...]]):
 
 
 def plan(image: MetadataImage) -> list[PartitionMove]:
-    """Moves to start now. Partitions that are being reassigned stay as they are, but count."""
+    """Moves to start now. Partitions that are being reassigned do not move, but count as load."""
     moves: list[PartitionMove] = []
     for role in ("partition", "group"):
         share = _Share(image, role, image.nodes_for(role))
@@ -103,9 +103,7 @@ def plan(image: MetadataImage) -> list[PartitionMove]:
 def plan_leaving(
     image: MetadataImage, machine: str, leaving: frozenset[str] = frozenset()
 ) -> list[PartitionMove]:
-    """Moves that take the replicas off a machine, where another machine can take them that is not
-    `leaving`, too.
-    """
+    """Moves of the replicas on a machine to machines that are not `leaving`, as far as possible."""
     image = replace(image, draining=image.draining | {machine})
     moves: list[PartitionMove] = []
     for role in ("partition", "group"):
@@ -175,7 +173,7 @@ class _Share:
             for place, node_id in enumerate(each.replicas):
                 if str(self._machine(node_id)) in self.image.draining:
                     target = self._emptiest_for(each, place)
-                    if target is None:  # then in a rack that another replica is in
+                    if target is None:  # then into the rack of another replica
                         target = self._emptiest_for(each, place, keeps_rack=False)
                     if target is None and where_possible:
                         continue

@@ -1,9 +1,9 @@
 """Replicas of moves that are throttled, as Kafka's settings list them.
 
-    rates      of all nodes: what each sends, and receives, for listed replicas out of sync
-    replicas   of a topic: those that send (where it was), and those that receive (the new ones)
+    rates      of all nodes: bytes/s that each sends, and receives, for listed replicas out of sync
+    replicas   of a topic: those that send (the former ones), and those that receive (the new ones)
 
-Set before replicas move, lifted when none moves any more.
+Set before replicas move, removed when no replica moves any more.
 Source: kafka-reassign-partitions.sh --throttle (ReassignPartitionsCommand).
 """
 

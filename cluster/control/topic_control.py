@@ -1,8 +1,8 @@
 """Requests that create and delete topics.
 
-Topics of one request are decided in order, each on the image that the former ones leave, so that
-two of them cannot take one name. A topic is made whole or not at all; the others of the request do
-not depend on it. Where the replicas go: replica_placement.
+Topics of one request are created in order, each with the names of the former ones taken, so that
+two of them cannot have one name. A topic is created completely or not at all; other topics of the
+request do not depend on it. Placement of the replicas: replica_placement.
 Source: apache/kafka metadata/.../controller/ReplicationControlManager.java.
 """
 
@@ -53,8 +53,8 @@ MAX_PARTITIONS_PER_TOPIC = 100_000
 class TopicToCreate:
     """A topic to create. partitions and replication_factor: -1 means the broker's default.
 
-    topic_id: chosen by who asks, so that a request whose answer was lost can be repeated: a topic
-    of that name and id is the one it made.
+    topic_id: chosen by the sender, so that a request whose answer was lost can be repeated: a topic
+    of that name and id was created by the first attempt.
     """
 
     name: str
@@ -91,7 +91,7 @@ class CreateTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
         )
         records: list[MetadataRecord] = []
         outcomes: list[TopicOutcome] = []
-        # Only names with dots or underscores can collide, so few requests look at all topics.
+        # Only names with dots or underscores can collide, so few requests have to check all topics.
         colliding = any(can_collide(topic.name) for topic in self.topics)
         taken = {fold(name): name for name in image.topics} if colliding else {}
         for topic in self.topics:
@@ -112,7 +112,7 @@ class CreateTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
 def check_partition_count(counts: Iterable[int]) -> None:
     """Check the number of new partitions of one request. Raises PolicyViolation.
 
-    All of them are one change, which every node has to take in before it continues.
+    They are one metadata change, which every node applies in one go.
     """
     total = sum(max(count, 0) for count in counts)
     if total > MAX_PARTITIONS_PER_REQUEST:
@@ -157,8 +157,9 @@ def create_topic(
     Args:
         image: the newest.
         topic: its name and settings are checked already.
-        start: so that topics with one partition each are spread, too.
-        defaults: partitions and replication factor of a topic that does not say.
+        start: number, modulo their count, of the node that leads the first partition, so that
+            topics with one partition each are spread, too.
+        defaults: partitions and replication factor of a topic that sets none.
 
     Raises:
         InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment.
@@ -254,7 +255,7 @@ class DeleteTopics(MeteredRequest[tuple[TopicOutcome, ...]]):
             except (InvalidRequest, ThrottlingQuotaExceeded) as error:
                 outcomes.append(TopicOutcome(RequestOutcome.of(error), key.name, key.topic_id))
             except (UnknownTopicOrPartition, UnknownTopicId) as error:
-                # The lost try had deleted it.
+                # The first attempt, whose answer was lost, has deleted it.
                 outcome = DONE if self.is_repeated else RequestOutcome.of(error)
                 outcomes.append(TopicOutcome(outcome, key.name, key.topic_id))
             else:

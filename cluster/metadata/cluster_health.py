@@ -18,9 +18,9 @@ class ClusterHealth:
     under_replicated: int = 0
     """Partitions with replicas that are out of sync."""
     under_min_isr: int = 0
-    """Partitions with fewer in-sync replicas than acks=all requires: producers wait."""
+    """Partitions with fewer in-sync replicas than acks=all requires: such writes are refused."""
     at_min_isr: int = 0
-    """Partitions with exactly as many in-sync replicas as acks=all requires."""
+    """Partitions with exactly as many in-sync replicas as acks=all requires, but not all."""
     reassigned: int = 0
     leaders: Counter[int] = field(default_factory=Counter)
     """Partitions that each node leads, by node id."""

@@ -35,8 +35,8 @@ _OF_ALL = (
 
 
 def concerned_nodes(records: Sequence[MetadataRecord], image: MetadataImage) -> set[int]:
-    """Affected nodes: the leaders of changed partitions; all live nodes if only settings, quotas,
-    users or ACLs change.
+    """Affected nodes: the leaders of changed and deleted partitions; all live nodes if only
+    settings, quotas, users or ACLs change.
 
     `image`: before the change.
     """

@@ -1,9 +1,10 @@
 """Recently fenced nodes: Metadata still lists them for a while, though they lead nothing.
 
-librdkafka (2.16) lets go of a broker that Metadata lists no more. If the same answer names another
-leader, that overtakes the partition's move: the partition has no leader then until librdkafka asks
-again, a second later. It happened at every other kill -9 of a leader's process, and never since.
-Apache Kafka lists a broker that died until its session is over, by default 9 s.
+librdkafka (2.16) removes a broker that Metadata no longer lists. If the same response has a new
+leader for a partition, the removal overtakes the partition's move to it: the client has no leader
+for it until its next metadata request, a second later. That happened at every second kill -9 of a
+leader's process, and never since such nodes are listed. Apache Kafka lists a broker that died until
+its session expires, by default after 9 s.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class DepartedNodes:
         self._since: dict[int, int] = {}
 
     def on_metadata(self, before: MetadataImage, after: MetadataImage, *, now_ms: int) -> None:
-        """Note nodes that leave service. `now_ms`: of a clock that never jumps, here and below."""
+        """Note nodes that leave service. `now_ms`: of a monotonic clock, here and below."""
         if after.nodes is before.nodes:
             return
         for node_id, node in after.nodes.items():

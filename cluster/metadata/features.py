@@ -1,9 +1,9 @@
 """Kafka features that all nodes of a cluster agree on, with the levels supported here.
 
-Each node of a cluster has the same level, which cannot be changed: a cluster has it from its first
-start. What is not there at all (group.version, share.version) is not named, so that clients do
-without. At level 2 of transaction.version clients of the levels below are served as well: a request
-says with its version which one its client follows (KIP-890).
+All nodes of a cluster have the same levels, which are set at its first start and cannot be changed.
+Features that are not supported at all (group.version, share.version) are not listed, so that
+clients do not use them. At level 2 of transaction.version clients of lower levels are served as
+well: the version of a request shows which level its client uses (KIP-890).
 Source: apache/kafka server-common/.../common/{MetadataVersion,KRaftVersion,Feature}.java.
 """
 

@@ -2,7 +2,7 @@
 
 Nodes, topics with their partitions, settings, ACLs, the producer id counter. A new image
 shares every part that did not change with the former one, so holding an old image is free and
-comparing parts by identity tells what moved.
+comparing parts by identity shows what changed.
 
 Invariants: the image is a pure function of the records up to `offset`; nothing here
 decides (controller_state does). Source: apache/kafka metadata/.../image/MetadataImage.java.
@@ -164,7 +164,7 @@ class MetadataImage:
     draining: frozenset[str] = frozenset()
     """Machines that get no new replicas; see rebalance."""
     next_node_id: int = 1
-    """Next node id; greater than every id that was ever given out."""
+    """Next node id; greater than every id that was ever assigned."""
     next_producer_id: int = 0
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _EMPTY)
     """Settings changed at run time, by node id as text; "" for all nodes."""
@@ -202,7 +202,7 @@ class MetadataImage:
         return image.partitions[partition]
 
     def live_leader(self, topic: str, partition: int) -> int | None:
-        """Node id of the leader, if that node is not fenced; None: there is none to ask now."""
+        """Node id of the leader, if that node is not fenced; None: there is no live leader."""
         found = self.partition(topic, partition)
         node = None if found is None else self.nodes.get(found.leader)
         return None if node is None or node.fenced else node.node_id

@@ -1,4 +1,4 @@
-"""The records of the metadata log: past facts about the cluster, and their bytes.
+"""The records of the metadata log: past facts about the cluster, and their encoding.
 
 A record is the value of one log record: compact JSON with its type's name, so that a dump of the
 metadata log is readable. The log itself is an ordinary partition log
@@ -42,7 +42,7 @@ class ClusterRecord:
 class VotersRecord:
     """Voter directories of the metadata from this record on, committed or not.
 
-    They differ from the former ones in one (Raft, 4.1; KIP-853's VotersRecord).
+    They differ from the former voters by one directory (Raft, 4.1; KIP-853's VotersRecord).
     """
 
     voters: tuple[str, ...]
@@ -50,7 +50,9 @@ class VotersRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """A controller became active in this epoch. Commits everything before it (Raft 5.4.2)."""
+    """A controller became active in this epoch. Once this record is committed, so is everything
+    before it (Raft 5.4.2).
+    """
 
     epoch: int
     owner: str
@@ -60,8 +62,8 @@ class EpochRecord:
 class RegisterNodeRecord:
     """A process with its own socket and log directory. `epoch` is this record's offset.
 
-    machine: what dies together; two replicas of a partition are never on one.
-    metadata_directory_id: of a broker, whose directory of metadata may be a voter.
+    machine: failure unit of the node; a machine never has two replicas of a partition.
+    metadata_directory_id: id of a broker's metadata directory, which may be a voter.
     listeners: all, as `NAME://host:port`; host and port are those of the first.
     """
 
@@ -81,7 +83,7 @@ class RegisterNodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNodeRecord:
-    """Removes a node that will not come back; its id is not given again."""
+    """Removes a node that will not come back; its id is never reused."""
 
     node_id: int
 
@@ -134,8 +136,8 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """One setting of a topic, of a broker by its id, "" for all, of a group or of a subscription to
-    clients' metrics; value None removes it.
+    """One setting of a topic, a broker (by its id, "" for all), a group or a client metrics
+    subscription; value None removes it.
     """
 
     resource: str
@@ -272,6 +274,6 @@ def decode_metadata_record(value: bytes) -> MetadataRecord:
         }
         record: MetadataRecord = cls(**arguments)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Not more of it: the record may be one with keys.
+        # Only the beginning of the value, as it may have secret keys.
         raise CorruptMessage(f"metadata record {value[:32]!r}: {error}") from None
     return record

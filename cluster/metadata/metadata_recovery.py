@@ -1,13 +1,13 @@
 """Recovery of lost metadata: from the readable records of the old log and from partition
 directories.
 
-    known     records of a snapshot and of the sound part of the log, also behind a damaged part:
-              each says all of what it is about, so a later one needs none before it
+    known     records of a snapshot and of the readable parts of the log, also behind a damaged
+              part: each has the complete state of its subject, so it needs no earlier record
     found     directories of partitions: topic and its id, node, leader epochs, end of the log
 
 Invariants: a directory that was found has its partition in the result, unless its topic's
-name is another topic's now; that is reported. Leader epochs only grow, so no log is truncated. A
-topic whose settings are unknown deletes nothing until retention is set.
+name is another topic's now, or its topic id is unknown; both are reported. Leader epochs only grow,
+so no log is truncated. A topic whose settings are unknown deletes nothing until retention is set.
 
 Pure: the files are read and written by controller/voter_files/metadata_rebuild.
 """
@@ -54,7 +54,7 @@ from .user_records import (
 
 MORE_PRODUCER_IDS = 1_000_000
 MORE_NODE_IDS = 100
-"""Node ids skipped, as the lost part of the log may have given some out."""
+"""Node ids skipped, as the lost part of the log may have assigned them."""
 KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Retention settings of a topic whose own settings are lost, so that no default deletes records."""
 
@@ -110,7 +110,7 @@ class KnownMetadata:
             case PartitionRecord():
                 self.partitions[UUID(record.topic_id), record.partition] = record
             case TopicRecord():
-                # Two never have one name: the record that removed a former one is lost.
+                # Two topics never have one name: the record that removed the former one is lost.
                 if (former := self.topic_ids.get(record.name)) is not None:
                     self._remove(former)
                 self.configs.pop(("topic", record.name), None)
@@ -149,7 +149,7 @@ class KnownMetadata:
             case FenceNodeRecord():
                 pass  # all nodes are fenced until they register
             case _:
-                assert_never(record)  # a kind that is forgotten here would be lost
+                assert_never(record)  # a record type without a case would be lost
 
     def _apply_config(self, record: ConfigRecord) -> None:
         configs = self.configs.setdefault((record.resource, record.name), {})
@@ -170,7 +170,7 @@ class KnownMetadata:
 class NewLog(NamedTuple):
     """Beginning of the log that replaces the old one.
 
-    Greater than all that was before: offsets are broker epochs, too.
+    Epoch and offset are greater than all former ones: offsets are broker epochs, too.
     """
 
     cluster_id: str
@@ -198,12 +198,12 @@ def recover_metadata(
     """Recover the image that the new log starts with.
 
     Args:
-        known: of the old log.
-        partitions: all that were found.
-        nodes: all whose directories were looked through.
-        new: see there.
+        known: the metadata of the old log.
+        partitions: all partition directories that were found.
+        nodes: all nodes whose directories were searched.
+        new: the beginning of the new log.
         is_whole: no record of the old log is missing.
-        highest_producer_id: that was seen in a log; -1: none.
+        highest_producer_id: the highest one found in a partition's log; -1: none.
         internal_configs: the settings of a topic of this name, if it is an internal one.
     """
     recovery = _Recovery(known, nodes, is_whole=is_whole)
@@ -309,10 +309,11 @@ class _Recovery:
         return found
 
     def _names(self, found: Mapping[UUID, Mapping[int, list[FoundPartition]]]) -> dict[UUID, str]:
-        """Topic ids by name, one topic per name: the known one with a directory, or else the one
-        with most records.
+        """Names by topic id, one topic per name: the known one with a directory, or else the one
+        with the most records.
 
-        Where no record is missing a topic that is not known was deleted, whatever is there of it.
+        If no record is missing a known topic comes first even without a directory: another topic
+        of its name was deleted, whatever directories it has.
         """
         candidates: dict[str, list[UUID]] = defaultdict(list)
         for topic_id, name in self._known.topics.items():
@@ -342,9 +343,7 @@ class _Recovery:
         return names
 
     def _is_elsewhere(self, topic_id: UUID) -> bool:
-        """Whether the topic may be on other nodes, or no record is missing that could have deleted
-        it.
-        """
+        """Whether the topic may be on other nodes, or exists for certain: no record is missing."""
         here = {node.node_id for node in self._nodes}
         return self._is_whole or any(
             set(record.replicas) - here
@@ -373,7 +372,7 @@ class _Recovery:
             elif not self._is_whole:
                 record = _corrected(record, replicas)
             epoch = max((record.leader_epoch, *(each.leader_epoch for each in replicas)))
-            # If it cannot say that it has everything it leads all the same: nobody has more.
+            # The last known leader may lead even without proof that it has all data (has_all_data).
             last = record.last_known_leader if record.leader == NO_LEADER else record.leader
             if last == NO_LEADER and record.isr:
                 last = record.isr[0]
@@ -396,7 +395,7 @@ class _Recovery:
     ) -> Mapping[str, str]:
         if topic_id in self._known.topics:
             return self._known.configs.get(("topic", name), {})
-        # Settings are kept by name: what is known of them may be of a former topic.
+        # Settings are stored by topic name: the known ones may be those of a former topic.
         internal = internal_configs(name)
         if internal is not None:
             return internal

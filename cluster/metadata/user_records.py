@@ -1,9 +1,8 @@
 """Records of users' credentials and tokens, and how they change their parts of the image.
 
-Keys are in base64 and never shown: anyone who has them can try passwords, or pose as the
-broker. A
-password is in no record. Source: UserScramCredentialRecord.json, DelegationTokenRecord.json,
-ScramImage in apache/kafka.
+Keys are in base64 and never shown: anyone who has them can try passwords, or pose as the broker.
+Records do not contain passwords.
+Source: UserScramCredentialRecord.json, DelegationTokenRecord.json, ScramImage in apache/kafka.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class RemoveUserScramCredentialRecord:
 class DelegationTokenRecord:
     """A delegation token (KIP-48) without its HMAC; replaces the former one of this id.
 
-    owner, requester, renewers: principals as text. Times in milliseconds since 1970; the token is
-    over at expiry_timestamp, and cannot be renewed beyond max_timestamp.
+    owner, requester, renewers: principals as text. Times in milliseconds since 1970; the token
+    expires at expiry_timestamp, and cannot be renewed beyond max_timestamp.
     """
 
     token_id: str

@@ -1,13 +1,13 @@
 """Rules of a follower of one partition: how it reacts to a leader's answer. Pure functions.
 
-A follower asks from its log end offset on and says in which epoch its last record was written. A
-leader whose log parts from ours before that says where (KIP-595); the follower drops what comes
-after and asks again, each time dropping at least one epoch, until the logs are the same up to its
-end (KIP-101, KIP-279). It never drops records for any other reason but one: a leader whose log ends
-below ours and knows our last epoch is there only after an unclean election.
+A follower fetches from its log end offset on and sends the epoch of its last record. A leader whose
+log diverges from ours before that answers with the diverging epoch (KIP-595); the follower
+truncates its log there and fetches again, each time dropping at least one epoch, until the logs are
+equal up to its end (KIP-101, KIP-279). It drops records for two other reasons only: the leader's
+log ends below ours, which happens after an unclean election, or starts behind all of our records.
 
-Invariants: the fetch offset is an acknowledgement, so only what is durable as far as the
-topic asks is claimed; the high watermark is the lesser of the leader's and our own end.
+Invariants: the fetch offset is an acknowledgement, so it covers only records that are as durable
+as the topic requires; the high watermark is the lesser of the leader's and our own end.
 Source: AbstractFetcherThread.getOffsetTruncationState, fetchOffsetAndTruncate in apache/kafka.
 """
 
@@ -31,7 +31,7 @@ class ReplicaLog(Protocol):
 
 
 class FetchPosition(NamedTuple):
-    """Position sent by a fetch for one partition. The answer counts only while it is unchanged."""
+    """Position that a fetch sends for a partition; if it has changed the response is not used."""
 
     leader_epoch: int
     fetch_offset: int
@@ -69,7 +69,7 @@ def on_out_of_range(
     """Reaction to OFFSET_OUT_OF_RANGE: our end is outside of the leader's log, [`leader_start`,
     `leader_end`].
 
-    None: it no longer is; ask again.
+    None: it is inside by now; fetch again.
     """
     end = log.log_end_offset
     if leader_end < end:
@@ -85,8 +85,8 @@ def on_first_batch(
     """Reaction to a batch that starts before our log's end: if the leader's log starts within it,
     drop the log.
 
-    What we have is all deleted there, and an empty log takes that batch as a whole. None: it is not
-    so; append.
+    The leader has deleted all our records, and an empty log can take that batch as a whole. None:
+    that is not the case; append the batch.
     """
     end = log.log_end_offset
     if first_offset < end <= leader_start and log.log_start_offset < end:

@@ -2,11 +2,11 @@
 
 The high watermark is the least log end offset of the in-sync replicas. A follower's fetch offset is
 its acknowledgement: it has everything before it. A change of the ISR is proposed to the controller;
-until that has answered, every replica in the old ISR or in the proposed one counts (the maximal
-ISR), so whichever of the two is true, all of it has what is committed.
+until its answer the high watermark requires every replica of the old and of the proposed ISR (the
+maximal ISR), so whichever of the two holds, all its replicas have the committed records.
 
-Invariants: the high watermark never decreases within one epoch; it stands still while the
-ISR is smaller than min.insync.replicas (KIP-966), so those who left have everything below it.
+Invariants: the high watermark never decreases within one epoch; it does not advance while the
+ISR is smaller than min.insync.replicas (KIP-966), so replicas that left have everything below it.
 All of it is soft state: a new leader epoch begins a new LeaderState.
 Source: apache/kafka core/.../cluster/Partition.scala. Not here: logs, waiting, the controller.
 """
@@ -37,9 +37,9 @@ class FollowerFetch(NamedTuple):
 class FollowerFetchResult(NamedTuple):
     """Result of a follower's fetch for its leader.
 
-    diverging: (epoch, end offset) where its log parts from ours; then nothing was noted.
-    has_moved: the high watermark did.
-    may_join: it is not in sync, and has what it takes to be.
+    diverging: (epoch, end offset) where its log diverges from ours; then the fetch is not recorded.
+    has_moved: the high watermark moved.
+    may_join: the follower is out of sync and may join the ISR.
     """
 
     diverging: tuple[int, int] | None = None
@@ -90,12 +90,12 @@ class LeaderState:
 
         Args:
             leader_epoch, partition_epoch: as the controller decided them.
-            high_watermark: of the log as it is; it may be behind the truth.
+            high_watermark: that of the local log; it may be behind the former leader's.
             node_id: of the leader.
             replicas: all of them, the leader included.
             isr: those in sync.
             start_offset: the log end offset when the epoch began.
-            now_ms: those in sync are given as much time as if they had just caught up.
+            now_ms: followers in sync count as caught up at this time.
         """
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -168,22 +168,22 @@ class LeaderState:
         """Handle a fetch of a follower. Its offset counts only if its log is a prefix of ours.
 
         Args:
-            fetch: what it says of itself.
+            fetch: the follower's state as it reports it.
             log: the leader's own.
-            now_ms: on a clock that never jumps.
+            now_ms: on a monotonic clock.
 
         Raises:
-            UnknownLeaderEpoch: it is no replica as far as is known here.
-            OffsetOutOfRange: its log does not join ours at all.
-            NotLeaderOrFollower: it was sent before the follower was registered for the last time.
+            UnknownLeaderEpoch: the node is not a replica, as far as is known here.
+            OffsetOutOfRange: its offset is outside of our log, or its epoch is before all of ours.
+            NotLeaderOrFollower: it was sent before the follower's latest registration.
         """
         follower = self.followers.get(fetch.node_id)
         if follower is None:
-            # It knows of a reassignment that we do not know yet.
+            # It has applied a reassignment that we have not applied yet.
             raise UnknownLeaderEpoch(f"node {fetch.node_id} is not a known replica")
         if -1 < fetch.broker_epoch < follower.broker_epoch:
-            # Taken for the follower's own it would keep it out of sync until there are new records:
-            # an idle partition is not looked at again by the fetches of a session.
+            # If accepted, the old epoch would keep the follower out of the ISR until there are new
+            # records: incremental fetches do not include an idle partition again.
             raise NotLeaderOrFollower(
                 f"node {fetch.node_id}: broker epoch {fetch.broker_epoch} is stale, "
                 f"current is {follower.broker_epoch}"
@@ -217,11 +217,11 @@ class LeaderState:
         """Note the fetch of a follower whose log is a prefix of ours, from `offset` on.
 
         Args:
-            node_id: one of the replicas; of others KeyError.
-            offset: everything before it is on the follower's disk, as far as the topic asks.
+            node_id: one of the followers; KeyError for other nodes.
+            offset: everything before it is on the follower, as durable as the topic requires.
             broker_epoch: of the follower's registration.
-            leader_end: where the leader's log ends now, durable or not.
-            now_ms: on a clock that never jumps.
+            leader_end: the leader's log end offset now, durable or not.
+            now_ms: on a monotonic clock.
 
         Returns whether the high watermark moved.
         """
@@ -279,7 +279,7 @@ class LeaderState:
     # --- the ISR ---------------------------------------------------------------------------------
 
     def next_to_leave_ms(self, lag_time_max_ms: int) -> int | None:
-        """Time until the first lagging in-sync follower exceeds the lag time; None if none lags."""
+        """Time when the first lagging in-sync follower exceeds the lag time; None: none lags."""
         caught_up = [
             follower.last_caught_up_ms
             for node, follower in self.followers.items()
@@ -293,7 +293,8 @@ class LeaderState:
         """ISR to propose to the controller, as (node, broker epoch); None if no change is needed.
 
         A follower joins when it has everything that is committed and everything of former epochs;
-        it leaves when it has not caught up for lag_time_max_ms. From now on the proposal counts.
+        it leaves when it has not caught up for lag_time_max_ms. From now on the maximal ISR
+        includes the proposal.
 
         Args:
             now_ms: on the clock of on_fetch.
@@ -328,7 +329,7 @@ class LeaderState:
         """Called when the controller refuses the proposed ISR. Returns whether the high watermark
         moved.
 
-        Only for an answer that says so for sure; one that was lost leaves the proposal counting.
+        Only for an explicit refusal: after a lost answer the maximal ISR keeps the proposal.
         """
         self._proposed = None
         return self._advance()
@@ -336,7 +337,8 @@ class LeaderState:
     def on_isr(self, isr: Sequence[int], partition_epoch: int) -> bool:
         """Adopt the controller's ISR of `partition_epoch`, from its answer or from the metadata.
 
-        An older one than is known is passed over. Returns whether the high watermark moved.
+        An ISR that is not newer than the known one is ignored. Returns whether the high watermark
+        moved.
         """
         if partition_epoch <= self.partition_epoch:
             return False

@@ -1,15 +1,15 @@
-"""Leader and ISR of a partition after nodes come or go: one pure function.
+"""Leader and ISR of a partition after its nodes, ISR or replicas change: one pure function.
 
-    isr   replicas that have everything a client was promised; the leader is one of them
-    elr   eligible leader replicas (KIP-966): they left the ISR while it was smaller than
-          min.insync.replicas, so the high watermark stood still and they have everything, too
-    last known leader   who led when the last of them was lost; better than nobody
+    isr   replicas that have all acknowledged records; the leader is one of them
+    elr   eligible leader replicas (KIP-966): they left the ISR when it was or became less than
+          min.insync.replicas, so the high watermark did not advance and they have all of them, too
+    last known leader   the leader before there was none; leads again if isr and elr are empty
 
 Invariants: a leader is in the ISR; isr and elr are disjoint parts of the replicas; every
-change has a greater partition epoch, every new leader a greater leader epoch; so has a new life of
-the old one, and the removal of a replica, which might not hear of it. A replica outside of isr and
-elr leads only if nobody else can ever know more (the last known leader), or if it was asked for
-(unclean); `recovering` then says that records may be missing.
+change has a greater partition epoch, every new leader a greater leader epoch; so has a new
+incarnation of the old leader, and the removal of a replica, which may not have applied it. A
+replica outside of isr and elr leads only if no other replica can have more records (the last known
+leader), or in an unclean election; `recovering` then says that records may be missing.
 Source: apache/kafka metadata/.../controller/PartitionChangeBuilder.java, KIP-966.
 """
 
@@ -32,17 +32,17 @@ def next_partition(
     prefers_first: bool = False,
     is_unclean: bool = False,
 ) -> PartitionImage:
-    """The partition after a change around it; the same object if nothing changes.
+    """The partition after the change; the same object if nothing changes.
 
     Args:
         partition: as it is.
         is_active: whether a node is in service.
         min_insync_replicas: of its topic.
-        isr: what the leader proposes, if it does; else the present one.
-        lost: nodes that have come back without the data they had.
+        isr: the ISR that the leader proposes; None: the present one.
+        lost: nodes that were registered again and may have lost data.
         begins_anew: a node with a new incarnation; if it leads, then in a new epoch.
         prefers_first: the first replica is to lead, if it can.
-        is_unclean: anybody may lead if nobody else can.
+        is_unclean: any active replica may lead if no eligible one can.
     """
     target = [node for node in isr or partition.isr if node not in lost and is_active(node)]
     replicas = partition.replicas

@@ -1,8 +1,8 @@
 """Placement of the replicas of new partitions on nodes.
 
 Invariants: no two replicas of a partition are on one machine; as long as there are enough
-racks, none are in one rack. Leaders go round all nodes, and of the partitions that one node leads
-the followers go round the others, so that its load is shared by many when it dies.
+racks, no two are in one rack. Leaders are assigned round-robin over all nodes, and the followers of
+the partitions that one node leads over the other nodes, so that many share its load when it fails.
 Source of the idea: StripedReplicaPlacer in apache/kafka.
 """
 
@@ -22,7 +22,8 @@ def place_replicas(
     Args:
         nodes: those in service that may hold the topic.
         factor: replicas of each partition.
-        start: which node leads the first one; so that topics of one partition are spread, too.
+        start: number, modulo their count, of the node that leads the first partition, so that
+            topics with one partition are spread, too.
 
     Raises:
         InvalidReplicationFactor: there are fewer machines than replicas.
@@ -64,7 +65,7 @@ def machine_of(node: NodeImage) -> Hashable:
 def _place_one(ring: Sequence[NodeImage], number: int, factor: int) -> tuple[int, ...]:
     size = len(ring)
     lead = number % size
-    # The second time round the followers begin one further, the third time two, ...
+    # In the second round the followers begin one node further, in the third two, ...
     shift = number // size % max(1, size - 1)
     others = [ring[(lead + 1 + (shift + index) % (size - 1)) % size] for index in range(size - 1)]
     chosen = [ring[lead]]

@@ -1,11 +1,11 @@
 """Rate limit of copying by replicas that catch up.
 
-A rate is measured over the last SAMPLES slices of a second or so. Once it is above the limit, a
-partition waits until the slices that are left say otherwise; so the average over a long copy is the
-limit, and a pause is followed by a burst of no more than one slice's worth.
+A rate is measured over the last `samples` slices of about a second. Once it is above the limit, a
+partition waits until time, or the expiry of slices, brings it down again; so the average over a
+long copy is the limit, and a pause is followed by a burst of no more than one slice's worth.
 
 Pure: the time comes from the caller. Not here: which replicas are throttled (storage/
-throttled_replicas), who asks, and when (replication/partition/replication_throttle).
+throttled_replicas), and where the limit applies (replication/partition/replication_throttle).
 Source: ReplicationQuotaManager, SimpleRate in apache/kafka; KIP-73.
 """
 
@@ -54,7 +54,7 @@ class ReplicationQuota:
             wait = self._sizes[0][0] + needed - now_ms
         else:
             wait = float(self._samples * self._sample_ms)
-        # When the oldest slice is forgotten the rest may be below the limit: to be looked at then.
+        # When the oldest slice expires the rest may be below the limit: check again then.
         return min(wait, self._expires_in(now_ms))
 
     def _expires_in(self, now_ms: float) -> float:

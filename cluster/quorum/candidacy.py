@@ -1,13 +1,13 @@
 """Candidacy of a node with a voter: when it stands for controller, as the current one does not
 answer.
 
-Ray starts the controller again wherever its process or node has died, but it takes its time to see
-that a node is dead. Who stands takes a new epoch with a majority's votes like any controller, so
-it may be wrong about the other, and there may be two: nothing but a little work is lost by it. The
-one that Ray starts comes later and takes over from it in the same way.
+Ray restarts the controller when its process or node has died, but takes long to detect that a node
+is dead. A candidate needs a new epoch and a majority's votes like any controller, so there may be
+two if the former one is alive after all: only a little work is lost. The controller that Ray
+restarts comes later and takes over in the same way.
 
-The first in the order of voters that is alive stands first; the others give it time, each behind
-the one before it.
+The first live voter in order stands first; each of the others waits STAGGER_MS longer than the one
+before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STAGGER_MS = 500
 
 @dataclass(slots=True)
 class Candidacy:
-    """The controller's signs of life at one node. Soft state; times on a clock that never jumps."""
+    """Failures of one node's polls of the controller. Soft state; times on a monotonic clock."""
 
     _failing_since_ms: int | None = None
     _answered_ms: int | None = None
@@ -52,7 +52,7 @@ class Candidacy:
             return False
         waits_until_ms = self._failing_since_ms + UNREACHABLE_MS
         if self._answered_ms is not None:
-            # It may be about to become active; that it is gone again must be noticed first.
+            # It may be about to become active; if it stops answering, the shorter time applies.
             waits_until_ms = min(
                 self._failing_since_ms + INACTIVE_MS, self._answered_ms + INACTIVE_MS // 2
             )

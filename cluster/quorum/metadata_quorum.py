@@ -4,8 +4,8 @@ offset.
     1. vote      ask all voters for the epoch; a majority's votes make this controller the only
                  one that can commit from now on
     2. adopt     take over the voters' log with the greatest (epoch, offset), if a majority of
-                 the voters that this log names has voted so: whatever was committed is in it,
-                 because the majority that had it shares a voter with ours
+                 the voters that this log lists has granted it: all committed entries are in it,
+                 because the majority that has them shares a voter with ours
     3. append    first an entry of the own epoch; it commits only with a majority's
                  acknowledgements, and with it everything before (Raft 5.4.2: entries of former
                  epochs are never committed by counting)
@@ -26,7 +26,7 @@ from .voter import NO_SNAPSHOT, Candidate, LogEnd
 
 
 class MetadataQuorum:
-    """State of one attempt of one controller. Voters are named by their directory ids."""
+    """State of one controller in one epoch. Voters are identified by their directory ids."""
 
     def __init__(self, me: Candidate, voters: Collection[str]) -> None:
         self.me = me
@@ -61,8 +61,8 @@ class MetadataQuorum:
     def on_vote(self, voter: str, end: LogEnd, voters: Collection[str] = ()) -> None:
         """Called when `voter` has granted its vote; its log ends at `end`.
 
-        `voters`: those that its log names; without them, as far as is known those that we know.
-        Anybody's log may be the best, but only voters make a majority.
+        `voters`: the voters that its log lists; empty: the ones that we know. The best log may be
+        that of a node that is no voter, but only voters count for a majority.
         """
         self._granted[voter] = end
         self._named[voter] = frozenset(voters) or self._voters
@@ -70,7 +70,7 @@ class MetadataQuorum:
     @property
     def has_majority(self) -> bool:
         """Whether a majority has voted for us, of the voters that the most advanced of their logs
-        names.
+        lists.
         """
         if not self._granted:
             return False
@@ -162,11 +162,11 @@ class MetadataQuorum:
         return self.snapshots.get(voter, 0) < self.start.offset
 
     def change_voters(self, voters: Collection[str]) -> None:
-        """Change the voters: the next appended entry names them; they count from now on.
+        """Change the voters: the next appended entry lists them; they count from now on.
 
-        At most one is added or removed at a time, so any majority of the old ones shares a voter
-        with any of the new; and only when the former change is committed, and so is an entry of
-        the own epoch, or the majorities of two changes that rivals make would not meet.
+        One voter is added or removed at a time, so that any majority of the old voters shares a
+        voter with any of the new. The former change and an entry of the own epoch must be
+        committed, or the majorities of changes by two controllers might share no voter.
 
         Raises ValueError otherwise.
         """

@@ -4,12 +4,12 @@
 
 The file is a series of record batches like the log's. The first holds one record, the header:
 {"type":"SnapshotHeader","offset":...,"epoch":...,"records":...}; the others, RECORDS_PER_BATCH of
-them each, the records that build the image from nothing. The file is complete, or it is none: each
-batch has its CRC, and the header says how many records there are.
+them each, the records that build the image from nothing. An incomplete file is not a snapshot: each
+batch has its CRC, and the header has the number of records.
 
 Invariants: a snapshot is taken of a committed image only, so all snapshots that end at one
-offset say the same.
-Name and place as Apache Kafka's (raft/.../snapshot/Snapshots.java); what is in the records is ours.
+offset have the same image.
+Name and place as in Apache Kafka (raft/.../snapshot/Snapshots.java); the records are our own.
 Not here: files (controller/voter_files/replicated_log), when one is taken
 (controller/metadata_snapshots), who sends it to whom (controller/metadata_leader).
 """

@@ -2,13 +2,13 @@
 
 A controller is the candidate with the votes of a majority of voters for its epoch; it writes only
 with that epoch, and a voter that voted in a newer one refuses. So two live controllers are safe:
-what the older one can still write never reaches a majority.
+entries that the older one can still write never reach a majority.
 
-    hard state   vote (epoch, owner), kept in the `quorum-state` file; the log itself, of which
-                 a snapshot stands for the beginning: everything before its end is committed
-    what always holds   a vote's epoch never falls; a committed entry is never cut; two logs that
-                        have an entry of the same epoch at the same offset are equal up to it;
-                        what is no more in the log is in the snapshot
+    hard state   vote (epoch, owner), kept in the `quorum-state` file; the log itself, whose
+                 beginning a snapshot replaces: everything before the snapshot's end is committed
+    invariants   a vote's epoch never decreases; a committed entry is never truncated; two logs
+                 that have an entry of the same epoch at the same offset are equal up to it;
+                 everything that is no longer in the log is in the snapshot
 
 The log's leader epoch is the controller epoch, its offset the index: an entry is one record batch.
 Rules: Raft (Ongaro and Ousterhout, 2014) with the epoch's owner chosen outside (by Ray), without
@@ -28,7 +28,7 @@ from ...protocol.errors import FencedLeaderEpoch
 class Candidate:
     """A controller or candidate: an epoch, and the random name of the process that owns it.
 
-    A voter's vote is the candidate that it has granted it to; only that one may write to its log.
+    A voter's vote is the candidate that it voted for, which alone may write to the voter's log.
     """
 
     epoch: int = -1
@@ -128,27 +128,26 @@ def on_append(
 ) -> AppendPlan | LogMismatch:
     """Plan for an append by `candidate`, whose log has `previous` right before `entries`.
 
-    Repeated or late ones do no harm: an entry that is there already is passed over, and what
-    follows it is kept.
+    Repeated or late appends do no harm: an entry that the log has already is skipped, and the
+    entries behind it are kept.
 
     Args:
         vote: this voter's.
         candidate: the controller that appends.
         log: this voter's log.
         previous: the end of the controller's log before the entries.
-        entries: joined to each other, ascending; none asks only whether `previous` is there.
+        entries: contiguous, ascending; empty: only checks whether the log has `previous`.
         committed: everything before this offset is known here to be committed.
 
     Raises:
         FencedLeaderEpoch: a newer controller has the vote.
-        CommittedEntryLost: see there.
+        CommittedEntryLost: the append contradicts committed entries.
     """
     vote = grant_vote(vote, candidate)
     end, start = log.log_end_offset, log.snapshot.offset
     if previous.offset > end:
         return LogMismatch(vote, end)
-    # What the snapshot stands for is committed: the candidate that has the vote has the same before
-    # it.
+    # The snapshot has committed entries only, so the log of the candidate with the vote has them.
     if previous.offset == start > 0 and previous != log.snapshot:
         raise CommittedEntryLost(
             f"epoch {candidate.epoch} has epoch {previous.epoch} before offset {start}, but "
@@ -179,14 +178,14 @@ def on_snapshot(
 
     Args:
         vote: this voter's.
-        candidate: the controller that brings it.
+        candidate: the controller that sends it.
         log: this voter's log.
-        end: the epoch of the last entry that the snapshot stands for, and the offset behind it.
+        end: the epoch of the last entry that the snapshot covers, and the offset behind it.
         committed: everything before this offset is known here to be committed.
 
     Raises:
         FencedLeaderEpoch: a newer controller has the vote.
-        CommittedEntryLost: the log has something else that is committed.
+        CommittedEntryLost: the log does not match the snapshot, and is committed beyond its end.
     """
     vote = grant_vote(vote, candidate)
     if end.offset <= log.snapshot.offset:

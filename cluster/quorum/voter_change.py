@@ -1,8 +1,8 @@
 """Rules for adding and removing voters of the metadata, one at a time.
 
-A new voter has what is committed before it counts, or the next commit would have to wait for it.
-One is removed only if enough of the others have everything, or nothing could be committed after it.
-That majorities meet across a change is seen to by metadata_quorum.
+A new voter must have the committed entries before it counts, or the next commit would wait for it.
+A voter is removed only if a majority of the others is caught up, or nothing could be committed
+afterwards. metadata_quorum ensures that majorities before and after a change share a voter.
 
 Source: raft/.../internals/AddVoterHandler.java, RemoveVoterHandler.java in apache/kafka (KIP-853).
 """
@@ -20,9 +20,9 @@ from ..metadata.metadata_image import MetadataImage, NodeImage
 class VoterChange:
     """A request to the controller to add or remove a voter.
 
-    node_id: of the broker whose directory it is; for a removal -1 if it is no broker's any more.
-    directory_id: of its metadata; "" takes the broker's of now.
-    is_repeated: an earlier try was sent and its answer lost; it may have been carried out.
+    node_id: of the broker that has the directory; for a removal -1 if no broker has it any more.
+    directory_id: of its metadata; "": the broker's present one.
+    is_repeated: an earlier attempt was sent and its answer lost; it may have been carried out.
     """
 
     is_addition: bool
@@ -59,7 +59,7 @@ class VoterChange:
         node = self._node(image)
         found = self.directory_id or (node.metadata_directory_id if node is not None else "")
         if node is not None and self.directory_id not in ("", node.metadata_directory_id):
-            # Its disk was replaced: the former directory is nobody's.
+            # Its disk was replaced: the former directory belongs to no broker.
             node = None
         owner = next(
             (each for each in image.nodes.values() if each.metadata_directory_id == found), None
@@ -79,14 +79,15 @@ class VoterChange:
         """Voters after the change; unchanged if there is nothing left to do.
 
         Args:
-            image: of now.
-            has: up to where each voter, or would-be voter, is known to have the log.
-            target: behind an entry that was committed since the request came: who has it was there
-                a moment ago. While the metadata changes nobody but a majority has the newest one.
+            image: the newest.
+            has: the log end offset that each voter, and the new one, is known to have.
+            target: the end of an entry that was committed after the request arrived. A voter that
+                has it was caught up a moment ago. While the metadata changes, the newest
+                committed entry may be on a bare majority only.
 
-        Raises what `directory` raises, and, as long as they have not caught up:
-            RequestTimedOut: the new one.
-            InvalidRequest: enough of those that stay.
+        Raises what `directory` raises, and:
+            RequestTimedOut: the new voter has not caught up yet.
+            InvalidRequest: too few of the voters that stay are caught up.
         """
         name = self.directory(image)
         if not name:

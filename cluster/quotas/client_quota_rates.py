@@ -1,7 +1,7 @@
 """Rates of all clients of a node, for one kind of quota: bytes, time, or connections.
 
-Invariants: a client that no quota is set for costs a look-up and is not measured; at most
-MOST_RATES rates are kept, and none that was not used for an hour.
+Invariants: a client without a quota costs a dict look-up and is not measured; at most
+MOST_RATES rates are kept, and rates that were not used for an hour are dropped when others come.
 Source: ClientQuotaManager in apache/kafka, whose sensors expire after an hour, too.
 """
 
@@ -33,7 +33,7 @@ class ClientQuotaRates:
         self._longest_ms = longest_ms
         self._rates: dict[Sharers, QuotaRate] = {}
         self._known: dict[tuple[str, str], tuple[Sharers, float | None]] = {}
-        self._looked_at_ms = 0
+        self._expired_at_ms = 0
 
     def follow(self, limits: Limits) -> None:
         """Adopt other quotas, which also apply to earlier use."""
@@ -82,8 +82,8 @@ class ClientQuotaRates:
         return rate
 
     def _expire(self, now_ms: int) -> None:
-        if now_ms - self._looked_at_ms >= LOOK_MS:
-            self._looked_at_ms = now_ms
+        if now_ms - self._expired_at_ms >= LOOK_MS:
+            self._expired_at_ms = now_ms
             for sharers, rate in list(self._rates.items()):
                 if now_ms - rate.used_at_ms >= EXPIRES_MS:
                     del self._rates[sharers]

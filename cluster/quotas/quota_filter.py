@@ -1,7 +1,7 @@
 """Filter of DescribeClientQuotas: the quotas it selects.
 
-A component says of one type of entity: this name, the default, or any of the two. An entity has to
-have all types that are named, and with `strict` no other.
+A component matches, for one entity type, a name, the default entity, or both. An entity must have
+the entity types of all components, and with `strict` no other types.
 Source: ClientQuotasImage.describe in apache/kafka.
 """
 
@@ -19,7 +19,7 @@ SPECIFIED: Final = 2
 
 
 class Component(NamedTuple):
-    """One component of a filter. match: the name, with EXACT alone."""
+    """One component of a filter. match: the name, for EXACT only."""
 
     entity_type: str
     match_type: int

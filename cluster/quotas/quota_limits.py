@@ -7,8 +7,8 @@ In this order, the first that is set:
     3  user                          7  client id
     4  default user and client id    8  default client id
 
-A quota of 3 or 6 is one for all clients of a user together, one of 7 or 8 for all users of a client
-id; the others are for each pair. Source: ClientQuotaManager.DefaultQuotaCallback; KIP-55.
+A quota of 3 or 6 is shared by all clients of a user, one of 7 or 8 by all users of a client id; the
+others apply to each pair. Source: ClientQuotaManager.DefaultQuotaCallback; KIP-55.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class QuotaLimits:
         if user and client_id:
             places = ((user, client_id), (user, None), (None, client_id), (None, None))
         elif user:
-            # Kafka's: a client without an id has no part in the quotas of pairs.
+            # As in Kafka, quotas of pairs do not apply to a client without an id.
             places = ((user, ABSENT), (None, ABSENT))
         elif client_id:
             places = ((ABSENT, client_id), (ABSENT, None))

@@ -1,16 +1,16 @@
 """Rate of a client, and the time until it falls to its quota.
 
-A rate is what came in the last `samples` slices of `window_ms`, by the time that they cover; of
-those that are not complete the time counts as if they were, so a client that has just begun may use
-what it is given for `samples - 1` slices at once. A slice begins with what comes first after the
-one before is over, and counts until `samples` slices have gone by since the last that came in it.
+A rate is the use in the last `samples` slices of `window_ms`, divided by the time that they cover.
+Slices that a new client does not have yet count as covered, so it may use the quota of
+`samples - 1` slices at once. A slice begins with the first use after the former slice has ended,
+and counts until `samples` times `window_ms` after its last use.
 
-A bucket of tokens is filled at the quota's rate up to what `samples` slices give; what is taken
-from it may leave a debt. Changes of topics are counted so: a burst is paid for by waiting as long
-as it takes, and no longer (KIP-599).
+A token bucket is filled at the quota's rate, up to the quota of `samples` slices, and may go into
+debt. It measures changes of topics: after a burst a client waits until the debt is repaid, and no
+longer (KIP-599).
 
-Both are Kafka's numbers to the millisecond. Not shared with replication_quota, which measures from
-the first byte on, as Kafka's replication quotas do (SimpleRate).
+Both give Kafka's throttle times to the millisecond. Not shared with replication_quota, which
+measures from the first byte on, as Kafka's replication quotas do (SimpleRate).
 Source: Rate, SampledStat, TokenBucket, QuotaUtils in apache/kafka; KIP-13, KIP-219.
 """
 
@@ -57,7 +57,7 @@ class QuotaRate:
         """Time in ms until the rate falls to `limit` per second if nothing more is used; 0: it is
         not above.
 
-        Cost: one look at each slice.
+        Cost: linear in the number of slices.
         """
         expires_ms = self._samples * self._window_ms
         total = 0.0

@@ -1,13 +1,12 @@
 """Index of all ACLs by resource.
 
-By resource type: literal names and prefixes in a dict each, and under each name what its rules
-allow and deny, as bits, to one principal from one host. A question about a name looks at the name
-itself, at the wildcard, and at those beginnings of it that are as long as some prefix is with the
-same head, which is as long as the shortest prefix: what it costs depends on how many lengths such
-prefixes have, not on how many rules there are.
+By resource type: a dict of literal names and one of prefixes; under each name the operations that
+its ACLs allow and deny, as bits, by (principal, host). A lookup checks the name itself, the
+wildcard, and the name's beginnings of every length that a prefix with the same head has. Heads are
+as long as the shortest prefix. So the cost depends on the number of such lengths, not of ACLs.
 
-Invariants: two rules are never equal (acl_control sees to it), so bits are all there is to
-them. Source of what matches: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java.
+Invariants: two ACLs are never equal (acl_control ensures that), so a bit stands for exactly one
+ACL. Source of the matching rules: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Addresses that clients and other nodes are told for a node's listeners: Kafka's
+"""Addresses at which clients and other nodes reach a node's listeners: Kafka's
 advertised.listeners.
 
-Behind a proxy, a port forwarding or NAT that is elsewhere than where it does. One setting is for
-all nodes of a cluster, so a host may be a reference that each node looks up for itself, and a port
-is that of the first node of a machine: the others add what they add to the ports of `listeners`.
+Behind a proxy, port forwarding or NAT they differ from the bound addresses. One setting is for all
+nodes of a cluster, so a host may be a reference that each node resolves itself, and a port is that
+of the first node of a machine: other nodes add the same offset as to the ports of `listeners`.
 Source: apache/kafka core/.../server/KafkaConfig.scala (validateValues), ListenerInfo.java.
 """
 
@@ -45,8 +45,8 @@ class AdvertisedListener(NamedTuple):
 def parse_advertised(text: str, names: Sequence[str]) -> tuple[AdvertisedListener, ...]:
     """Parse the setting, in the order of its text. `names`: names of the existing listeners.
 
-    Raises InvalidConfig: not NAME://host:port, no such listener, two of a name, an address that
-    means all of them.
+    Raises InvalidConfig: not NAME://host:port, no such listener, two of a name, or an address
+    that means all interfaces.
     """
     found: dict[str, AdvertisedListener] = {}
     for part in filter(None, (each.strip() for each in _BETWEEN.split(text))):
@@ -86,7 +86,7 @@ def advertised_addresses(
     port_offset: what it adds to the ports of `listeners`.
 
     Raises:
-        InvalidConfig: there is no such port.
+        InvalidConfig: the port would be too large.
     """
     if not advertised:
         return tuple(ListenerAddress(name, host, port) for name, port in bound.items())

@@ -1,13 +1,14 @@
 """Authorization of one operation on one resource by the ACLs.
 
-Super users may do everything. Else a rule that denies it counts, whatever allows it; then one that
-allows it; without any rule about the resource `allow.everyone.if.no.acl.found`; and if there are
-rules, but none for this, it is denied. READ, WRITE, DELETE and ALTER allow DESCRIBE, too, and
-ALTER_CONFIGS allows DESCRIBE_CONFIGS; denials imply nothing.
+Super users may do everything. Otherwise a matching deny ACL wins over any allow ACL. If no ACL is
+for the resource, `allow.everyone.if.no.acl.found` decides; if there are ACLs, but none matches, the
+operation is denied. READ, WRITE, DELETE and ALTER allow DESCRIBE, too, and ALTER_CONFIGS allows
+DESCRIBE_CONFIGS; denials imply nothing.
 
-Decisions are kept until the rules change, at most MOST_KEPT of them. Pure: it does not log, and is
-told of new rules. Source: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java;
-authorize_any: Authorizer.authorizeByResourceType.
+Decisions are cached until the ACLs change, at most MOST_KEPT of them. Pure: it does not log, and
+the caller passes changed ACLs in.
+Source: apache/kafka metadata/.../authorizer/StandardAuthorizerData.java; authorize_any:
+Authorizer.authorizeByResourceType.
 """
 
 from __future__ import annotations
@@ -45,9 +46,7 @@ class Decision(NamedTuple):
 
     @property
     def rule(self) -> AclBinding | str:
-        """ACL that decided, or Kafka's text; built on demand, as most results are never asked for
-        it.
-        """
+        """ACL that decided, or Kafka's text; built on demand, as few callers need it."""
         return self.reason if isinstance(self.reason, str) else rule_of(*self.reason)
 
 

@@ -1,6 +1,6 @@
 """Configuration of one listener: its protocol, TLS and SASL, put together from all settings.
 
-A setting of one listener, `listener.name.<listener>.<setting>`, counts first (KIP-103).
+A setting of one listener, `listener.name.<listener>.<setting>`, takes precedence (KIP-103).
 Source: apache/kafka server/.../config/AbstractKafkaConfig.java, SecurityConfig.
 """
 
@@ -40,7 +40,7 @@ class TlsSettings:
     secret_reference.
 
     keystore_location: private key and certificate chain; or keystore_key and certificate_chain.
-    truststore_location: who may have signed the certificates of peers; or truststore_certificates.
+    truststore_location: certificates trusted to sign those of peers; or truststore_certificates.
     client_auth: none, requested or required.
     """
 
@@ -83,7 +83,7 @@ class ListenerConfig:
     following ones; 0: any free port.
 
     jaas: by SASL mechanism, Kafka's sasl.jaas.config; a secret.
-    max_reauth_ms: how long an authentication holds (KIP-368); 0: as long as the connection.
+    max_reauth_ms: how long an authentication is valid (KIP-368); 0: as long as the connection.
     """
 
     name: str

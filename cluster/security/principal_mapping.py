@@ -2,7 +2,7 @@
 
     RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L,RULE:^CN=([^,]+).*$/$1/,DEFAULT
 
-The first rule whose pattern matches the whole subject counts; DEFAULT leaves the subject as it is.
+The first rule whose pattern matches the whole subject applies; DEFAULT leaves the subject as it is.
 Subjects without a matching rule are rejected. Source: apache/kafka SslPrincipalMapper.java.
 """
 

@@ -1,9 +1,9 @@
 """Settings of listeners, TLS and SASL, under Kafka's own names.
 
-One field per setting that counts for all listeners; a single listener's own,
-`listener.name.<listener>.<setting>`, are in `overrides`. What a listener is in the end says
-`listener_configs`. Only with a cluster's start: none of them is changed while brokers run, apart
-from what the files hold that they name.
+One field per setting that applies to all listeners; settings of a single listener,
+`listener.name.<listener>.<setting>`, are in `overrides`. `listener_configs` has the effective
+configuration of each listener. The settings are given at a cluster's start and cannot be changed
+while brokers run; the content of the files that they name can.
 """
 
 from __future__ import annotations

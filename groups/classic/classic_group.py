@@ -42,8 +42,8 @@ from .join import FIRST_WITH_MEMBER_ID_REQUIRED, Join
 from .static_rejoin import StaticRejoin
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""Session timeout of a new member until it has joined: one whose client has given up must not stay
-forever.
+"""Session timeout of a new member until it has joined: one whose client has disconnected must not
+stay forever.
 """
 
 NO_TIMEOUT = -1
@@ -87,7 +87,7 @@ class ClassicGroup:
                 join.request_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id
             )
         elif not self._memory.has_room(self._more_memory_for(join)):
-            # A code that every client retries: members leave, and there is room again.
+            # Every client retries this code: there is room again when members have left.
             self._effects.refuse_join(
                 join.request_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id
             )
@@ -100,8 +100,8 @@ class ClassicGroup:
         return self._effects.take()
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Whether the member may join: a full group keeps its members; of rejoining ones, the first
-        stay.
+        """Whether the member may join: a full group keeps its members; of rejoining members, the
+        first stay.
         """
         member = self._members.get(member_id)
         if self._group.state is GroupState.EMPTY:
@@ -186,7 +186,7 @@ class ClassicGroup:
                 f"{what} during {self._group.state.value}; client reason: {join.reason}"
             )
         else:
-            # It missed the answer to its former JoinGroup, or follows up after a SyncGroup error.
+            # It missed the answer to its former JoinGroup, or rejoins after a SyncGroup error.
             self._effects.start_session(member.member_id, member.session_timeout_ms)
             self._effects.reply(join.request_id, joined_response(self._group, member))
 
@@ -195,7 +195,7 @@ class ClassicGroup:
             self._group.protocol_type = join.protocol_type
         self._rebalance.on_new_member()
         self._members.add(join.new_member(member_id))
-        # It cannot send heartbeats before it has its answer, so this bounds a client that is gone.
+        # It sends no heartbeats before it has its answer, so this removes it if its client is gone.
         self._effects.start_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance.prepare_or_complete_join(
             f"Adding new member {member_id} with group instance id {join.instance_id}; "
@@ -235,12 +235,12 @@ class ClassicGroup:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    # --- what had to be stored first -------------------------------------------------------------
+    # --- results of appends ----------------------------------------------------------------------
 
     def on_stored(
         self, stored: AssignmentStored | StaticMemberStored, *, now_ms: int
     ) -> list[Effect]:
-        """Called when the assignment is committed."""
+        """Called when the assignment, or the static member's new member id, is committed."""
         self._group.now_ms = now_ms
         if isinstance(stored, AssignmentStored):
             self._rebalance.on_assignment_stored(stored.generation)
@@ -251,7 +251,9 @@ class ClassicGroup:
     def on_store_failed(
         self, stored: AssignmentStored | StaticMemberStored, error: ErrorCode, *, now_ms: int
     ) -> list[Effect]:
-        """Called when the assignment was not appended, or storing it takes too long."""
+        """Called when the assignment or the new member id was not appended, or storing the
+        assignment takes too long.
+        """
         self._group.now_ms = now_ms
         if isinstance(stored, AssignmentStored):
             self._rebalance.on_assignment_failed(stored.generation, error)
@@ -323,7 +325,7 @@ class ClassicGroup:
                 f"explicit `LeaveGroup` request for ({', '.join(left)}) members."
             )
         else:
-            # A member id that was given out may have been the last.
+            # A pending member id may have been the last one to wait for.
             self._rebalance.maybe_complete_join()
         return self._effects.take()
 
@@ -346,7 +348,7 @@ class ClassicGroup:
         elif not member.is_new and (
             member.parked_join is not None or member.parked_sync is not None
         ):
-            return  # it waits for us; its session begins again with the answer
+            return  # its request is parked; its session begins again with the answer
         else:
             self._counters.members_removed += 1
         if member is None:
@@ -379,12 +381,12 @@ class ClassicGroup:
     ) -> ErrorCode:
         """NONE if this member may commit offsets now, otherwise the error.
 
-        Without a generation only while nobody is in the group. A member may while the group
-        prepares to rebalance (that is when it commits what it has done), but not afterwards until
-        the assignment is there: its partitions may be another's already.
+        Without a generation only while the group is empty. A member may commit while the group is
+        in PreparingRebalance (to commit what it has processed), but not in CompletingRebalance:
+        its partitions may already be another member's.
 
-        In a transaction a member may at any time in its generation, for its producer has to end
-        what it began; and a client that does not say who it is (versions 0-2, before KIP-447)
+        In a transaction a member may commit at any time in its generation, for its producer has to
+        end the transaction; and a client that sends no member id (versions 0-2, before KIP-447)
         always may: it is fenced by its transactional id alone.
         """
         if generation < 0:
@@ -407,11 +409,11 @@ class ClassicGroup:
             self._effects.start_session(member_id, member.session_timeout_ms)
         return self._effects.take()
 
-    # --- its life in a coordinator ---------------------------------------------------------------
+    # --- loading and deletion --------------------------------------------------------------------
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing about the group was ever written, and it has given out no member id."""
+        """Whether the group is empty, with nothing in the log and no pending member id."""
         return (
             self._group.state is GroupState.EMPTY
             and self._group.generation == 0
@@ -420,7 +422,9 @@ class ClassicGroup:
         )
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Restore the state in the log, replacing any other: only while a coordinator loads."""
+        """Replace the state by that of a record: while a coordinator loads, or when the deletion of
+        the group has failed.
+        """
         self._group.generation = value.generation
         self._group.protocol_type = value.protocol_type or None
         self._group.protocol = value.protocol
@@ -467,7 +471,7 @@ class ClassicGroup:
         return self._effects.take()
 
     def on_deleted(self, *, now_ms: int) -> list[Effect]:
-        """Called when the empty group is deleted. Member ids that were given out are void."""
+        """Called when the empty group is deleted. Pending member ids become invalid."""
         self._group.now_ms = now_ms
         for member_id in sorted(self._members.pending):
             self._rebalance.remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)

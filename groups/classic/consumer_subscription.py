@@ -3,8 +3,8 @@
     version i16, topics [string], then what the coordinator leaves alone: user data bytes?, owned
     partitions (v1+), generation (v2+), rack (v3+)
 
-Every version begins like this, so every one can be read. Invariants: bytes that are no such
-thing are None, from any client.
+Every version begins with these fields, so every version can be read. Invariants: bytes in another
+format give None, whatever client sent them.
 Source: apache/kafka clients/.../common/message/ConsumerProtocolSubscription.json.
 """
 
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def subscribed_topics(metadata: Buffer) -> frozenset[str] | None:
-    """The topics a member asks for; None if this is not the metadata of a consumer."""
+    """Topics that a member subscribes to; None if this is not the metadata of a consumer."""
     topics: list[str] = []
     try:
         version, count = _BEGIN.unpack_from(metadata)

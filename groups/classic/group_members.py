@@ -1,13 +1,13 @@
 """Members of one classic group: who is in, who has rejoined, and the protocol they would select.
 
-Passive: it keeps the book, classic_group decides. All of it is soft state.
+Passive: it holds the state, classic_group decides. All of it is soft state.
 
 Invariants:
     joined_count is the number of members with a parked JoinGroup;
     each instance id names exactly one member, and that member has this instance id;
     the leader is a member, or None when there are none;
     a member id is pending (given out, not used yet) or a member, never both;
-    the memory has what members and pending ids hold, to the byte of what was added.
+    the memory counts what members and pending ids hold, exactly as it was added.
 
 Source: apache/kafka group-coordinator/.../classic/{ClassicGroup,ClassicGroupMember}.java.
 """
@@ -105,14 +105,14 @@ class GroupMembers:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    # --- coming and going ------------------------------------------------------------------------
+    # --- adding and removing ---------------------------------------------------------------------
 
     def give_out(self, member_id: str) -> None:
         """Note that a member id was given out."""
         self.pending.add(member_id)
         self._memory.add(MemberMemory.PENDING_BYTES)
 
-    def _take_back(self, member_id: str) -> None:
+    def _remove_pending(self, member_id: str) -> None:
         if member_id in self.pending:
             self.pending.remove(member_id)
             self._memory.add(-MemberMemory.PENDING_BYTES)
@@ -128,13 +128,13 @@ class GroupMembers:
             self.joined_count += 1
         if self.leader_id is None:
             self.leader_id = member.member_id
-        self._take_back(member.member_id)
+        self._remove_pending(member.member_id)
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
-        """Remove and return the member, whose parked requests the caller must answer; None if it is
-        none. A pending id is removed, too.
+        """Remove and return the member, whose parked requests the caller must answer; None if
+        there is no such member. A pending id is removed, too.
         """
-        self._take_back(member_id)
+        self._remove_pending(member_id)
         member = self._members.pop(member_id, None)
         if member is None:
             return None

@@ -1,8 +1,8 @@
 """Rebalance of a classic group: gather the members, then wait for their SyncGroups.
 
-What starts a rebalance, when its join phase ends, who is dropped then, when its assignment holds,
-and how a member that goes is let go. The requests are in classic_group, which has the state diagram
-and the invariants.
+Rules for the start of a rebalance, the end of its join phase and the members that are removed then,
+the stored assignment, and the removal of a member. Requests are handled by classic_group, which has
+the state diagram and the invariants.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True)
 class _InitialDelay:
-    """Wait for the first members: the current step, and the time that may be waited after it."""
+    """Initial rebalance delay: the current step, and the time that may be waited after it."""
 
     step_ms: int
     remaining_ms: int
 
 
 def _is_late(member: ClassicGroupMember) -> bool:
-    """Whether a member has not rejoined when the time is over. Static members may come later."""
+    """Whether a member has not rejoined when the join phase ends. Static ones may come later."""
     return member.parked_join is None and not member.is_static
 
 
@@ -94,7 +94,7 @@ class GroupRebalance:
             self._effects.start_timer(TimerKind.JOIN, self._members.rebalance_timeout_ms)
 
     def on_new_member(self) -> None:
-        """Called when a new member joins: the wait for the first members continues."""
+        """Called when a new member joins: the initial delay, if it has not ended, is extended."""
         if self._initial_delay is not None:
             self._joined_during_delay = True
 
@@ -204,7 +204,7 @@ class GroupRebalance:
 
     def on_assignment_stored(self, generation: int) -> None:
         if not self._is_storing(generation):
-            return  # a rebalance began meanwhile, and with it the assignment is void
+            return  # a rebalance began meanwhile, which voids the assignment
         assert self._storing is not None
         for member in self._members:
             self._members.assign(member, self._storing[member.member_id])
@@ -247,7 +247,7 @@ class GroupRebalance:
                 self.remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             self.prepare(f"Removing {', '.join(late)} on pending sync request expiration")
 
-    # --- letting a member go ---------------------------------------------------------------------
+    # --- removal of a member ---------------------------------------------------------------------
 
     def remove(self, member_id: str, error: ErrorCode) -> None:
         """Remove a member, and answer its parked requests with `error`."""

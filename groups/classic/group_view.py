@@ -107,8 +107,8 @@ def described(group: GroupMetadata) -> DescribedGroup:
 
 
 def is_subscribed(group: GroupMetadata) -> Callable[[str], bool]:
-    """Predicate whether a member may own partitions of a topic: always, if its members are
-    consumers and one has no known subscription.
+    """Predicate whether a member may own partitions of a topic: true for every topic if the members
+    are consumers and the subscription of one cannot be read.
     """
     if group.protocol_type != CONSUMER:
         return lambda _: False

@@ -46,8 +46,8 @@ class Join:
         """Make a Join from a request. `unique` becomes the end of the new member id: client id or
         instance id, "-", unique.
 
-        Of a protocol that is named twice the first one counts. v0 has no rebalance timeout: the
-        session timeout stands for it.
+        Of a protocol that is named twice the first one is used. v0 has no rebalance timeout: the
+        session timeout is used.
         """
         protocols: dict[str, bytes] = {}
         for protocol in request.protocols:

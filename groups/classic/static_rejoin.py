@@ -2,7 +2,7 @@
 
     on_rejoin    its former process is fenced; in a Stable group the new id is written to the log
     on_stored    ... and only then answered to the member, without a rebalance
-    on_late, on_failed    it asks again: it keeps the new id, or gets the former one back
+    on_late, on_failed    it retries: it keeps the new id, or gets the former one back
 
 Source: KIP-345, KIP-814 (skip_assignment);
 apache/kafka group-coordinator/.../GroupMetadataManager.java (updateStaticMember...).

@@ -7,10 +7,10 @@
 Invariants:
     a committed offset stays until a newer one, a deletion of it, of its group or of its topic, or
     its expiry;
-    nothing is answered that waits for a record before that record is committed.
+    a request that waits for a record is answered with success only after the record is committed.
 
-Not here: which groups belong to this partition (handlers), files and clocks (actors); what the log
-says (coordinator_state); what offsets may be stored (committed_offsets).
+Not here: which groups belong to this partition (handlers), files and clocks (actors); the state in
+the log (coordinator_state); which offsets may be stored (committed_offsets).
 Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java.
 """
 
@@ -170,8 +170,8 @@ class GroupCoordinator:
     # --- operators -------------------------------------------------------------------------------
 
     def on_delete(self, request_id: int, group_ids: Iterable[str], *, now_ms: int) -> list[Effect]:
-        """Delete empty groups with their offsets. They vanish at once for joins; answered once
-        committed.
+        """Delete empty groups with their offsets. A join creates a new group from now on; answered
+        once the deletion is committed.
         """
         response = DeleteGroupsResponse()
         before: list[DeletedGroup] = []
@@ -203,7 +203,7 @@ class GroupCoordinator:
         records: list[CoordinatorRecord] = [] if offsets is None else [*offsets.tombstones()]
         if group.is_written or group.metadata.generation or records:
             # Without a generation, too: else its offsets' tombstones would leave an empty group,
-            # and so would those that are on their way or pending, and count before them.
+            # and so would commits before them in the log that are now being appended or pending.
             records.append(GroupRecord(GroupMetadataKey(group=group_id), None))
         return records
 
@@ -240,10 +240,10 @@ class GroupCoordinator:
         return [*effects, StartTimer(RETENTION_TIMER, self._retention.rest_ms)]
 
     def _expired(self, expiring: ClassicGroup) -> tuple[list[OffsetRecord], bool]:
-        """(tombstones of expired offsets, whether the whole group expires). A group that had
-        members is idle since the last one left; others since each commit.
+        """(tombstones of expired offsets, whether the whole group expires). The retention
+        of a group that had members begins when the last one left, else with each commit.
 
-        Of a living group of consumers what nobody subscribes to expires, once it is at rest.
+        Of a Stable group of consumers the offsets in topics without a subscription expire.
         """
         group = expiring.metadata
         offsets = self._state.offsets.of(group.group_id)
@@ -271,7 +271,7 @@ class GroupCoordinator:
         self._state.apply(entry)
 
     def on_loaded(self, *, now_ms: int) -> list[Effect]:
-        """Called when the log is applied to its end; requests may come."""
+        """Called when the log is applied to its end; requests are handled from now on."""
         self._state.is_loading = False
         self._retention = Retention(self._config, now_ms=now_ms, newest_ms=self._state.newest_ms)
         effects: list[Effect] = [
@@ -323,11 +323,11 @@ class GroupCoordinator:
         return self._refuse(append, error, now_ms=now_ms)
 
     def on_late(self, append: Append, *, now_ms: int) -> tuple[list[Effect], Append]:
-        """Called when it is not committed within offsets.commit.timeout.ms: callers are asked to
-        retry.
+        """Called when it is not committed within offsets.commit.timeout.ms: clients get an error
+        that they retry.
 
-        Returns the Append to go on with, which nobody waits for. The records may yet be committed,
-        and then count, as after an answer that was lost on its way.
+        Returns the effects, and the Append to continue with, for which no request waits. Its
+        records may yet be committed and then take effect, as if the response had been lost.
         """
         effects: list[Effect] = []
         match append.completion:

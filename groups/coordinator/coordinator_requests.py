@@ -1,7 +1,7 @@
 """Requests of members and operators to the coordinator of one partition.
 
-Each brings a ticket, and is answered by a Reply or Refuse with that ticket. A request may point
-into a receive buffer: what is needed of it is taken before a method returns.
+Each has a ticket, and is answered by a Reply or Refuse with that ticket. A request may point into a
+receive buffer, so a method copies the parts that are needed after it returns.
 """
 
 from __future__ import annotations

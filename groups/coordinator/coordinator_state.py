@@ -1,13 +1,13 @@
 """State in the log of one partition of `__consumer_offsets`: its groups and their offsets.
 
 Hard state is the committed offsets: they change only in `apply`, in log order, while loading and
-live alike; `entries_of` what was appended is what a reader of the log finds. The groups themselves
-are soft state that is written down at each stable generation: `apply` of a group's record rebuilds
-the group while loading, and changes nothing afterwards, because the living group is ahead of its
-log.
+live alike; `entries_of` an append are the entries that a reader of the log finds. The groups
+themselves are soft state that is stored at each stable generation: `apply` of a group's record
+rebuilds the group while loading, and changes only `is_written` afterwards, because the group in
+memory is ahead of its log.
 
-Invariants: a group is here exactly while it has members, ids given out, or something in the
-log that no deletion of the group has taken back: a group whose last offset was deleted is there,
+Invariants: a group is here exactly while it has members, pending member ids, or records in the
+log that no tombstone of the group follows: a group whose last offset was deleted is still here,
 empty, as in Kafka. Decides nothing; coordinator.py does.
 Source: apache/kafka group-coordinator/.../GroupCoordinatorShard.java (replay).
 """

@@ -69,7 +69,7 @@ class OffsetRequests:
         elif group is not None:
             error = group.check_commit(request.member_id, request.group_instance_id, generation)
         elif generation < 0:
-            error = ErrorCode.NONE  # a consumer that assigns itself: the offsets make the group
+            error = ErrorCode.NONE  # manual assignment: the commit creates the group
         elif api_version >= FIRST_COMMIT_WITH_GROUP_ID_NOT_FOUND:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
@@ -94,7 +94,7 @@ class OffsetRequests:
         """Commit offsets in a transaction: they take effect when the producer's transaction commits
         (KIP-447).
 
-        That it is open is verified before; `guard` is what the verification left for the append.
+        The caller has verified that it is open; `guard` is the verification guard for the append.
         """
         group = self._state.groups.get(request.group_id)
         if not request.group_id or not fits(request.group_id):
@@ -136,7 +136,7 @@ class OffsetRequests:
     def end_transaction(self, request_id: int, marker: TransactionMarker) -> list[Effect]:
         """End a producer's transaction. Answered with None, or the KafkaError of the append.
 
-        The marker is written though no offset may be pending: the partition's log needs it.
+        The marker is written even if no offset is pending: the partition's log needs it.
         """
         self._state.offsets.begin_marker(marker.producer_id)
         return [Append((), TransactionEnded(request_id), marker=marker)]

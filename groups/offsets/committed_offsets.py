@@ -4,7 +4,7 @@
     begin(records) .. apply each, or not .. end(records)
     OffsetFetch                                                          only what is applied
 
-Who may commit is decided before (classic_group.check_commit); here is decided what may be stored.
+classic_group.check_commit decides who may commit; here is decided which offsets may be stored.
 One group's offsets are in group_offsets.py.
 
 Invariants: a group is here exactly while its GroupOffsets is not empty.
@@ -121,7 +121,7 @@ class CommittedOffsets:
         """Commit offsets in the transaction of the request's producer: (answer, records of that
         transaction).
 
-        What does not exist is refused as that, whatever `error` is.
+        Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION, whatever `error` is.
         """
         response, records = TxnOffsetCommitResponse(), list[OffsetRecord]()
         for topic in request.topics:
@@ -162,8 +162,9 @@ class CommittedOffsets:
     ) -> OffsetFetchResponseGroup:
         """Committed offsets of the requested topics, or of all (topics None).
 
-        What is unknown has offset -1 and no error: the client then resets by its own policy. With
-        require_stable an offset that an open transaction may change is an error to retry.
+        A partition without an offset has offset -1 and no error: the client then applies its own
+        auto.offset.reset. With require_stable an offset that an open transaction may change is an
+        error to retry.
         """
         answer = OffsetFetchResponseGroup(group_id=asked.group_id)
         offsets = self._groups.get(asked.group_id)
@@ -230,7 +231,7 @@ class CommittedOffsets:
             self._make(key.group).begin(key.topic, key.partition)
 
     def end(self, records: Iterable[CoordinatorRecord]) -> None:
-        """Note that these commits will be applied, or were not appended. `forget_if_empty`
+        """Note that these commits will be applied, or were not appended. Call `forget_if_empty`
         afterwards.
         """
         for record in records:
@@ -295,7 +296,7 @@ def _plain_record(
     request: OffsetCommitRequest,
     now_ms: int,
 ) -> OffsetRecord:
-    # Of version 1; a client of that time may say when it committed, instead of how long to keep it.
+    # Version 1 may have a commit timestamp, instead of the retention time of later versions.
     commit_timestamp = now_ms
     if partition.commit_timestamp != NO_TIMESTAMP:
         commit_timestamp = partition.commit_timestamp

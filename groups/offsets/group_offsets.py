@@ -1,21 +1,21 @@
 """Committed offsets of one group.
 
 Hard state: it changes only in `apply` and `end_transaction`, after the record is committed in the
-log. So a fetch never shows an offset that a fail-over could take back, and replaying the log gives
-the same offsets.
+log. So a fetch never returns an offset that a fail-over could undo, and replaying the log gives the
+same offsets.
 
-    plain commit             counts at once
-    commit in a transaction  pending until the transaction's marker, and then counts unless another
-                             commit of the same partition, which counts by then, is behind it in the
-                             log: a plain one, or that of a transaction which ended before
-    tombstone                nothing is left of the partition, neither committed nor pending
+    plain commit             takes effect at once
+    commit in a transaction  pending until the transaction's marker; takes effect then, unless a
+                             later commit of the partition in the log has done so: a plain one, or
+                             that of a transaction which ended before
+    tombstone                removes all offsets of the partition, committed and pending
 
 Invariants:
-    of the commits of a partition that count the one that is last in the log is shown, whichever
-    transaction ended last: compaction keeps that one alone, and replaying must give the same;
-    a partition whose commit is on its way to the log (`begin` .. `end`), or pending, never
-    expires: a tombstone behind that commit would erase it. A deletion covers such a partition,
-    for the same reason.
+    of the commits of a partition that have taken effect the last one in the log is returned,
+    whichever transaction ended last: compaction keeps only that one, and replaying must give it;
+    a partition whose commit is being appended (`begin` .. `end`), or pending, never expires: a
+    tombstone behind that commit would erase it. A deletion includes such a partition, for the
+    same reason.
 
 Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java, OffsetAndMetadata.java.
 """
@@ -36,7 +36,7 @@ class GroupOffsets:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self._committed: dict[str, dict[int, OffsetCommitValue]] = {}
-        self._on_their_way: Counter[TopicPartitionPair] = Counter()
+        self._in_flight: Counter[TopicPartitionPair] = Counter()
         self._pending = PendingOffsets()
         self._numbers = itertools.count()
         self._count = 0
@@ -48,12 +48,12 @@ class GroupOffsets:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is committed, pending, or being committed."""
-        return not (self._committed or self._on_their_way or self._pending)
+        return not (self._committed or self._in_flight or self._pending)
 
     @property
     def is_committing(self) -> bool:
         """Whether a commit of the group is being appended."""
-        return bool(self._on_their_way)
+        return bool(self._in_flight)
 
     def get(self, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._committed.get(topic, {}).get(partition)
@@ -75,7 +75,7 @@ class GroupOffsets:
             for partition, value in partitions.items()
         ]
 
-    # --- what the log says -----------------------------------------------------------------------
+    # --- records of the log ----------------------------------------------------------------------
 
     def apply(self, record: OffsetRecord) -> None:
         """Apply a plain commit or a tombstone."""
@@ -112,19 +112,19 @@ class GroupOffsets:
         partitions[partition] = value
         self._pending.overtake((topic, partition), number)
 
-    # --- what is about to be in the log ----------------------------------------------------------
+    # --- commits being appended ------------------------------------------------------------------
 
     def begin(self, topic: str, partition: int) -> None:
         """Note that a commit of this partition is being appended."""
-        self._on_their_way[topic, partition] += 1
+        self._in_flight[topic, partition] += 1
 
     def end(self, topic: str, partition: int) -> None:
         """Note that the commit is applied, or failed."""
-        self._on_their_way[topic, partition] -= 1
-        if not self._on_their_way[topic, partition]:
-            del self._on_their_way[topic, partition]
+        self._in_flight[topic, partition] -= 1
+        if not self._in_flight[topic, partition]:
+            del self._in_flight[topic, partition]
 
-    # --- letting go ------------------------------------------------------------------------------
+    # --- expiry and deletion ---------------------------------------------------------------------
 
     def expired(
         self,
@@ -137,11 +137,11 @@ class GroupOffsets:
         """(tombstones of expired offsets, whether all offsets of the group are expired).
 
         An offset's retention begins when the group went idle, or (idle_since_ms None) with its
-        commit; an offset with its own expiry, from an old client, keeps to that. What a
-        living group is subscribed to stays.
+        commit; an offset with its own expiry, from an old client, expires by that. Offsets in
+        topics that an active group is subscribed to do not expire.
         """
         gone: list[TopicPartitionPair] = []
-        is_all = not (self._on_their_way or self._pending)
+        is_all = not (self._in_flight or self._pending)
         for topic, partitions in self._committed.items():
             if is_subscribed is not None and is_subscribed(topic):
                 is_all = False
@@ -160,7 +160,7 @@ class GroupOffsets:
 
     def tombstones(self) -> list[OffsetRecord]:
         """Tombstones for all offsets that are committed, pending, or being committed."""
-        return self._tombstones(sorted({*self._each(), *self._on_their_way, *self._pending}))
+        return self._tombstones(sorted({*self._each(), *self._in_flight, *self._pending}))
 
     def tombstones_in(self, topics: set[str]) -> list[OffsetRecord]:
         """Tombstones for all offsets in these topics that are committed, pending, or being
@@ -171,7 +171,7 @@ class GroupOffsets:
             for topic in topics & self._committed.keys()
             for partition in self._committed[topic]
         }
-        for about in (self._on_their_way, self._pending):
+        for about in (self._in_flight, self._pending):
             gone.update(key for key in about if key[0] in topics)
         return self._tombstones(sorted(gone))
 
@@ -184,7 +184,7 @@ class GroupOffsets:
         )
 
     def _is_about_to_change(self, topic: str, partition: int) -> bool:
-        return (topic, partition) in self._on_their_way or self.is_pending(topic, partition)
+        return (topic, partition) in self._in_flight or self.is_pending(topic, partition)
 
     def _each(self) -> Iterator[TopicPartitionPair]:
         for topic, partitions in self._committed.items():

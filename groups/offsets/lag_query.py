@@ -1,23 +1,23 @@
 """Computes consumer group lag: its requests to leaders, and the results.
 
     ends    the high watermark of every partition with a committed offset
-    starts  the first offset of those that are behind: what was committed may be deleted by now
+    starts  the log start offset of those that are behind: unread records may be deleted by now
     times   a kilobyte from the first unread record on: the header of its batch says when it was
             written
 
     lag in records  high watermark - committed offset, as Kafka's tools count it
     lag in seconds  the age of the first unread record; 0 if there is none
 
-The time of a record inside of a batch is taken from the batch's first and last times, by its place
-between them: the records themselves may be compressed, and nothing is opened for a metric. Why not
-a history of end offsets: docs/design/groups.md.
+The time of a record inside of a batch is interpolated between the batch's first and last times, by
+its offset: the records themselves may be compressed, and a metric is not worth decompressing them.
+Why not a history of end offsets: docs/design/groups.md.
 
 Invariants:
-    offsets are collected before ends are asked, so a group that keeps up is never ahead;
+    committed offsets are collected before ends are requested, so no group is ahead of its log;
     a partition whose leader does not answer is left out, and counted: no number is better than an
     old one.
 
-Each step looks at every position: for 20,000 of them that is tens of milliseconds, for a thread.
+Each step iterates over all positions: tens of milliseconds for 20,000 of them, so use a thread.
 
 Pure: the time is an argument, the caller sends the requests (actors/coordinators/lag_reader).
 """
@@ -85,7 +85,7 @@ class LagQuery:
         self._times: dict[tuple[TopicPartitionPair, int], int] = {}
 
     def ends(self) -> Iterator[tuple[int, ListOffsetsRequest]]:
-        """Requests for log end offsets, as (node, request)."""
+        """Requests for high watermarks, as (node, request)."""
         keys = {(one.topic, one.partition) for one in self._positions}
         return self._list_offsets(sorted(keys), LATEST)
 
@@ -131,7 +131,7 @@ class LagQuery:
                     self._times[key, asked[key]] = written_ms
 
     def lags(self, now_ms: int) -> list[GroupPartitionLag]:
-        """Lags of all partitions whose log end offset is known."""
+        """Lags of all partitions whose high watermark is known."""
         found = []
         for one in self._positions:
             key = (one.topic, one.partition)
@@ -197,10 +197,9 @@ def _offsets_in(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartitionPai
 
 
 def written_at(records: Buffer, offset: int) -> int | None:
-    """Time in ms of the record at `offset`, or the next one, by the header of its batch; None:
-    none.
+    """Time in ms of the record at `offset`, or the next one, by the header of its batch.
 
-    None if a kilobyte says nothing of it: batches before Kafka 0.11, or without timestamps.
+    None if the data has no such header: batches before Kafka 0.11, or without timestamps.
     """
     data = memoryview(records)
     if len(data) < HEADER_SIZE:

@@ -1,20 +1,22 @@
 """Schedule of the checks for expired offsets, and the time that applies to them.
 
-A round goes over all groups a few at a time, with everybody's turn in between, and then rests for
+A round checks all groups, a few at a time with other work in between; the next round begins after
 offsets.retention.check.interval.ms.
 
-The time is the wall's, because it is compared with times in the log, which other machines wrote.
-But a wall clock may leap: set wrong by an operator, or by a guest that wakes up, it would expire
-the offsets of every idle group at once, for good. So the time here begins with the newest one in
-the log, never goes back, and follows the wall clock at no more than LEAP_FACTOR times the pace of
-the timer. A leap that is taken back soon has expired nothing; one that stays is caught up with.
+Retention uses wall-clock time, because it is compared with timestamps in the log, which other
+machines wrote. But a wall clock may leap: set wrong by an operator, or when a virtual machine
+resumes, it would expire the offsets of every idle group at once, for good. So retention time begins
+with the newest timestamp in the log, never goes back, and follows the wall clock at no more than
+LEAP_FACTOR times the pace of the timer. A leap that is soon undone expires nothing; a lasting one
+is caught up with.
 
-What is written while the clock is set back must not look old when it is set right: it gets no time
-before the newest in the log. What is written while it is ahead keeps that time, and is kept longer:
-a machine that was switched off looks the same, and there the wall clock is right. For that reason
-a coordinator that starts during such a leap, and finds records of it, believes it.
+Commits written while the clock is set back must not look old when it is corrected: they get no
+timestamp before the newest in the log. Commits written while it is ahead keep that timestamp, and
+are kept longer: a machine that was switched off looks the same, and there the wall clock is right.
+For that reason a coordinator that starts during such a leap, and finds records of it in the log,
+accepts that time.
 
-Invariants: `now_ms` only grows, and was the wall's time or an earlier one.
+Invariants: `now_ms` never decreases, and is at most the greatest wall-clock time seen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Offsets committed in open transactions of one group; they take effect with their transactions.
 
-A commit that counts already and is behind a pending one in the log has overtaken it: the pending
-one will never count, whichever transaction ends last. For compaction keeps of a partition the
-commit that is last in the log, and a coordinator that loads must find what the former one knew.
+A commit that has taken effect and is behind a pending one in the log has overtaken it: the pending
+one will never take effect, whichever transaction ends last. For compaction keeps only the last
+commit of a partition in the log, and a coordinator that loads must get the offsets of the former.
 
-Invariants: a producer is here exactly while a partition of its is, and the other way round.
+Invariants: a producer has an entry exactly while it has a pending offset in a partition's entry.
 Source: apache/kafka group-coordinator/.../OffsetMetadataManager.java (OpenTransactions).
 """
 
@@ -21,7 +21,7 @@ class PendingOffset(NamedTuple):
     number: int
     """Number of the commit; commits of a group are numbered in log order."""
     value: OffsetCommitValue | None
-    """The commit; None: a later plain commit replaced it."""
+    """The commit; None: a later commit that took effect replaced it."""
 
 
 class PendingOffsets:

@@ -1,8 +1,8 @@
 """Base of requests that change access: once one is answered, every node applies the change.
 
-So the answer is the present controller's alone, and waits for every node in service to go by it,
-also where nothing had to be changed. An earlier try, whose answer was lost, may have changed it a
-moment before, under another controller.
+So only the active controller answers, and it waits (up to the timeout) until every node in service
+has applied the change, also if nothing had to be changed: an earlier attempt, whose answer was
+lost, may have made the change a moment before, under another controller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that create and delete ACLs (CreateAcls, DeleteAcls).
 
-A rule that is there already is made by saying so once more, and stays one rule. Each rule of a
-request is decided for itself; what is decided is changed together.
+Creating an ACL that exists already succeeds and adds no second one. Each ACL or filter of a request
+is checked separately; the changes for all valid ones are made together.
 Source: apache/kafka metadata/.../controller/AclControlManager.java; names of resources:
 core/.../server/AclApis.scala.
 """

@@ -1,7 +1,8 @@
 """Requests that change users' SCRAM credentials (KIP-554).
 
-A user is changed once in a request, or not at all. What becomes of one does not depend on the
-others. Source: apache/kafka metadata/.../controller/ScramControlManager.java.
+A request may change a user once; a user that it names twice is not changed. The outcome for a user
+does not depend on other users.
+Source: apache/kafka metadata/.../controller/ScramControlManager.java.
 """
 
 from __future__ import annotations

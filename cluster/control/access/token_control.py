@@ -1,7 +1,7 @@
 """Requests that create, renew and expire delegation tokens (KIP-48).
 
-The client and the token, by its HMAC, were identified before: requests name the token by its id.
-Expired tokens are removed by every change, and periodically by the controller.
+The handlers have identified the client, and the token by its HMAC: requests have the token's id.
+Expired tokens are removed with every creation or renewal, and periodically by the controller.
 Source: apache/kafka metadata/.../controller/DelegationTokenControlManager.java.
 """
 
@@ -37,11 +37,12 @@ class CreateDelegationToken(AccessRequest[None]):
 class ExtendDelegationToken(AccessRequest[int]):
     """Renews a delegation token or sets its expiry; answered with the new expiry time.
 
-    principal: who asks. period_ms: from now on, not beyond the token's end; negative: at once.
+    principal: the client's. period_ms: time from now_ms to the new expiry, which is at most
+    max_timestamp; negative: the token expires at once.
 
     Raises:
         DelegationTokenNotFound, DelegationTokenExpired
-        DelegationTokenOwnerMismatch: neither the owner nor a renewer asks.
+        DelegationTokenOwnerMismatch: the principal is neither the owner nor a renewer.
     """
 
     token_id: str
@@ -53,7 +54,7 @@ class ExtendDelegationToken(AccessRequest[int]):
         del rules
         token = image.delegation_tokens.get(self.token_id)
         if token is None and self.is_repeated and self.period_ms < 0:
-            return [], self.now_ms  # by the earlier try
+            return [], self.now_ms  # the earlier attempt removed it
         if token is None:
             raise DelegationTokenNotFound("Delegation Token is not found on server.")
         if token.expiry_timestamp < self.now_ms:

@@ -1,11 +1,11 @@
 """OAuth 2 access tokens: JWTs signed with one of the issuer's keys.
 
-What is demanded is what BrokerJwtValidator in apache/kafka demands: a signature by a key of the key
-set that is no shared secret, `exp` and `iat`, a subject; the issuer and one of the audiences, where
-they are set; and no audience, where none is set, for the token is meant for another service.
+The requirements are those of BrokerJwtValidator in apache/kafka: a signature by a public key of the
+key set (not by a shared secret), `exp` and `iat`, a subject; the issuer and one of the audiences,
+if they are set; and no audience if none is set, as the token would be for another service.
 
-PyJWT checks the signature alone, and comes with the extra [oauth]. What depends on the time is
-checked here, with the time as an argument.
+PyJWT, of the extra [oauth], verifies the signature alone. The claims are checked here, with the
+time as an argument.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def make_server(
 
     Args:
         nonce: random printable text without commas, at least 128 bits, new for each exchange.
-        is_repeated: the connection was authenticated before (KIP-368); only words differ.
-        oauth: of a listener with OAUTHBEARER, which is not there without.
+        is_repeated: the connection was authenticated before (KIP-368); only error texts differ.
+        oauth: validator of a listener with OAUTHBEARER; None: the mechanism is not supported.
 
     Raises:
         UnsupportedSaslMechanism: there is no such mechanism.

@@ -4,7 +4,7 @@
                                                            -> {"status":"invalid_token"}
     ^A                                                     -> that text once more, as an error
 
-Extensions are passed over. Source: OAuthBearerSaslServer in apache/kafka.
+Extensions are ignored. Source: OAuthBearerSaslServer in apache/kafka.
 """
 
 from __future__ import annotations

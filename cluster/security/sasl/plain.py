@@ -10,8 +10,8 @@ from .credentials import Credentials
 from .sasl_server import SaslStep, invalid_credentials
 
 MOST_BYTES: Final = 16 * 1024
-_NOBODYS: Final = "\0"
-"""Value that no password equals, as a zero byte ends one."""
+_UNKNOWN_USER: Final = "\0"
+"""Value that no password equals, as passwords end at a zero byte."""
 
 
 class PlainServer:
@@ -34,8 +34,8 @@ class PlainServer:
         if not name or not password or len(token) > MOST_BYTES:
             raise invalid_credentials(self.mechanism, is_repeated=self._is_repeated)
         expected = self._credentials.plain_password(name)
-        # An unknown user is compared, too, or the time would reveal it.
-        known = _NOBODYS if expected is None else expected
+        # Compared for an unknown user, too, or the response time would reveal that it is unknown.
+        known = _UNKNOWN_USER if expected is None else expected
         if not hmac.compare_digest(password.encode(), known.encode()):
             raise SaslAuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id not in ("", name):

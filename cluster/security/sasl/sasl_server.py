@@ -15,10 +15,10 @@ from ....protocol.errors import SaslAuthenticationFailed
 class SaslStep:
     """Result of a token of the client.
 
-    reply: what the client is told; may hold nothing.
-    principal_name: who it is, a KafkaPrincipal of type User; None: the exchange continues.
-    expires_at_ms: when this authentication is over, with its credential; None: it is not.
-    is_token: a delegation token was shown.
+    reply: bytes for the client; may be empty.
+    principal_name: name of the client's principal, of type User; None: the exchange continues.
+    expires_at_ms: when the authentication expires, with its credential; None: never.
+    is_token: the client used a delegation token.
     """
 
     reply: bytes
@@ -37,8 +37,8 @@ class SaslServer(Protocol):
         """Evaluate a token of the client.
 
         Raises:
-            SaslAuthenticationFailed: its text is for the client: it does not say whether there is
-                such a user, nor repeats what the client has sent.
+            SaslAuthenticationFailed: its text is for the client, so it neither reveals whether the
+                user exists nor repeats the client's bytes.
             IllegalSaslState: the exchange was over already.
         """
         ...

@@ -1,11 +1,11 @@
-"""SCRAM, the server's side: it knows no password, and proves that it knows the credential.
+"""SCRAM, the server's side: it has no passwords, and proves that it has the user's credential.
 
     CLIENT_FIRST   the name and a nonce of the client -> salt, iterations, a nonce of both
     CLIENT_FINAL   the proof -> our signature
     OVER           authenticated, or failed
 
-A user that does not exist fails at CLIENT_FIRST, as in Kafka: without hiding which names there are,
-but in the same words as a wrong password. The proof is compared in constant time.
+An unknown user fails at CLIENT_FIRST, as in Kafka, with the same error text as a wrong password,
+but earlier, which reveals that the name is unknown. The proof is compared in constant time.
 Source: ScramSaslServer in apache/kafka.
 """
 
