@@ -148,7 +148,7 @@ class CandidateState:
             return
         for position, header in walk_batches(piece):
             if header.base_offset < start.offset:
-                continue  # a part of a file is read whole
+                continue  # a read returns whole batches: the first may begin below the offset
             if not self._epochs or header.leader_epoch != end.epoch:
                 self._epochs.append((header.leader_epoch, header.base_offset))
             end = LogEnd(header.leader_epoch, header.next_offset)

@@ -1,7 +1,7 @@
 """Calls to the controller, and their answers.
 
-A call is a value that crosses actors; quorum_controller carries it out. So a new one is a new class
-here and a branch there: nothing between them has to know it. Each raises NotController while its
+A call is a value that is sent between actors; quorum_controller carries it out. So a new call is a
+new class here and a branch there; nothing between them changes. Each raises NotController while its
 controller is not the active one.
 """
 
@@ -38,7 +38,7 @@ class MetadataUpdate(NamedTuple):
 class QuorumState(NamedTuple):
     """State of the metadata log: voters by directory id, nodes by id, each with its offset.
 
-    polls: when each node has asked for news.
+    polls: times of each node's polls.
     """
 
     epoch: int
@@ -71,8 +71,8 @@ class PollMetadata(ControllerCall[MetadataUpdate]):
     incarnation: str
     applied: int
     newest_epoch: int = -1
-    """Newest epoch in which a voter is known to have voted. A controller of an older one ends: it
-    may have nothing to write, and would never hear of the other one.
+    """Newest epoch in which a voter is known to have voted. A controller of an older epoch ends: if
+    it has nothing to write, it would never learn of the newer controller.
     """
 
 
@@ -89,10 +89,10 @@ class ControlledShutdown(ControllerCall[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReportUnreachableBroker(ControllerCall[None]):
-    """Report that another node cannot reach this one. If nothing listens on its port its process is
+    """Report a node that another node cannot reach. If nothing listens on its port its process is
     dead, and others lead at once, before broker.session.timeout.ms.
 
-    No more than a hint: a node that is fenced by mistake asks for news again, and serves on.
+    No more than a hint: a node that is fenced by mistake polls again, and is back in service.
     """
 
     node_id: int
@@ -102,7 +102,7 @@ class ReportUnreachableBroker(ControllerCall[None]):
 class Change(ControllerCall[A]):
     """Carry out a request that decides for itself. Raises what its `decide` raises.
 
-    Answered when the nodes concerned act on it. It stands also if timeout_ms go by before they do.
+    Answered when the nodes concerned act on it, or after timeout_ms: it is in force all the same.
     """
 
     request: ControllerRequest[A]

@@ -1,8 +1,8 @@
 """Effects that the steps of this folder ask of their drivers, in the order in which they are to
 begin.
 
-Requests are ended by those of steps/replies. What has a `then` is given back to the step with what
-came of it (`on_done`): a result, or an exception.
+Requests are answered by the effects of steps/replies. An effect with a `then` is passed back to the
+step (`on_done`) with its result, or its exception.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class AskController(NamedTuple):
 class FindActor(NamedTuple):
     """Look up the actor of this name; then on_answer with its handle, or ConnectionFailed.
 
-    `number` names this in on_answer and StopAsking, as in AskActor and AskForVote.
+    `number` identifies this effect in on_answer and StopAsking, as in AskActor and AskForVote.
     """
 
     number: int
@@ -101,7 +101,7 @@ class AskForVote(NamedTuple):
 
 
 class StopAsking(NamedTuple):
-    """Cancel what was begun under this number: its answer is not waited for."""
+    """Cancel the effect of this number: nothing waits for its answer any more."""
 
     number: int
 
@@ -127,7 +127,7 @@ class Fenced(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """Hand this node's leaderships to others; `then` gets False if no controller has heard it."""
+    """Hand this node's leaderships to others; `then` gets False if no controller confirmed it."""
 
     then: Then
 
@@ -139,7 +139,7 @@ class CloseNode(NamedTuple):
 
 
 class EndProcess(NamedTuple):
-    """End the process of this node; it is started again where its machine is back."""
+    """End the process of this node; it is started again once its machine is back."""
 
     reason: str
 

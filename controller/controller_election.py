@@ -1,13 +1,12 @@
 """Election of a controller: from finding the voters to adopting the log.
 
-    survey    all brokers; the newest copy of the metadata says who votes (voter_survey)
-    format    those of a new cluster that are to vote and have no log yet, in order of name
-    epoch     one more than any that a voter has seen, asked again, as the survey may be old
+    survey    all brokers; the newest copy of the metadata names the voters (voter_survey)
+    format    the voters of a new cluster that have no log yet, in order of name
+    epoch     one more than any that a voter has seen, queried again, as the survey may be old
     lead      votes, and the best log (metadata_leader)
-    image     what that log says, read in a thread
+    image     built from that log, in a thread
 
-What can recover by itself (absent voters) is retried forever; a rival that was faster is
-the end.
+If voters are absent, the election is retried forever; if a rival has a newer epoch, it has failed.
 """
 
 from __future__ import annotations
@@ -132,9 +131,9 @@ class ControllerElection:
             return
         self._formation, self._token = formation, survey.token
         self._cluster_id = formation.cluster_id or survey.token[:22]
-        # Formatting is done again after a crash in the middle of it: a node that is named a voter
-        # and has no log never had one, as a directory that was lost comes back with a new id.
-        # In order of name: of two who format at once the second is refused by the first voter.
+        # Formatting is repeated after a crash in the middle of it: a node that is named a voter
+        # and has no log never had one, as a lost directory is replaced by one with a new id.
+        # In order of name: of two controllers that format at once the first voter refuses one.
         self._unformatted = [each for each in formation.holders.values() if not each.state.is_voter]
         self._format_next()
 

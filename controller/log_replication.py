@@ -1,15 +1,15 @@
 """Log of the active controller, and its replication to each voter.
 
-Each voter is brought what it has not, one request at a time: a snapshot if what it lacks is no more
-in the log. One that cannot be reached is tried again forever, and looked up again, as its process
-may be another one by then. A node that is to vote next is sent the log before it counts. A voter
-that refuses has voted in a newer epoch: then it is over. An idle leader asks too, every confirm_ms,
-by an append without entries.
+Each voter is sent the entries it lacks, one request at a time, or a snapshot if they are no longer
+in the log. A voter that cannot be reached is retried forever, and looked up again, as its process
+may be a new one by then. A node that is to become a voter is sent the log before it counts as one.
+A voter that has voted in a newer epoch refuses: then this leader has to end. An idle leader sends
+an append without entries every confirm_ms.
 
-The log is small, so all of it behind the snapshot, and that, is held in memory.
+The log is small, so the snapshot and all batches behind it are held in memory.
 
-Source: LeaderState.ReplicaState, and KafkaRaftClient's Fetch requests in apache/kafka, which go the
-other way there.
+Source: LeaderState.ReplicaState, and KafkaRaftClient's Fetch requests in apache/kafka, where the
+voters fetch from the leader.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class _Recipient:
     """Snapshot that is being sent: its end and content."""
     position: int = 0
     silence: str = ""
-    """Reason why it refused the log last, e.g. that its disk is full; "": it did not."""
+    """Why its last request failed, e.g. that its disk is full; "": it did not fail."""
 
 
 class LogReplication:
-    """A step object: the log of one leader, from its snapshot on, and who is brought it.
+    """A step object: the log of one leader, from its snapshot on, and the nodes it is sent to.
 
     ask: sends a request to a voter; see CandidateState.
     on_committed: called when more is committed than before.
@@ -86,10 +86,10 @@ class LogReplication:
         """Base offset of each batch."""
         self.batches: list[bytes] = []
         self.snapshot = b""
-        """Stands for what is before the batches; empty: there is nothing before them."""
+        """Replaces the entries before the batches; empty: there are none before them."""
         self._recipients: dict[str, _Recipient] = {}
         self._installing = ""
-        """Name of the one that a snapshot is sent to."""
+        """Name of the node that a snapshot is being sent to; "": none."""
         self._is_over = False
 
     # --- the log ---------------------------------------------------------------------------------
@@ -113,10 +113,10 @@ class LogReplication:
         """Batches of the log behind the snapshot, from the one that holds `offset`."""
         return self.batches[max(0, bisect_right(self._bases, offset) - 1) :]
 
-    # --- who is brought it -----------------------------------------------------------------------
+    # --- recipients ------------------------------------------------------------------------------
 
     def add(self, name: str, voter: Any, now: Instant) -> None:
-        """Bring the log to one more. `voter`: its handle; None: it is looked up."""
+        """Replicate the log to one more node. `voter`: its handle; None: it is looked up."""
         if name not in self._recipients:
             recipient = _Recipient(name, voter, self._times.retry_ms, now.now_ms)
             self._recipients[name] = recipient
@@ -132,7 +132,7 @@ class LogReplication:
         self._is_over = True
 
     def close(self) -> None:
-        """Stop, and forget everybody."""
+        """Stop, and forget all recipients."""
         self.stop()
         for recipient in self._recipients.values():
             self._drop(recipient)
@@ -145,7 +145,7 @@ class LogReplication:
             self._installing = ""
 
     def silences(self) -> list[str]:
-        """Voters that refused the log last, with the reason."""
+        """Recipients whose last request failed, with the reason."""
         return [
             f"{each.name}: {each.silence}" for each in self._recipients.values() if each.silence
         ]
@@ -178,10 +178,10 @@ class LogReplication:
                 each.resume_ms = None
             self._drive(each, now)
 
-    # --- bringing it -----------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------
 
     def drive(self, now: Instant) -> None:
-        """Send what each has not, unless a request to it is under way or sending is paused."""
+        """Send each what it lacks, unless a request to it is under way or sending is paused."""
         for each in list(self._recipients.values()):
             self._drive(each, now)
 
@@ -233,7 +233,7 @@ class LogReplication:
         quorum = self._quorum
         start, first = quorum.next_offset(to.name), len(self._bases)
         if start < quorum.end.offset:
-            # Where its log ends may be amid a batch of ours, if they differ before that.
+            # Its log may end within a batch of ours, if the two logs differ before that.
             first = bisect_right(self._bases, start) - 1
             start = self._bases[first]
         batches: list[bytes] = []
@@ -263,7 +263,8 @@ class LogReplication:
                 self._on_progress(to, self._quorum.on_acknowledged(to.name, answer.offset), now)
             case AppendResponse():
                 self._quorum.on_mismatch(to.name, answer.offset)
-                # A step back. Logs join after a few; one that never joins must not be asked hot.
+                # One step back. Logs match after a few; one that never does must not be retried in
+                # a busy loop.
                 self._pause(to, to.retry_ms - self._times.retry_ms, now)
             case InstallResponse(is_there=True):
                 assert to.snapshot is not None

@@ -1,10 +1,10 @@
 """Deadlines by which a controller needs a majority: for the batch it has appended, and for itself.
 
 Invariants:
-    A controller ends only if a majority has been silent for the whole time, and for `answer_ms`
-    more from when it noticed. At a deadline its process may have stood still (SIGSTOP, a suspended
-    machine), for a part of the time or for all of it, and have answers that it has not read: a new
-    controller would have to be elected, and would give each node that is gone a session.
+    A controller ends only if no majority has answered by the deadline, nor within `answer_ms` after
+    it noticed that. At a deadline its process may have been stopped (SIGSTOP, a suspended machine)
+    for some or all of the time, and have answers that it has not read. If it ended then, a new
+    controller would have to be elected, and would wait a whole session for each dead node.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class MajorityDeadlines:
         self.commits_at: tuple[int, int] | None = None
         """End offset of the batch being replicated, and the deadline of its commit."""
         self._is_commit_late = False
-        """Whether that deadline was reached, and is now the time that answers have to be read."""
+        """Whether that deadline was reached, and was extended so that answers can be read."""
         self._unconfirmed_until_ms = 0
-        """Extended deadline of a missing majority; below the first one until that is reached."""
+        """Extended deadline for a majority; before the regular one until that is reached."""
 
     def on_appended(self, end_offset: int, now_ms: int) -> None:
         """Set the deadline of a batch that is to be committed."""
@@ -61,6 +61,7 @@ class MajorityDeadlines:
         return None
 
     def _majority_ms(self, confirmed_ms: list[int]) -> int:
-        """Time at which a majority will not have confirmed the controller for too long."""
-        newest_ms = sorted(confirmed_ms)[(len(confirmed_ms) - 1) // 2]  # that a majority reached
+        """Time by which a majority has to confirm the controller again."""
+        # A majority has confirmed it at this time or later.
+        newest_ms = sorted(confirmed_ms)[(len(confirmed_ms) - 1) // 2]
         return newest_ms + self._times.commit_ms + self._times.confirm_ms

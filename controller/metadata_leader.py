@@ -4,13 +4,13 @@ voters.
     lead     the votes of a majority make this the only controller that can commit; the best
              log of the voters is adopted (candidate_state)
     append   one batch goes to all voters at once; it is committed when a majority has it fsynced
-    compact  from now on a snapshot stands for what is before it; voters that have none are
-             brought it, one after the other
+    compact  from now on a snapshot replaces the entries before its end; it is sent to voters that
+             lack it, one after the other
 
-How each voter is brought what it has not: log_replication. Who is to be no voter any more is sent
-the log until that is committed. A leader that was superseded would not always notice, and nodes
-that do not know either would follow it forever. If no majority confirms it, it ends, as Kafka's
-leader does (KIP-595, check quorum).
+How each voter is sent the entries it lacks: log_replication. A voter that is being removed is sent
+the log until the removal is committed. A superseded leader does not always notice that, and nodes
+that have not noticed either would follow it forever. So it ends if no majority confirms it, as
+Kafka's leader does (KIP-595, check quorum).
 
 The rules are in cluster/quorum/metadata_quorum.py.
 """
@@ -32,7 +32,7 @@ from .quorum_times import QuorumTimes
 class MetadataLeader:
     """A step object: one attempt of one controller. `lead` once, `append` one at a time, `close`.
 
-    What has become of it is in `adopted`, `committed`, `failure` and `end_reason`.
+    Its progress and its end: `adopted`, `committed`, `failure` and `end_reason`.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class MetadataLeader:
     def append(
         self, batch: bytes, count: int, now: Instant, *, voters: Collection[str] | None = None
     ) -> int:
-        """Append a batch of `count` records, stamped. Returns its end offset: committed when that
-        is.
+        """Append a batch of `count` records, stamped. Returns its end offset; the batch is
+        committed when `committed` has reached that.
 
-        `voters`: those that it names; they count from now on. One more or one less than before.
+        `voters`: the voters that it names, in force from now on; one more or one less than before.
         """
         assert self.end_reason is None
         assert not self.is_appending, "one at a time"
@@ -120,7 +120,7 @@ class MetadataLeader:
         self._replication.append(self.quorum.end.offset, batch)
         end_offset = self.quorum.append(count)
         self.deadlines.on_appended(end_offset, now.now_ms)
-        # Until it is committed a voter that goes gets it, too.
+        # A removed voter is sent the batch, too, until it is committed.
         self._leaving = before - self.quorum.voters
         self._replication.drive(now)
         return end_offset

@@ -1,7 +1,8 @@
 """Publishes metadata to polling nodes, and waits until nodes have applied it.
 
-Nodes learn of changes by asking (Poll): a question is parked until there is news, or for a while.
-It says how far its node has applied; who changed something waits for the nodes concerned.
+Nodes learn of changes by PollMetadata: a poll is parked until there is a change, or for a while. It
+carries the offset that its node has applied; a change is answered when the nodes concerned have
+applied it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class MetadataPublisher:
             self._parked.append(parked)
 
     def _answer(self, parked: _Parked, image: MetadataImage) -> None:
-        # The node that asked may have died meanwhile: only a question is a sign of life. News wakes
-        # this up, too, that the node was fenced; it must not be what brings the node back.
+        # The node may have died since it polled: only a new poll counts as contact. The change that
+        # fences the node wakes its parked poll, too, and must not unfence it.
         try:
             check_session(image, parked.poll.node_id, parked.poll.incarnation)
         except KafkaError as error:
@@ -122,7 +123,7 @@ class MetadataPublisher:
         """Answer when those nodes have applied the change, so that a client can use it at once; or
         at the timeout: the change stands all the same.
 
-        is_for_all: it is not answered before that time because the controller ends.
+        is_for_all: refused, not answered, if the controller ends before that.
         """
         deadline_ms = now.now_ms + timeout_ms
         waiting = _Waiting(ticket, answer, node_ids, offset, deadline_ms, is_for_all)
@@ -150,9 +151,11 @@ class MetadataPublisher:
             self._effects.append(Reply(each.ticket, each.answer))
 
     def close(self, reason: str) -> None:
-        """Close: polling nodes are told to look for the next controller; committed changes stand.
+        """Close: polls are refused, so that nodes look for the next controller; committed changes
+        stand.
 
-        Who counts on all nodes going by it asks the next one, too, which knows them.
+        A change that is_for_all is refused, so that its caller asks the next controller, which
+        knows the offsets of all nodes.
         """
         for parked in self._parked:
             self._effects.append(Refuse(parked.ticket, NotController(reason)))

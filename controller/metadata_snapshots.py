@@ -1,8 +1,8 @@
 """Snapshots of the active controller: when one is taken, and what is done with it.
 
 Invariants:
-    One is under way at most, made in a thread from the image of its moment; changes continue.
-    A snapshot reaches the log of the leader that was leading when it was begun, or none.
+    At most one is being made, in a thread, from the image at its beginning; changes continue.
+    A snapshot is used by the leader that was leading when it was begun, or not at all.
 
 Source: KIP-630; `metadata.log.max.record.bytes.between.snapshots`, `…max.snapshot.interval.ms`.
 """

@@ -5,10 +5,12 @@ Requests are carried out one after the other, each to its end, whether its calle
 Order, and why:
     vote      it is on the disk before it is answered: after a crash this voter still
               refuses the older controllers
-    append    the vote first, then what contradicts is cut, then the records, then fsync, then
-              the answer: whatever a majority answered survives every process and machine
-    format    the voters first, then the cluster id, then the log: who has a log knows the voters
-    install   a snapshot is there, whole and fsynced, before anything it stands for is dropped
+    append    the vote first, then conflicting entries are truncated, then the records, then fsync,
+              then the answer: entries that a majority acknowledged survive the death of processes
+              and machines
+    format    the voters first, then the cluster id, then the log: where there is a log, the
+              voters are stored
+    install   a snapshot is complete and fsynced before the entries that it replaces are dropped
 The rules are in cluster/quorum/voter.py, the files in voter_directory and replicated_log.
 """
 
@@ -281,8 +283,8 @@ class MetadataVoter:
         end_offset = entries[-1].end_offset if entries else request.previous.offset
         self._committed = max(self._committed, min(request.committed, end_offset))
         if self._catches_up and 0 < request.committed <= end_offset:
-            # The others have elected this controller without us: what was ever committed is in
-            # what it has committed since.
+            # The others have elected this controller without us: all that was ever committed is
+            # below the offset that it has committed since.
             yield partial(self._directory.store, self._vote, self._formatted_with, catches_up=False)
             self._catches_up = False
             logger.warning("%s: metadata log restored from the other voters", self._name)

@@ -10,7 +10,7 @@ class QuorumTimes:
     """Times in ms."""
 
     answer_ms: int = 3_000
-    """Timeout of a voter's answer: a voter whose node is gone must not delay the others."""
+    """Timeout of a voter's answer: a voter whose node is dead must not delay the others."""
     fetch_ms: int = 10_000
     """Timeout of fetching a piece of the log or of a snapshot that is adopted."""
     commit_ms: int = 10_000

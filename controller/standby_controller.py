@@ -1,12 +1,12 @@
 """Standby controller of a broker: when it is started for a controller that does not answer, and
 ended.
 
-It does so until a newer controller has the vote of this node's voter; the one that Ray starts
-takes over that way. Made in a running process, a controller is active in a fraction of a second,
-where a new actor takes seconds, and Ray's notice of a dead node many more.
+It is the controller until this node's voter has voted for a newer one; the controller that Ray
+starts takes over in this way. Started in a running process, a controller is active in a fraction of
+a second; a new actor takes seconds, and Ray takes many more to notice a dead node.
 
-Who stands when is decided in cluster/quorum/candidacy; that two controllers are safe, by the
-voters.
+When a node stands is decided in cluster/quorum/candidacy; the votes make it safe that there are two
+controllers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyTimes:
-    """Times in ms. look_ms: between two looks; start_ms: timeout of becoming active; again_ms:
+    """Times in ms. look_ms: interval of checks; start_ms: timeout of becoming active; again_ms:
     pause after a failed start.
     """
 
@@ -103,7 +103,7 @@ class StandbyController:
         return self._candidacy.is_due(now_ms=now.now_ms, voters_before=voters_before)
 
     def _look_at_others(self, seen: StandbyView, now: Instant) -> None:
-        """Probe the voters in front of this one whose process is not known to be dead."""
+        """Probe the voters that precede this one in the list of voters, and are not fenced."""
         image, me = seen.image, seen.directory_id
         nodes = {node.metadata_directory_id: node for node in image.nodes.values()}
         names = image.voters[: image.voters.index(me)] if me in image.voters else image.voters
@@ -142,8 +142,8 @@ class StandbyController:
             self.next_deadline_ms = now.now_ms + self._times.again_ms
             return
         self._is_standing = True
-        # The former controller did not die alone, perhaps: others than the dead shall lead soon.
-        # Nodes that miss them say so, too, but only when he has found this controller.
+        # Other nodes may have died with the former controller: new leaders are to be elected soon.
+        # Nodes that cannot reach them report them, too, but only once they find this controller.
         self._suspect([node.node_id for node in result.live_nodes()])
 
     def _suspect(self, node_ids: list[int]) -> None:

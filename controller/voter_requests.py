@@ -1,7 +1,7 @@
 """Requests to a voter of the metadata, and their answers.
 
-A request is a value that crosses actors; metadata_voter carries it out. So a new one is a new
-class here and a branch there: nothing between them has to know it.
+A request is a value that is sent between actors; metadata_voter carries it out. So a new request is
+a new class here and a branch there; nothing between them changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ A = TypeVar("A")
 
 
 class VoterState(NamedTuple):
-    """State that a voter tells a starting controller. cluster_id None: an unformatted directory."""
+    """State that a voter reports to a controller. cluster_id None: an unformatted directory."""
 
     name: str
     directory_id: str
@@ -29,7 +29,7 @@ class VoterState(NamedTuple):
     """Directory ids of the voters by its log, or else as it was formatted; empty if it never was.
     """
     snapshot: LogEnd = NO_SNAPSHOT
-    """End that its snapshot covers; its log begins there."""
+    """End of its snapshot; its log begins there."""
 
 
 class AppendResponse(NamedTuple):
@@ -80,8 +80,8 @@ class FetchEntries(QuorumRequest[bytes]):
     """Fetch record batches from `offset` on; empty at the end of the log.
 
     Raises:
-        FencedLeaderEpoch: the asking controller has not the vote (any more).
-        OffsetOutOfRange: a snapshot stands for what is there.
+        FencedLeaderEpoch: the asking controller does not have the vote (any more).
+        OffsetOutOfRange: a snapshot has replaced these entries.
     """
 
     candidate: Candidate
@@ -103,9 +103,9 @@ class FetchSnapshot(QuorumRequest[bytes]):
 class InstallSnapshot(QuorumRequest[InstallResponse]):
     """Install a piece of the snapshot that covers everything before `end`.
 
-    The last piece brings it to the disk, and drops from the log what it stands for.
+    The last piece stores the snapshot, and drops the log entries that it replaces.
 
-    candidate: the controller that brings it.
+    candidate: the controller that sends it.
     end: see cluster/quorum/metadata_snapshot.
     position: of the piece in the whole.
     size: of the whole.

@@ -1,7 +1,7 @@
 """Survey of all brokers by a controller, and the voters it may continue with.
 
-A node that answers may hold a copy of the metadata; the newest copy says who votes. All of them
-have to answer only if none knows of a cluster: the one that is missing might.
+A node that answers may hold a copy of the metadata; the newest copy names the voters. All nodes
+have to answer only if no answer names voters: that of a missing node might.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Survey(NamedTuple):
 
 
 class FormedVoters(NamedTuple):
-    """Voters, and those of them, and of former ones, that have answered."""
+    """Voters, and the answers of current and former voters by directory id."""
 
     cluster_id: str | None
     voters: tuple[str, ...]
@@ -84,7 +84,7 @@ class VoterSurvey:
         if not self._pending:
             self._finish(now)
         elif _is_majority([each.state for each in self._answered]):
-            # One whose node has just died takes long to fail.
+            # A request to a node that has just died takes long to fail.
             self.next_deadline_ms = now.now_ms + self._times.late_ms
 
     def on_tick(self, now: Instant) -> None:
@@ -117,7 +117,7 @@ def form(survey: Survey) -> FormedVoters | str:
     if knowing:
         voters = newest_of(knowing).voters
     else:
-        # A node that does not answer may be a voter; only when all have spoken is that known.
+        # A node that does not answer may be a voter; this is ruled out once all have answered.
         if not survey.brokers or len(states) < survey.brokers:
             return f"{survey.brokers - len(states) or 'its'} brokers to start"
         if clusters:
@@ -125,7 +125,7 @@ def form(survey: Survey) -> FormedVoters | str:
                 f"the node that holds the metadata of cluster {clusters[0]}: start it; if it was "
                 "lost, stop all and run `bradbury metadata recover DATA_DIR`"
             )
-        # Two can lose none: then one is better.
+        # Two voters tolerate no loss: then one is better.
         most = MOST_VOTERS if len(states) >= MOST_VOTERS else 1
         voters = tuple(state.directory_id for state in states[:most])
     there = sum(state.directory_id in voters for state in states)

@@ -45,28 +45,28 @@ class WorkingStep(Protocol):
 
 
 class RunWork(NamedTuple):
-    """Run `work` in a storage thread; then tell `step`."""
+    """Run `work` in a storage thread; then notify `step`."""
 
     step: WorkingStep
     work: Work
 
 
 class RunCleanerWork(NamedTuple):
-    """Run `work` in a thread of the log cleaner, with what throttles it; then tell `step`."""
+    """Run `work` in a thread of the log cleaner, with its throttle; then notify `step`."""
 
     step: WorkingStep
     work: Any
 
 
 class RunScrubWork(NamedTuple):
-    """Run `work` in a thread of the log scrubber; then tell `step`."""
+    """Run `work` in a thread of the log scrubber; then notify `step`."""
 
     step: WorkingStep
     work: Any
 
 
 class SendRepairFetch(NamedTuple):
-    """Send `fetch.request` to `fetch.node_id` and set `fetch.answer`; then tell `step`."""
+    """Send `fetch.request` to `fetch.node_id` and set `fetch.answer`; then notify `step`."""
 
     step: WorkingStep
     fetch: Any
@@ -86,7 +86,7 @@ class RequestingStep(TickingStep, Protocol):
 
 
 class SendControllerRequest(NamedTuple):
-    """Send a request to the controller; tell `step` its answer, or the failure."""
+    """Send a request to the controller; then step.on_answer, or step.on_failed."""
 
     step: RequestingStep
     request: ControllerRequest[tuple[Any, ...]]
@@ -125,7 +125,7 @@ class WakeAt(NamedTuple):
 
 
 class EndMove(NamedTuple):
-    """Cancel the move of the partition `condition.key`, if there is one; then tell `step`."""
+    """Cancel the move of the partition `condition.key`, if there is one; then notify `step`."""
 
     step: WorkingStep
     condition: Any

@@ -1,8 +1,8 @@
 """Procedure: a sequence of decisions that waits for the disk in between.
 
-Written as a generator: it yields what is to be waited for (several things are begun together), and
-is resumed with what has become of each: None, or the exception. Between the two any input may come
-to the steps around it, so what was known before a yield has to be looked at again behind it.
+Written as a generator: it yields the work and conditions that it waits for (those of one yield are
+begun together), and is resumed with the outcome of each: None, or the exception. During the wait
+other inputs may change the state, so what was checked before a yield is checked again after it.
 """
 
 from __future__ import annotations

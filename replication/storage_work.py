@@ -1,7 +1,6 @@
 """Storage work: handed out by steps to run in a thread, because it waits for the disk.
 
-`run` is called there; afterwards the step that handed it out is notified, whatever has become of
-it.
+`run` is called there; afterwards the step that handed it out is notified, also of a failure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Changes of the metadata, one at a time, in the order in which they came.
 
-Each is decided on the newest image, appended on a majority, fsynced, and applied. Then the next one
-is decided, so that it joins on. A change that was begun is carried through whether its caller still
-waits or not. Were it not, the voters would have records that the image has not.
+Each is decided on the newest image, appended on a majority, fsynced, and applied. Only then is the
+next one decided, so that it builds on that. A change whose write has begun is completed even if its
+caller no longer waits: otherwise the voters would have records that the image lacks.
 
 Source: the controller's KafkaEventQueue, and QuorumController.ControllerWriteEvent in apache/kafka.
 """
@@ -53,7 +53,7 @@ class Write(NamedTuple):
 class ChangeQueue:
     """Changes that wait, the one that is being written, and the image that they have led to.
 
-    waiting_for: what must be there before changes are taken; None: the controller is active.
+    waiting_for: what the controller needs before it accepts changes; None: it is active.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class ChangeQueue:
         return self.waiting_for is None
 
     def begin(self, me: Candidate, leader: MetadataLeader, image: MetadataImage) -> None:
-        """Begin a controller epoch. Changes are taken from `submit` once nothing is waited for."""
+        """Begin a controller epoch. `submit` accepts changes once `waiting_for` is None."""
         self.me, self._leader, self.image = me, leader, image
 
     def close(self, error: Exception) -> None:
@@ -82,9 +82,8 @@ class ChangeQueue:
             then(error, instant)
 
     def submit(self, decide: Decide, then: Then, now: Instant) -> None:
-        """Submit a change; `then` gets its answer once the records are durable and published.
-
-        `then` gets that, or what it raised, or NotController.
+        """Submit a change; `then` gets its answer once the records are durable and published, or
+        the exception that `decide` has raised, or NotController.
         """
         if self.waiting_for is not None:
             then(NotController(f"the controller is waiting for {self.waiting_for}"), now)
@@ -97,7 +96,7 @@ class ChangeQueue:
         self.begin_next(now)
 
     def begin_next(self, now: Instant) -> None:
-        """Decide changes until one is being written. To be called after each that was."""
+        """Decide changes until one is being written. To be called after each committed write."""
         while self._changes and self.write is None:
             change = self._changes.popleft()
             try:
@@ -124,7 +123,7 @@ class ChangeQueue:
     def take_committed(self) -> Write | None:
         """The change that was being written, applied to the image; None while it is not committed.
 
-        Who takes it publishes and answers it, and calls `begin_next`.
+        The caller publishes and answers it, and then calls `begin_next`.
         """
         write = self.write
         if write is None or self._leader is None or self._leader.committed < write.end_offset:

@@ -1,10 +1,10 @@
 """Nodes of the cluster as the active controller sees them: registered, fenced, in service.
 
-A node is fenced when it was silent for a session, when it leaves, or when another one cannot reach
-it and its port is closed; it is in service again when it asks for metadata.
+A node is fenced when its session has expired, when it leaves, or when another node cannot reach it
+and its port is closed; it is in service again when it polls for metadata.
 
-Source: ClusterControlManager.java, BrokerHeartbeatManager.java in apache/kafka. Which records a
-change is made of: cluster/control/controller_state.
+Source: ClusterControlManager.java, BrokerHeartbeatManager.java in apache/kafka. The records of each
+change: cluster/control/controller_state.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ClusterControl:
         self._changes.submit(decide, then, now)
 
     def suspect(self, ticket: Any, node_id: int) -> None:
-        """Fence a node that another one cannot reach, if nothing listens on its port."""
+        """Fence a node that another node cannot reach, if nothing listens on its port."""
         node = self._changes.image.nodes.get(node_id)
         if node is None or node.fenced or node_id in self._probing:
             self._effects.append(Reply(ticket, None))

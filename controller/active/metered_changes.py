@@ -1,7 +1,7 @@
 """Changes requested by clients, decided with or without a mutation quota.
 
-Not here: how much a client may change (cluster/quotas/mutation_quotas), nor what becomes of the
-records (quorum_controller).
+Not here: how much a client may change (cluster/quotas/mutation_quotas), and how the records are
+written (quorum_controller).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The controller: the one that changes the cluster's metadata. Stateless but for its image.
+"""The controller, which makes all changes of the cluster's metadata. Stateless but for its image.
 
-Ray (or local()) decides which process starts; that alone proves nothing, so on the way up it takes
-the next controller epoch with the votes of a majority, adopts their log (controller_election), and
-writes an EpochRecord. From then on every change is: decide on the newest image (controller_state),
-append on a majority, fsynced, apply, publish, answer; one at a time (change_queue). A
-rejected append means a newer controller exists: this one ends.
+Ray (or local()) starts it; that does not prove that it is the only one, so before it is active it
+takes the next controller epoch with the votes of a majority, adopts the best of their logs
+(controller_election), and writes an EpochRecord. Then every change is: decide on the newest image
+(controller_state), append on a majority, fsynced, apply, publish, answer; one at a time
+(change_queue). A rejected append means a newer controller exists: this one ends.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class QuorumController:
         effects: list[Any],
         times: QuorumTimes,
     ) -> None:
-        """`name`: name of its actor, which voters tell to callers that look for it."""
+        """`name`: name of its actor, which voters report to callers that look for it."""
         self._name, self._config, self._rules = name, config, rules
         self._effects, self._times = effects, times
-        # A question is a heartbeat, too: several in a session.
+        # A poll is a heartbeat, too, so there have to be several in a session.
         self._poll_ms = min(times.poll_ms, config.broker_session_timeout_ms // 3)
         self.changes = ChangeQueue()
         self._starting: Any = None
@@ -212,7 +212,7 @@ class QuorumController:
 
     def _on_epoch_open(self, answer: Exception | None, now: Instant) -> None:
         if answer is not None:
-            return  # `stop` has said so
+            return  # `stop` refuses the ticket
         self.changes.waiting_for = None
         self._tasks.begin(now)
         logger.info(
@@ -311,7 +311,7 @@ class QuorumController:
             if request.validate_only:
                 records = []
             elif request.needs_confirmation and not records:
-                # Only who has the votes of a majority can write it: see the election.
+                # Only a controller with the votes of a majority can commit it: see the election.
                 me = self.changes.me
                 records = [EpochRecord(epoch=me.epoch, owner=me.owner)]
             offset = image.offset + len(records)
@@ -347,7 +347,8 @@ class QuorumController:
         self.changes.submit(decide, answering(ticket, self._effects), now)
 
     def _poll(self, ticket: Any, call: PollMetadata, now: Instant) -> None:
-        if call.newest_epoch > self.changes.me.epoch:  # that controller fences all who poll here
+        # The controller of a newer epoch would fence the nodes that poll here.
+        if call.newest_epoch > self.changes.me.epoch:
             self.end(f"a voter has voted in epoch {call.newest_epoch}")
             raise NotController("the voters elected another controller")
         node = controller_state.check_session(self.image, call.node_id, call.incarnation)

@@ -1,7 +1,8 @@
 """Additions and removals of voters: each waits until the log is replicated far enough.
 
-An addition: the new one is found, formatted if it never was a voter, and brought the log; when it
-has what is committed the change is decided. A removal waits until enough of those who stay have it.
+An addition: the new voter is found, formatted if it never was a voter, and sent the log; when it
+has all committed entries the change is decided. A removal waits until enough of the remaining
+voters have them.
 
 Source: raft/.../internals/AddVoterHandler.java, RemoveVoterHandler.java in apache/kafka (KIP-853).
 """
@@ -49,8 +50,8 @@ class VoterChanging:
         self._survey: VoterSurvey | None = None
         self._look_at_ms: int | None = None
         self.is_over = False
-        # An entry of now: who has it was there a moment ago. Else those that stay, or the new one,
-        # might be gone without anybody having noticed, and nothing could be committed afterwards.
+        # A voter that has this new entry was alive a moment ago. Otherwise the remaining voters, or
+        # the new one, might be dead unnoticed, and nothing could be committed after the change.
         record = EpochRecord(epoch=changes.me.epoch, owner=changes.me.owner)
         changes.submit(lambda image: ([record], None), self._on_confirmed, now)
 

@@ -1,25 +1,25 @@
-"""Which actor a node takes for the controller, and when it looks for another one.
+"""Controller finder: the actor that a node sends its calls to, and when it looks for another one.
 
 It is the actor named CONTROLLER. If that one does not answer, it is the one that the voters have
 voted for, which may be a broker with a standby controller.
 
-    asked         calls are on their way to the actor that counts as the controller (the target)
-    given up      it failed, is silent, was superseded or said that it is not the controller: what
-                  was asked of it ends, and the voters are asked for their votes
+    asked         calls are sent to the actor that is taken for the controller (the target)
+    abandoned     it failed, timed out, was superseded or answered that it is not the controller:
+                  calls to it end, and the voters are asked for their votes
     survey        the newest vote of a majority, or of those that answer in time, names the next
     search        surveys, until a vote is newer than the one known, or `find_ms` have passed; then
-                  the named actor is looked up, and what waits is asked of it
+                  the named actor is looked up, and waiting calls are sent to it
 
 Calls other than polls and AT_ONCE are sent again while a controller restarts; polls and AT_ONCE
 fail, and their callers retry.
 
 Invariants:
-    a call that was asked is ended once, with an answer or an error, unless its caller forgets it;
-    an answer from an older controller epoch than that of an earlier answer is not believed;
-    nothing is asked for, and no time awaited, that no call waits for.
+    a call is ended once, with an answer or an error, unless its caller forgets it;
+    the answer to a poll is rejected if its controller epoch is older than that of an earlier one;
+    no effect is begun, and no deadline set, that no call waits for.
 
 Not here: how actors are reached (actors/controller), when a node stands for controller itself
-(candidacy, which this tells of each poll). Nothing here happens per record or per batch.
+(candidacy, which is notified of each poll). Nothing here happens per record or per batch.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ BROKER_PREFIX: Final = "broker/"
 AT_ONCE: Final = (RegisterBroker, ControlledShutdown, ReportUnreachableBroker)
 """Calls that fail when there is no controller now: callers retry."""
 LOOK_MS: Final = 500
-"""Longest time that counts at a time while a poll waits; more of it at once is a standstill."""
+"""Longest time that one check adds to a poll's silence; after more the process was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerTimes:
     """Time limits of a ControllerFinder.
 
-    silence_ms: a poll without news is answered after QuorumTimes.poll_ms at the latest; a
-        controller that is silent for longer is given up.
+    silence_ms: a poll without changes is answered after QuorumTimes.poll_ms at the latest; a
+        controller that does not answer for silence_ms is abandoned.
     least_wait_ms: least time that a request waits for a controller. Clients set short timeouts for
         admin requests; a restarted controller is back within this.
     """
@@ -78,12 +78,12 @@ class _Request:
     deadline_ms: int
     """Time after which it is not sent again."""
     looked_ms: int
-    """Time of the last look at a poll's silence."""
+    """Time of the last check of a poll's silence."""
     silent_ms: int = 0
     is_waiting: bool = False
     """Whether it waits until the controller is found."""
     number: int | None = None
-    """Number of its AskActor; None: it is not on its way."""
+    """Number of its AskActor; None: it is not sent, or answered."""
     again_ms: int | None = None
     update: MetadataUpdate | None = None
     """Answer to a poll, which waits for the first vote."""
@@ -132,7 +132,7 @@ class ControllerFinder:
         self._times = times
         self._target: Any = None
         self._was_lost = False
-        """Whether a controller was ever given up: then the votes say which is the next."""
+        """Whether a controller was ever abandoned: then the votes name the next one."""
         self._vote: Candidate | None = None
         """Newest known vote; a newer one names the next controller. None: none is known."""
         self._epoch = -1
@@ -144,7 +144,7 @@ class ControllerFinder:
         self._then: dict[int, Callable[[Any, int], None]] = {}
         """What happens with the answer, by the number of the effect."""
 
-    # --- of who asks -----------------------------------------------------------------------------
+    # --- inputs of callers -----------------------------------------------------------------------
 
     def ask(self, ticket: Any, call: ControllerCall[Any], now_ms: int) -> None:
         """Ask the controller. Refused with NotController, ConnectionFailed: there is none (yet);
@@ -156,17 +156,17 @@ class ControllerFinder:
         self._send(request, now_ms)
 
     def forget(self, ticket: Any) -> None:
-        """Nobody waits for the answer any more."""
+        """Cancel a call: nothing waits for its answer any more."""
         request = self._requests.pop(ticket, None)
         if request is not None:
             self._stop(request.number)
             self._stop_what_is_not_needed()
 
     def find_again(self, now_ms: int) -> None:
-        """Give up the controller, as another may be active: pending calls end, later ones look."""
+        """Abandon the controller, as another may be active: pending calls end, new ones search."""
         self._give_up(now_ms)
 
-    # --- of the driver ---------------------------------------------------------------------------
+    # --- inputs of the driver --------------------------------------------------------------------
 
     def on_answer(self, number: int, result: Any, now_ms: int) -> None:
         """Called with the result, or exception, of the effect of this number."""
@@ -235,7 +235,7 @@ class ControllerFinder:
 
     def _on_update(self, request: _Request, update: MetadataUpdate, now_ms: int) -> None:
         if update.controller_epoch < self._epoch:
-            # A newer one was elected; this one had nothing to write since, and does not know it.
+            # A newer one was elected; this one has written nothing since, so it has not noticed.
             self._give_up(now_ms)
             epoch = update.controller_epoch
             error = NotController(f"a newer controller than that of epoch {epoch} is active")
@@ -276,10 +276,10 @@ class ControllerFinder:
         del self._requests[request.ticket]
         self._effects.append(Refuse(request.ticket, error))
 
-    # --- giving up -------------------------------------------------------------------------------
+    # --- abandoning the controller ---------------------------------------------------------------
 
     def _give_up(self, now_ms: int) -> None:
-        """Ask nothing more of the target. What it was asked ends, or is sent to the next one."""
+        """Send nothing more to the target. Its calls end, or are sent to the next one."""
         self._was_lost, self._target = True, None
         error = ConnectionFailed("the controller has changed; the request is sent to the new one")
         for request in list(self._requests.values()):
@@ -289,17 +289,17 @@ class ControllerFinder:
                 self._fail(request, error, now_ms)
 
     def _look_ms(self, request: _Request) -> int | None:
-        """Time of the next look at a poll's silence."""
+        """Time of the next check of a poll's silence."""
         if request.update is not None:
             return None
         return request.looked_ms + min(LOOK_MS, self._times.silence_ms - request.silent_ms)
 
     def _look_at_silence(self, request: _Request, now_ms: int) -> None:
-        """Give up a controller that does not answer a poll within `silence_ms`.
+        """Abandon a controller that does not answer a poll within `silence_ms`.
 
-        Only time for which this process ran counts. When it stood still (SIGSTOP, a suspended
-        machine), the controller's answer may be here already, and each node that stood still would
-        otherwise start a standby controller.
+        Only time for which this process ran counts. After it was stopped (SIGSTOP, a suspended
+        machine), the controller's answer may be here already; if that time counted, each node that
+        was stopped would start a standby controller.
         """
         look_ms = self._look_ms(request)
         if look_ms is None or now_ms < look_ms:
@@ -320,8 +320,8 @@ class ControllerFinder:
             return
         self._search = _Search(now_ms + self._times.find_ms)
         if self._was_lost:
-            # The lost controller is not asked again at once: if its node is dead and Ray does not
-            # know yet, that takes a second, and the next controller is elected anyway.
+            # The lost controller is not looked up at once: if its node is dead and Ray has not
+            # noticed yet, that takes a second, and the next controller is elected anyway.
             self._begin_survey(now_ms)
         else:
             self._look_up(self._search, CONTROLLER)

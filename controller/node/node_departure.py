@@ -2,25 +2,26 @@
 
     vote        another broker votes on the metadata instead of this machine's
     replicas    move to other machines, as many as can be
-    leadership  others lead, once the other nodes of the machine have let go
+    leadership  others lead, once the other nodes of the machine are out of service
     close       everything is flushed, and the process ends
 
-The first two only where what is drained does not come back (bradbury.drain.moves.replicas). The
-vote goes first: it takes a moment, replicas may take longer than there is time, and a cluster that
-loses its only voter loses its metadata. Where the other voters are not there it is tried again
-when the replicas have moved. Leadership goes last, and the last HAND_OVER of the
-deadline are kept for it: until then the machine serves, and its replicas count.
+The first two only if drained machines do not come back (bradbury.drain.moves.replicas). The vote
+goes first: it takes a moment, replicas may take longer than there is time, and a cluster that loses
+its only voter loses its metadata. If the vote cannot be passed on in time, that is tried again when
+the replicas have moved. Leadership goes last, and the last `hand_over` ms before the deadline are
+reserved for it: until then the machine serves, and its replicas count in the ISR.
 
-Each node of the machine asks for the same, as each of them is told by Ray alone; the controller
-begins what is not in progress yet. A broker hands over last: the controller may need its voter to
-let the others' partitions be led elsewhere.
+Each node of the machine makes the same requests, as Ray notifies each of them separately; the
+controller begins what is not in progress yet. A broker hands over last: the controller may need its
+voter to elect other leaders for the partitions of the other nodes.
 
-What is withdrawn stops where it is: nothing more is asked for, and what has moved stays where it
-is. But a change of voters that was begun is finished, or one too many would be left. Once its
-leadership is being handed over a node goes on to its end, and is started again.
+When the drain is withdrawn the departure stops: nothing more is requested, and moved replicas stay
+where they are. But a change of voters that was begun is finished, or there would be one voter too
+many. A node that is already handing over its leadership ends nevertheless, and is started again.
 
 Invariants: from the notice of a deadline on, a node closes at the deadline at the latest, or
-RETRY after the notice, whoever answers; without one at latest LONGEST and HAND_OVER after it.
+`retry` ms after the notice, even without an answer; without a deadline `longest` plus `hand_over`
+ms after the notice at the latest.
 
 Not here: what moves where (cluster/control/rebalance), who may vote (cluster/quorum/voter_change),
 in which order a node closes (replication/manager/node_close).
@@ -47,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepartureTimes:
-    """Times in ms. hand_over: kept of a deadline for the hand-over; vote: before replicas are moved
-    though the vote is not passed on; longest: to move replicas where there is no deadline; voter:
-    for a new voter to catch up with what is committed.
+    """Times in ms. hand_over: reserved for the hand-over before a deadline; vote: limit after which
+    replicas are moved though the vote is not passed on; longest: limit for moving replicas without
+    a deadline; voter: timeout for a new voter to catch up with what is committed.
     """
 
     retry: int = 500
@@ -105,7 +106,7 @@ class NodeDeparture:
         self._ends_at_ms: int | None = None
         """Deadline of the drain; None: there is none."""
         self._until_ms = 0
-        """Time at which the phase is given up."""
+        """Time at which the phase ends, finished or not."""
         self._retry_at_ms: int | None = None
         self._leaving: frozenset[str] = frozenset()
         self._is_withdrawn = False
@@ -116,7 +117,7 @@ class NodeDeparture:
         """Whether there is nothing left to do about the vote."""
         self._is_seen_passed = False
         self._turn = 0
-        """Counts phases: what is answered to a former one is of no interest."""
+        """Number of phases so far: answers to requests of a former phase are ignored."""
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class NodeDeparture:
 
         left_ms: until the machine ends; None: it waits until nothing runs on it.
         is_serving: whether the node serves; one that does not has nothing to hand over.
-        leaving: other machines that are being drained, which get nothing of it.
+        leaving: other machines that are being drained, which get neither its vote nor replicas.
         """
         self._leaving = leaving - {self._machine}
         self._ends_at_ms = None if left_ms is None else now.now_ms + left_ms
@@ -203,7 +204,7 @@ class NodeDeparture:
         until_ms = now.now_ms + self._times.hand_over
         if self._ends_at_ms is not None:
             until_ms = min(until_ms, self._ends_at_ms)
-        # However late the notice comes: the controller is asked once, and has a moment to answer.
+        # However late the notice comes, the controller is asked once, and has `retry` ms to answer.
         self._begin(DeparturePhase.HANDS_OVER, max(until_ms, now.now_ms + self._times.retry), now)
 
     def _stay(self) -> None:
@@ -261,17 +262,17 @@ class NodeDeparture:
     # --- its vote --------------------------------------------------------------------------------
 
     def _pass_vote(self, now: Instant) -> None:
-        """First one voter more, then one less: all the time there are as many as there were."""
+        """Add the new voter, then remove the former: there are never fewer than before."""
         image = self._image()
         if self._votes is not None and not self._is_added and _is_lost(image, self._votes[0]):
-            self._votes = None  # another one has to take it
+            self._votes = None  # another broker has to become the voter
         if self._votes is None and self._is_broker and not self._is_withdrawn:
             self._votes = successor(image, self._machine, self._leaving)
         if self._votes is None:
             self._on_vote_passed(now)
             return
         newcomer, voter = self._votes
-        # Repeated: an answer may have been lost, and then it is in force already.
+        # is_repeated: an answer may have been lost, and then the change is in force already.
         change = VoterChange(
             is_addition=not self._is_added,
             node_id=voter if self._is_added else newcomer,
@@ -299,7 +300,7 @@ class NodeDeparture:
     # --- its replicas ----------------------------------------------------------------------------
 
     def _move(self, now: Instant) -> None:
-        """Until the machine has no replicas, or only some that no other machine can take."""
+        """Move replicas until the machine has none, or only some that no other machine can take."""
         self._look_at_vote()
         if replicas_on(self._image(), self._machine):
             leave = Change(Rebalance(leave=self._machine, leaving=self._leaving), timeout_ms=0)
@@ -334,8 +335,8 @@ class NodeDeparture:
 
     @property
     def _may_be_replaced(self) -> bool:
-        """Whether to wait for machines that may join in the place of those that go. Without a
-        deadline Ray waits for this node, so that it may not wait for others.
+        """Whether to wait for machines that may join to replace those that are drained. Without a
+        deadline Ray waits for this node to end, so it must not wait for others.
         """
         return bool(self._leaving) and self._ends_at_ms is not None
 
@@ -364,7 +365,7 @@ class NodeDeparture:
     # --- its leadership, and its end -------------------------------------------------------------
 
     def _hand_over(self, now: Instant) -> None:
-        # In the last moments it goes whoever is still there.
+        # Shortly before the deadline it hands over even if others are still in service.
         may_wait = now.now_ms < self._until_ms - 2 * self._times.retry
         if self._is_broker and may_wait and self._has_siblings():
             self._retry(now)

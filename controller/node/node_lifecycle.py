@@ -1,13 +1,13 @@
 """Life cycle of a node with the controller: it registers, follows the metadata, and sends
 heartbeats.
 
-    register  until a controller answers; whose node it is is on the disk before anything is served
-    follow    ask for news, apply them, ask again; the question is the heartbeat, too
-    leave     say that it goes, so that others lead at once; nothing is asked from then on
-    fenced    a newer life of the node is registered, or nobody knows it: it ends
+    register  until a controller answers; the node's identity is on the disk before it serves
+    follow    poll for metadata, apply it, poll again; the poll is the heartbeat, too
+    leave     report the shutdown, so that others lead at once; nothing is polled from then on
+    fenced    a newer incarnation of the node is registered, or the node is not registered: it ends
 
-What a former controller says that does not know that it is one is not listened to. Applying may
-take longer than a session (many partitions to open): other questions keep the node in service then.
+Answers of a former controller that has not noticed its successor are ignored. Applying may take
+longer than a session (many partitions to open): separate polls keep the node in service meanwhile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEARTBEATS_PER_SESSION = 3
 
 
 class BrokerIncarnation(NamedTuple):
-    """One life of a node: its random incarnation id, and its session timeout."""
+    """One run of a node: its random incarnation id, and its session timeout."""
 
     incarnation: str
     session_ms: int
@@ -75,7 +75,7 @@ class NodeLifecycle:
         self._is_following = False
         """Whether an image was applied: before that it has nothing to hand over."""
         self._leaving: list[Any] = []
-        """Tickets of those who wait until it has left."""
+        """Tickets of callers that wait until it has left."""
         self._leave_by_ms: int | None = None
         self._is_new = False
         """Whether its directory was new at registration."""
@@ -100,9 +100,10 @@ class NodeLifecycle:
         self._ask()
 
     def leave(self, ticket: Any, now: Instant) -> None:
-        """Stop, and have others made leaders; answered with False if no controller has heard it.
+        """Stop, and have others elected as leaders; answered with False if no controller has
+        confirmed that.
 
-        It may be called again then. If it is not, others lead when the node's session has ended.
+        It may be called again then. If it is not, others lead when the node's session has expired.
         """
         if not self._is_following:
             self._effects.append(Reply(ticket, True))
@@ -147,7 +148,7 @@ class NodeLifecycle:
             self._asks_at_ms = None
             self._ask()
         if self._heartbeat_at_ms is not None and now.now_ms >= self._heartbeat_at_ms:
-            # The controller answers at once, as there is news for us; it is asked for it again.
+            # The controller answers at once, as our offset is old; the records are polled again.
             self._effects.append(AskController(self._question(), lambda result, now: None))
             self._beat_later(now)
         if self._leave_by_ms is not None and now.now_ms >= self._leave_by_ms:
@@ -196,8 +197,8 @@ class NodeLifecycle:
             self._effects.append(StoreIdentity(answer, self._on_stored))
 
     def _waits_longer(self, now: Instant) -> bool:
-        """Whether to wait: if its directory was lost, the session of its former life may not be
-        over yet.
+        """Whether to wait: if its directory was lost, the session of its former incarnation may not
+        have expired yet.
         """
         if self._refused_since_ms is None:
             self._refused_since_ms = now.now_ms
@@ -219,7 +220,7 @@ class NodeLifecycle:
         if isinstance(answer, Exception):
             self._on_failure(answer, now)
         elif answer.controller_epoch < self.controller_epoch:
-            self._ask_later(now)  # a former controller that does not know yet
+            self._ask_later(now)  # a former controller that has not noticed its successor
         else:
             self.controller_epoch = answer.controller_epoch
             if answer.offset == self.image.offset:
@@ -241,8 +242,8 @@ class NodeLifecycle:
             self._effects.append(ApplyMetadata(image, applied))
 
     def _log_lost_partitions(self, image: MetadataImage) -> None:
-        """Log an error if the directory is new though the node had partitions, as they were in
-        another one.
+        """Log an error if the directory is new though the node has partitions: their records were
+        in another directory.
         """
         here = [
             f"{topic.name}-{index}"
@@ -276,7 +277,7 @@ class NodeLifecycle:
         if isinstance(error, NotController | ConnectionFailed):
             self._ask_later(now)
         elif self._ticket is not None:
-            self._refuse(error)  # the caller that waits for the first news decides
+            self._refuse(error)  # the caller that waits for the first image decides
         elif isinstance(error, BrokerIdNotRegistered | InconsistentClusterId | StaleBrokerEpoch):
             self.stop()
             self._effects.append(Fenced(str(error)))

@@ -1,11 +1,11 @@
-"""Producer ids of one node, taken one by one from blocks that the controller gives out.
+"""Producer ids of one node, taken one by one from blocks that the controller allocates.
 
-The transaction coordinator's rules take an id at once or not at all, so there is always a block in
-stock: when a block is nearly used up the next one is asked for, and the former is gone on with
-meanwhile. What is left of the blocks when the node ends is lost; there are 2**63 ids.
+The transaction coordinator's rules take an id at once or not at all, so some are kept in reserve:
+when a block is nearly used up the next one is requested, and the rest of the former is used
+meanwhile. Unused ids are lost when the node ends; there are 2**63 ids.
 
-Invariants: no id is given twice, whatever becomes of a request. An answer that was lost
-costs the block that was in it.
+Invariants: no id is assigned twice, whether requests succeed or fail. A lost answer costs the block
+that was in it.
 Source: apache/kafka transaction-coordinator/.../RPCProducerIdManager.java.
 """
 
@@ -46,7 +46,7 @@ class ProducerIdManager:
         """Take a producer id; None: none is available at the moment, and the next block is
         requested.
 
-        Those that wait come first.
+        Waiting tickets come first.
         """
         producer_id = None if self._waiting else self._next()
         self.fill()

@@ -2,14 +2,14 @@
 
     acknowledged-offset    two slots of SLOT_BYTES, each: version, number, epoch, offset, CRC-32C
 
-Why: after a crash a log is cut at the first batch that is not sound. What was being written then
-may go; what was answered may not, as a controller may have committed it. The mark tells the two
-apart.
+Why: after a crash a log is truncated at the first damaged batch. Entries that were being written
+may be lost; acknowledged ones may not, as a controller may have committed them. The mark
+distinguishes the two.
 
-Invariants: the mark is never beyond what is fsynced in the log. It is written behind each
+Invariants: the mark is never beyond what is fsynced in the log. It is written after each
 fsync of the log, in one write into the older slot, and is exact after the death of a process; it is
-fsynced itself every SYNC_EVERY times, so after a power loss it may lag, which only allows more.
-Before the log is cut it is lowered, fsynced.
+fsynced itself every SYNC_EVERY times, so after a power loss it may be too low, and more may be
+truncated. Before the log is truncated the mark is lowered and fsynced.
 
 Not here: what is done about a log that ends below it (voter_directory).
 """

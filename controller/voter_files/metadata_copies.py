@@ -5,13 +5,13 @@
     leading   the copy that was furthest, by Raft's order (last epoch, then end): where a majority
               of the voters has a copy among these, it had everything that was committed
 
-Invariants: a batch of another copy takes a place of the leading one's only if both logs are
-equal up to there, or if nobody has anything else for that place; then it is said. Two logs that
-have an entry of one epoch are equal up to the lesser of the last ones that they have of it
-(cluster/quorum/voter), so it is enough to know some of their entries.
+Invariants: a batch of another copy is used only if that copy is equal to the leading one up to
+there, or if no such batch exists; then it is reported as doubtful. Two logs that have entries of
+one epoch are equal up to the lower of their last entries of it (cluster/quorum/voter), so it is
+enough to know some of their entries.
 
-The epoch of a batch is not in its CRC. One that does not fit between those of its neighbours says
-nothing here; its records count.
+The epoch of a batch is not covered by its CRC. An epoch that does not fit between those of its
+neighbours is ignored here; the batch's records are used.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class MetadataCopy:
 class UnitedLog(NamedTuple):
     """All copies combined: the snapshot, and batches behind it.
 
-    end: how far the leading copy had come, or one whose last entries are gone. gaps: offsets
-    [from, to) behind the snapshot that none of them has. doubtful: those that only a copy has of
-    which it is not known whether it was equal there.
+    end: end of the leading copy, or of one whose last entries are missing, if that is higher. gaps:
+    offsets [from, to) behind the snapshot that no copy has. doubtful: offsets that only a copy has
+    that is not known to be equal to the leading one there.
     """
 
     snapshot: FoundSnapshot
@@ -153,7 +153,7 @@ def _copy(
 
 
 def confirm_epochs(copies: Sequence[MetadataCopy]) -> list[MetadataCopy]:
-    """Copies with those epochs only that another source confirms, here or in another copy."""
+    """Copies with only those epochs that a second source confirms, in the same copy or another."""
     alone = [_confirmed(each, {each.snapshot.end.epoch, each.mark.epoch}) for each in copies]
     return [_confirmed(each, {e for copy in alone for e in copy.last_of_epochs}) for each in copies]
 
@@ -201,7 +201,7 @@ def unite(copies: Sequence[MetadataCopy]) -> UnitedLog:
     last_of_epochs = leading.last_of_epochs
     equal_to = dict.fromkeys(range(len(copies)), -1)
     grows = True
-    while grows:  # what one copy has may show that another one is equal, too
+    while grows:  # entries of one copy may show that another one is equal, too
         grows = False
         for number, copy in enumerate(copies):
             end = copy.end_offset if copy is leading else equal_up_to(copy, last_of_epochs)

@@ -1,8 +1,8 @@
 """Check of a whole metadata log before it is opened: undamaged parts and flaws.
 
-Opening a log cuts it at the first flaw, and cannot know what is behind that; here nothing is
-changed. A log is short (a snapshot stands for its beginning), so it is read at every start, also
-after a clean stop, which by itself says nothing about bits.
+Opening a log truncates it at the first flaw, without reading what is behind that; this check
+changes nothing. A log is short (a snapshot replaces its beginning), so it is read at every start,
+also after a clean stop, which does not rule out corrupted bits.
 
 Not here: what is done about a flaw (voter_directory), the records (metadata_rebuild).
 """
@@ -104,7 +104,7 @@ def check_metadata_log(
 ) -> MetadataLogCheck:
     """Read all segments in `directory`, which may be absent. Raises OSError.
 
-    before: where the snapshot ends, if there is one; there its epoch continues.
+    before: end of the snapshot, if there is one; the log continues there in the snapshot's epoch.
     """
     check = MetadataLogCheck()
     if not file_system.is_directory(directory):
@@ -153,7 +153,7 @@ class _Reader:
                 continue
             self._add(data, begin, position, base, expected)
             self._flaw(path, position, expected, reason)
-            # The epoch is not in the CRC: a batch of an earlier one than before continues here.
+            # The CRC does not cover the epoch: an intact batch with a wrong one begins a new run.
             self._check.is_out_of_order |= header is not None
             begin = position if header is not None else _resume(data, position + 1, expected)
             if begin < 0:
@@ -196,8 +196,8 @@ def begins_epoch(batch: bytes, epoch: int) -> bool:
 def sound_batch(data: bytes, position: int) -> tuple[RecordBatchHeader | None, str]:
     """(header of the undamaged batch at `position`, "") or (None, the flaw there).
 
-    Not record_batch's walk_batches, which ends in silence at a damaged batch: a report needs each
-    flaw, and the check resumes behind it.
+    Not record_batch's walk_batches, which stops at a damaged batch without an error: a report needs
+    each flaw, and the check resumes behind it.
     """
     if position + HEADER_SIZE > len(data):
         return None, "a cut header"

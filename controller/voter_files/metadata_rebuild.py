@@ -1,14 +1,14 @@
 """`bradbury metadata recover`: rebuilds a damaged or lost metadata log, while nothing runs.
 
-    look     the metadata directories, read as far as they can be; every partition's directory
+    read     the metadata directories, as far as they are readable; every partition's directory
     decide   cluster/metadata/metadata_recovery
-    write    a metadata directory with a snapshot of that, next to the old one; the old one gets
-             the name metadata.damaged-<time>, the new one its name
+    write    a metadata directory with a snapshot of the result, next to the old one; then the old
+             one is renamed to metadata.damaged-<time>, and the new one to metadata
 
-Invariants: nothing is removed, and nothing is written where a broker runs (its locks are
-taken). While a majority of the voters is fit, or may be, nothing is made: two logs would be one
-cluster's. A recovery that was killed is begun again; if both directories were being renamed, that
-is finished.
+Invariants: nothing that was found is removed, and nothing is written where a broker runs (its locks
+are taken). While a majority of the voters can vote, or may be able to, no log is made: the cluster
+would have two. A recovery that was killed is begun again; if it was killed between its two renames,
+it is finished.
 
 Blocking: for a command, not for a broker.
 """
@@ -74,7 +74,7 @@ MORE_OFFSETS = 1_000
 class FoundVoter:
     """Metadata in one data directory. Its first copy is the log in place.
 
-    directory_id: "" if nothing says it. is_fit: it votes when it is started.
+    directory_id: "" if no file has it. is_fit: it votes when it is started.
     """
 
     directory_id: str = ""
@@ -87,7 +87,7 @@ class FoundVoter:
 
 @dataclass(slots=True)
 class FoundMetadata:
-    """Metadata of all directories together. flaws: of all of them, and what no copy has."""
+    """Metadata of all directories together. flaws: of all of them, and offsets that no copy has."""
 
     voters: list[FoundVoter]
     known: KnownMetadata = field(default_factory=KnownMetadata)
@@ -157,9 +157,9 @@ class MetadataRebuild:
     def locked(self, *, makes_files: bool) -> Iterator[None]:
         """Lock the directories, so that no broker can start on them meanwhile.
 
-        Without `makes_files` not in those that never had a lock file.
+        Without `makes_files`, directories without a lock file are not locked.
 
-        Raises DataDirectoryError: one runs; or these are no data directories.
+        Raises DataDirectoryError: a broker runs on one; or these are no data directories.
         """
         with contextlib.ExitStack() as locks:
             for path in self._all_directories():
@@ -225,9 +225,9 @@ class MetadataRebuild:
     # --- looking ---------------------------------------------------------------------------------
 
     def plan(self, *, others_are_lost: bool = False) -> RecoveryPlan:
-        """Find out what is there, and plan the recovery. Changes nothing.
+        """Read the directories, and plan the recovery. Changes nothing.
 
-        others_are_lost: the voters that are not among these directories will never be back.
+        others_are_lost: the voters that are not among these directories are permanently lost.
 
         Raises DataDirectoryError: the directories are of two clusters; or voters are missing.
         """
@@ -467,8 +467,8 @@ class MetadataRebuild:
     def _own_node_id(self, directory_id: str, plan: RecoveryPlan, new: NewLog) -> int | None:
         """Node id in the metadata directory that is replaced; None if it has none of this cluster.
 
-        Where the directory was lost, a start has made one of a new cluster before it was refused:
-        its ids begin anew, and are those of other nodes here.
+        If the directory was lost, a start may have made one of a new cluster before it was refused:
+        node ids begin anew there, so that its id belongs to another node here.
         """
         with contextlib.suppress(DataDirectoryError):
             own = read_identity(self._file_system, f"{self._data_dirs[0]}/{METADATA}").identity
@@ -500,7 +500,7 @@ def _lost_voters(found: FoundMetadata) -> tuple[tuple[str, ...], tuple[str, ...]
     fit = {each.directory_id for each in found.voters if each.is_fit}
     unfit = [each for each in found.voting if each in here - fit]
     absent = [each for each in found.voting if each not in here]
-    # A directory that has lost its identity, or everything, may be the one of any of them.
+    # A directory without an id may be that of any absent voter.
     nameless = sum(not each.directory_id for each in found.voters)
     return (*unfit, *absent[:nameless]), tuple(absent[nameless:])
 

@@ -7,8 +7,8 @@
     directory      id of the directory, in case its meta.properties is lost
     catches_up     part of its log was lost: it does not vote until it has everything again
 
-Invariants: both are on the disk before a vote is answered, so one that is lost or damaged
-costs nothing: of those that are sound the newer epoch is the vote.
+Invariants: both files are on the disk before a vote is answered, so the loss of one does no harm:
+the vote is that of the newest epoch among the undamaged files.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
         00000000000000368769-0000000007.checkpoint     see cluster/quorum/metadata_snapshot
 
 Invariants: the log is dropped only up to a snapshot that is on this disk. A snapshot is
-written next to the old one, fsynced, renamed, the directory fsynced; only then what it stands for
-is dropped; only then the older snapshot. A start that finds any of these steps undone does it.
+written next to the old one, fsynced, renamed, the directory fsynced; only then the entries that it
+replaces are dropped; only then the older snapshot. A start completes the steps that are missing.
 
-All of it waits for the disk: call it in a thread, one call at a time. The rules are in
+All methods wait for the disk: call them in a thread, one at a time. The rules are in
 cluster/quorum/voter; votes, and what is answered when, in metadata_voter.
 """
 
@@ -102,7 +102,7 @@ class ReplicatedLog:
             now_ms: wall clock, as below.
 
         Raises:
-            DataDirectoryError: the log's beginning is gone, and no snapshot stands for it.
+            DataDirectoryError: the log's beginning is gone, and no snapshot replaces it.
             StorageFailure: the disk failed.
         """
         self._voters = VoterHistory(formatted_with)
@@ -144,7 +144,7 @@ class ReplicatedLog:
         starts = [start for _, start in self._log.epochs.entries if start <= offset]
         return max(starts, default=0)
 
-    # --- more of what there is -------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------
 
     @property
     def last_epoch(self) -> int:
@@ -159,7 +159,7 @@ class ReplicatedLog:
     def read(self, offset: int) -> bytes:
         """Record batches from `offset` on, READ_BYTES of them; empty at the end of the log.
 
-        Raises OffsetOutOfRange: a snapshot stands for that.
+        Raises OffsetOutOfRange: a snapshot has replaced these entries.
         """
         log = self._log
         if offset >= log.log_end_offset:
@@ -182,7 +182,7 @@ class ReplicatedLog:
         self._voters.truncate(self._log.log_end_offset)
 
     def append(self, batches: memoryview, *, now_ms: int) -> None:
-        """Add stamped batches. They are safe after flush()."""
+        """Append stamped batches. They are durable after flush()."""
         self._log.append_as_follower(batches, now_ms=now_ms)
         self._voters.append(batches)
 
@@ -230,7 +230,7 @@ class ReplicatedLog:
         """Store the snapshot, then drop the log entries it covers.
 
         Raises:
-            CorruptMessage: it is not one, or another one than it is said to be.
+            CorruptMessage: it is not a snapshot, or not one that ends at `end`.
             KafkaStorageError: the disk is full; nothing has changed.
             StorageFailure: the disk failed.
         """
@@ -260,7 +260,7 @@ class ReplicatedLog:
         log.flushing.flush()
         log.local.roll(now_ms=now_ms)
         log.high_watermark = self.snapshot.offset
-        # What is dropped is noted as such first, so a start never looks for a part of it.
+        # The new log start is stored before segments are deleted, so a start never expects them.
         log.advance_log_start_offset(self.snapshot.offset)
         self._directory.checkpoints.bring_up_to_date()
         apply_retention(log, now_ms)

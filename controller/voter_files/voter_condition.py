@@ -69,8 +69,9 @@ class VoterFiles(NamedTuple):
         return self.mark is not None or bool(self.check.segments or self.snapshot.end.offset)
 
     def is_misread(self, *, was_clean: bool) -> bool:
-        """Whether opening would misread a log without damage: it scans the last segment from the
-        recovery point on, after a clean stop nothing, and truncates it at a torn batch.
+        """Whether opening would misread the log, though no acknowledged entry is damaged: it scans
+        only the last segment, from the recovery point on (nothing after a clean stop), and
+        truncates it at a torn batch.
         """
         check, start = self.check, self.snapshot.end.offset
         flaw = check.flaw_from(start)
@@ -84,7 +85,7 @@ class VoterFiles(NamedTuple):
             or bool(check.obstacles)
             or check.is_out_of_order
             or check.flaw_from(0) != flaw
-            # A snapshot is gone, and what it stood for is not yet.
+            # A snapshot is lost, and the entries that it replaced are not yet deleted.
             or self.log_start > start
         )
 
@@ -93,8 +94,8 @@ class VoterFiles(NamedTuple):
         check, snapshot, mark = self.check, self.snapshot, self.mark
         acknowledged = max(snapshot.end.offset, 0 if mark is None else mark.offset)
         if mark is None or not set(self.voters) - {directory_id}:
-            # One voter appends batch by batch, each fsynced: what is behind a flaw was too late to
-            # be written if the flaw had been there.
+            # A single voter fsyncs each batch before the next: batches behind a flaw could not have
+            # been written if it had been there, so all of them were acknowledged.
             acknowledged = max(acknowledged, check.end_offset)
         whole_to = check.whole_to(snapshot.end.offset)
         return LogCondition(acknowledged, whole_to, self._damage(acknowledged, whole_to))

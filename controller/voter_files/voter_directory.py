@@ -4,16 +4,16 @@ On disk, below `<data dir>/metadata`: a log directory like any other (lock, meta
 the log `__cluster_metadata-0`, whose leader epoch is the controller epoch, and next to it
 `quorum-state` (quorum_state_file) and `acknowledged-offset` (the file of that name).
 
-Invariants: nothing that this voter has acknowledged is cut away in silence. The log is read
+Invariants: no entry that this voter has acknowledged is dropped without an error. The log is read
 before it is opened (metadata_log_check); if something is missing or damaged in it
-    behind what was acknowledged    it was being written when the process or the machine died: cut
-    before the snapshot's end       the snapshot stands for it: the log is rewritten from there
-    where others vote, too          it is set aside, and this voter takes it from them; until then
-                                    it does not vote, or acknowledged entries could be lost
-    where nobody else does          the start is refused: file, position, remedy
+    behind acknowledged entries     it was being written at a crash: the log is truncated there
+    before the snapshot's end       the snapshot replaces it: the log is rewritten from there
+    acknowledged, other voters      the log is set aside, and restored from them; until then this
+                                    voter does not vote, or acknowledged entries could be lost
+    acknowledged, no other voter    the start is refused: file, position, remedy
 
-All of it waits for the disk: call it in a thread, one call at a time. In which order things are
-written is decided in metadata_voter.
+All methods wait for the disk: call them in a thread, one at a time. The order of writes is decided
+in metadata_voter.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class VoterDirectory:
         self._catches_up = state.catches_up
         if log is None:
             return StoredVoter(state.vote, state.voters, None)
-        # Formatted before there could be several: it is the one voter.
+        # Formatted by a version that had only one voter: this one.
         voters = state.voters or (directory.identity.directory_id,)
         opened = ReplicatedLog(self._file_system, directory, log, self._mark)
         opened.open(voters, now_ms=now_ms)
@@ -163,7 +163,7 @@ class VoterDirectory:
     def _own_id(self, state: QuorumStateOnDisk | None) -> str:
         """Id of a directory whose meta.properties and its copy are lost; "": it is new.
 
-        Raises DirectoryUnusable: nothing says it any more.
+        Raises DirectoryUnusable: no file has it any more.
         """
         names = (IDENTITY_FILE, IDENTITY_COPY)
         if any(self._file_system.exists(f"{self.path}/{name}") for name in names):
@@ -201,7 +201,7 @@ class VoterDirectory:
                 f"nodes hold the metadata, too: move {self.path} away, start again, and replace "
                 f"voter {directory_id} (`bradbury voters remove {directory_id}`, then `add`)"
             )
-        # The only voter: it has voted for nobody in an epoch that is not in the log.
+        # The only voter: in an epoch that is not in the log nothing was committed.
         logger.warning("%s: rebuilt from the metadata log", "; ".join(flaws))
         vote = Candidate(epoch=files.check.last_epoch + 1, owner="")
         state = QuorumStateOnDisk(vote=vote, voters=voters, directory_id=directory_id)
@@ -239,8 +239,8 @@ class VoterDirectory:
         rebuilt.
         """
         cache = LeaderEpochCache(self._file_system, self._log_path)
-        start = max(files.snapshot.end.offset, files.log_start)  # epochs before are forgotten
-        if not cache.entries or all(  # absent or damaged: who opens the log sees it
+        start = max(files.snapshot.end.offset, files.log_start)  # earlier epochs are not kept
+        if not cache.entries or all(  # absent or damaged: opening the log detects that
             cache.epoch_at(header.base_offset) == header.leader_epoch
             for run in files.check.runs
             for _, header in walk_batches(memoryview(run.batches))
@@ -283,8 +283,8 @@ class VoterDirectory:
         _remove_tree(self._file_system, place)
 
     def _set_log_aside(self, now_ms: int, *, keeps_mark: bool = False) -> None:
-        """Set the log aside. `keeps_mark`: another log replaces it; else the mark goes aside, too,
-        as nothing is acknowledged here any more.
+        """Set the log aside. `keeps_mark`: another log replaces it; else the mark is set aside,
+        too, as nothing is acknowledged here any more.
         """
         if not keeps_mark:
             mark = self._mark.read()

@@ -1,15 +1,16 @@
 """Replica fetcher: follows one leader, for all partitions that it leads and this node keeps.
 
-Here a follower truncates, appends and claims. One fetch at a time, in a fetch session (KIP-227): a
-request names the partitions whose position has changed, so a thousand idle ones cost nothing. What
-an answer means is cluster/partition/follower_state's; this class does it to the logs.
+Here a follower truncates its log, appends to it, and acknowledges records to the leader. One fetch
+at a time, in a fetch session (KIP-227): a request names the partitions whose position has changed,
+so a thousand idle ones cost nothing. What an answer requires is decided in
+cluster/partition/follower_state; this class applies it to the logs.
 
 Order, per answer: append (the page cache survives the death of this process but not of the
-machine), then, for topics that ask for it, fsync; only then the next request goes out, which tells
-the leader what we have. A new leader epoch is on the disk before a record of it is.
+machine), then, for topics that require it, fsync; only then the next request is sent, which
+acknowledges the records. A new leader epoch is on the disk before a record of it is.
 
-An answer for a position that is no longer ours is dropped: the partition was assigned again, or
-truncated, meanwhile.
+An answer for a former position is dropped: the partition was assigned again, or truncated,
+meanwhile.
 Source: AbstractFetcherThread, FetchSessionHandler in apache/kafka.
 """
 
@@ -108,7 +109,7 @@ class FollowedPartition(NamedTuple):
 class _Delayed:
     """A partition that had an error: the time of its next fetch, and the pause after another error.
 
-    until_ms: ASKED_AGAIN when it has been, and nothing was said of it since.
+    until_ms: ASKED_AGAIN once it is fetched again, until the leader's answer for it.
     """
 
     until_ms: float
@@ -124,7 +125,7 @@ class _OutOfRange:
 
 
 class ReplicaFetcher:
-    """Fetcher of one leader. Lives as long as its process. Sends nothing while a request is
+    """Fetcher of one leader. Its state is in memory only. Sends nothing while a request is
     unanswered.
     """
 
@@ -179,7 +180,7 @@ class ReplicaFetcher:
         self._delayed.pop(partition_id, None)
         self._leave_out(partition_id)
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- fetching --------------------------------------------------------------------------------
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -187,14 +188,14 @@ class ReplicaFetcher:
         if self._is_waiting or self._working is not None or not self._partitions:
             return None
         due = 0.0
-        if not (self._out_of_range or self._has_question):
+        if not (self._out_of_range or self._has_fetch):
             due = min((each.until_ms for each in self._delayed.values()), default=inf)
         return None if due == inf else max(self._resume_ms, ceil(due))
 
     @property
-    def _has_question(self) -> bool:
-        """Whether a fetch would name a partition; a fetch without any would be answered at once, as
-        would the next.
+    def _has_fetch(self) -> bool:
+        """Whether the session has partitions, or a fetch would change that; a fetch of an empty
+        session would be answered at once, as would the next.
         """
         return bool(self._asked or self._dirty or self._forgotten)
 
@@ -207,8 +208,8 @@ class ReplicaFetcher:
             self._ask_for_offset()
             return
         if self._broker_epoch != self._node.broker_epoch:
-            # In a session the leader looks only at partitions of which there is news: of idle ones
-            # it would not hear of it, and they could not come into the ISR.
+            # In a session the leader processes only partitions that a request names: it would not
+            # learn the new broker epoch for idle ones, and they could not join the ISR.
             self._broker_epoch = self._node.broker_epoch
             self._begin_session(instead_of=self._session[0])
         for partition_id, delayed in self._delayed.items():
@@ -216,7 +217,7 @@ class ReplicaFetcher:
                 self._dirty[partition_id] = None
                 delayed.until_ms = ASKED_AGAIN
         self._leave_out_throttled(now_ms)
-        if not self._has_question:
+        if not self._has_fetch:
             return
         not_durable = self._not_durable()
         if not_durable:
@@ -239,7 +240,7 @@ class ReplicaFetcher:
 
     def _not_durable(self) -> list[FollowedPartition]:
         """Partitions with records that are not durable though their topic requires it, as a former
-        life of this process left them in the page cache. A fetch acknowledges them, so they must be
+        process of this node left them in the page cache. A fetch acknowledges them, so they must be
         flushed before.
         """
         return [
@@ -312,7 +313,7 @@ class ReplicaFetcher:
             wait_ms = min(wait_ms, max(1, int(min(min(waiting) - now_ms, wait_ms))))
         return wait_ms
 
-    # --- what becomes of a question --------------------------------------------------------------
+    # --- answers ---------------------------------------------------------------------------------
 
     def on_unreachable(self, error: Exception, now_ms: int) -> None:
         """Called when there is no answer; the connection is lost."""
@@ -379,7 +380,7 @@ class ReplicaFetcher:
                 if followed is None:
                     continue
                 if self._asked.get(partition_id) != followed.position:
-                    self._dirty[partition_id] = None  # or the leader would not hear of it
+                    self._dirty[partition_id] = None  # the leader has to learn the position
                     continue
                 try:
                     yield from self._take(followed, data, wall_ms)
@@ -397,8 +398,8 @@ class ReplicaFetcher:
 
     def _go_on(self, session_id: int) -> None:
         if session_id == NO_SESSION:
-            # Either it was over, as nothing was left in it; or the leader has no room for one, and
-            # gets all of them, each time.
+            # Either the session has ended, as no partition was left in it; or the leader has no
+            # room for one, and every fetch names all partitions.
             was_in_one = self._session[1] > INITIAL_EPOCH
             self._session = (NO_SESSION, INITIAL_EPOCH if was_in_one else FINAL_EPOCH)
             self._ask_for_all()
@@ -449,7 +450,7 @@ class ReplicaFetcher:
             self._truncate(followed, step)
             return
         if data.records:
-            is_cut = len(data.records) < LOG_OVERHEAD  # by the size of the answer
+            is_cut = len(data.records) < LOG_OVERHEAD  # by the size limit of the answer
             first_offset = log.log_end_offset if is_cut else read_size(data.records)[0]
             unaligned = on_first_batch(log, first_offset, data.log_start_offset)
             if unaligned is not None:
@@ -467,7 +468,7 @@ class ReplicaFetcher:
                 replica.append_as_follower(data.records, wall_ms)
             except UnnotedGap:
                 yield from self._node.note_gaps(log)
-                self._dirty[followed.partition_id] = None  # asked for again
+                self._dirty[followed.partition_id] = None  # fetched again
                 return
             self._node.throttle.on_received(replica, len(data.records))
             self._dirty[followed.partition_id] = None
@@ -563,7 +564,7 @@ class ReplicaFetcher:
         partition_id = followed.partition_id
         before = self._delayed.get(partition_id)
         backoff_ms = FIRST_BACKOFF_MS if before is None else before.backoff_ms
-        # What is expected comes right by itself as soon as both nodes know the same metadata.
+        # An expected error ends by itself as soon as both nodes have applied the same metadata.
         if backoff_ms == EXPECTED_UNTIL_MS if is_expected else before is None:
             logger.log(
                 logging.INFO if is_expected else logging.WARNING,
@@ -583,7 +584,7 @@ class ReplicaFetcher:
         if self._asked.pop(partition_id, None) is not None:
             self._forgotten[partition_id] = None
 
-    # --- letting go ------------------------------------------------------------------------------
+    # --- waiting for its work to end -------------------------------------------------------------
 
     def when_settled(self, condition: object, step: WorkingStep) -> None:
         """Notify `step` that `condition` is met, once its logs are no longer being changed."""

@@ -24,7 +24,7 @@ class FetcherSettled:
 
 
 class ReplicaFetcherManager:
-    """The fetchers of one life of one node."""
+    """The fetchers of one incarnation of a node."""
 
     def __init__(self, node: FollowingNode) -> None:
         self._node = node

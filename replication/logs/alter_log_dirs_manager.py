@@ -4,14 +4,13 @@ A move makes a copy of the log in the other directory, which follows it, a MiB a
 thread, until almost nothing is missing. Then the copy takes the log's place, in one input of this
 step: the last records are copied, the directory gets its final name, and from there on the replica
 appends to it and reads from it. Producers and consumers notice nothing: a slice that is being sent
-holds its file, and what waits for an fsync waits for one of the new log.
+keeps its file open, and producers that wait for an fsync wait for one of the new log.
 
-storage/directories/log_directories says in which order things reach the disk, and what a crash
-leaves behind.
+The order of disk writes, and the state after a crash: storage/directories/log_directories.
 A move that a stop or a crash has interrupted continues after the start.
 
-What ends a move: the topic is deleted, another move of the same partition, one of the two
-directories fails. The copy is removed then.
+A move is cancelled, and its copy removed, if the topic is deleted, the partition is moved to
+another directory, or one of the two directories fails.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ LAST_BYTES = 256 * 1024
 
 
 NEVER = -1
-"""Stands for no number of truncations: the copy has to start again."""
+"""Equal to no number of truncations: the copy has to start again."""
 
 
 class NothingToMove(Exception):
-    """A move ends without an error: the partition is gone, or wanted in another directory."""
+    """A move ends without an error: its replica is no longer here, or its directory is offline."""
 
 
 class MoveThrottle(Protocol):
@@ -118,7 +117,7 @@ class Move:
 
 
 class AlterLogDirsManager:
-    """Moves of one life of one node. Waits for the disk are procedures (see procedure.py)."""
+    """Moves of one incarnation of a node. Waits for the disk are procedures (see procedure.py)."""
 
     def __init__(
         self,
@@ -311,8 +310,8 @@ class AlterLogDirsManager:
         return self._directories.of(self._log(move))
 
     def _note_copy(self, move: Move) -> ProcedureSteps:
-        """Store what a start must know of the copy before it becomes the log: that it may have
-        gaps, and that it starts later than its first record, as DeleteRecords was answered.
+        """Store two facts for a start before the copy becomes the log: that it may have gaps, and
+        the log start offset, if that is above its first record, as DeleteRecords was answered.
         """
         log, checkpoints = self._log(move), move.directory.checkpoints
         has_gaps, begins_later = log.compaction.cleaner_offset is not None, _begins_later(move)
@@ -328,12 +327,12 @@ class AlterLogDirsManager:
         """Replace the log by the copy, in one step; False if too much is missing."""
         log, future = self._log(move), move.future
         if log.local.truncations != move.truncations:
-            return False  # what was dropped was copied, though both may have the same end again
+            return False  # truncated records were copied, though both may have the same end again
         cleaner_offset, checkpoints = log.compaction.cleaner_offset, move.directory.checkpoints
         if cleaner_offset is not None and not checkpoints.has_noted_gaps(move.key):
             return False
         if _begins_later(move) and checkpoints.noted_start(move.key) < log.log_start_offset:
-            return False  # it was answered that what is below is deleted
+            return False  # DeleteRecords was answered: records below are deleted
         copied = 0
         while future.log_end_offset != log.log_end_offset:
             piece = self._missing(move, LAST_BYTES)
@@ -379,8 +378,8 @@ class AlterLogDirsManager:
         logger.info("%s: moved to %s", move, move.directory.path)
 
     def _give_up(self, move: Move) -> ProcedureSteps:
-        """Give up a move. A completed switch stays; otherwise the log stays where it was, as the
-        stored placements then say.
+        """End a failed move. A completed switch stays; otherwise the log stays where it was, and
+        the stored placements are reset to that.
         """
         if self._moves.get(move.key) is not move:
             return
@@ -392,12 +391,12 @@ class AlterLogDirsManager:
 
     def _remove_copy(self, move: Move) -> ProcedureSteps:
         log, placements = move.replica.log, self._directories.placements
-        # Or a later log of this name would be taken to begin where this one did.
+        # Otherwise a later log of this name would be expected to begin where this one did.
         move.directory.checkpoints.expect_gaps(move.key, False)
         move.directory.checkpoints.expect_start(move.key, None)
         if log.topic_id is not None:
-            # Also where the log's directory has just failed: the next start without it would make
-            # an empty one in the directory that the note names. One that was deleted has no place.
+            # Also if the log's directory has just failed: the next start without it would make an
+            # empty log in the stored placement. A partition that was deleted has no placement.
             replica_id = (log.topic_id, move.key[1])
             is_offline = move.key not in self._replicas
             is_noted = placements.directory_id_of(replica_id) is not None
@@ -415,7 +414,7 @@ class AlterLogDirsManager:
 
 
 def _is_copy_of(log: PartitionLog, future: PartitionLog) -> bool:
-    """Whether `log` contains all of `future`: a former life may have truncated it since."""
+    """Whether `log` contains all of `future`: it may have been truncated since."""
     copied = future.epochs.latest_epoch
     epoch, end = log.end_offset_for_epoch(copied)
     return epoch == copied and future.log_end_offset <= end
@@ -474,7 +473,7 @@ class Pause:
 
 
 class CopyingStopped:
-    """Condition that the copy of a move is not changed any more, from now on forever."""
+    """Condition that the copy of a move is never changed again."""
 
     def __init__(self, move: Move) -> None:
         self._move = move

@@ -7,8 +7,8 @@
     directories    everything is flushed, the checkpoints say how far, then the clean marks
     token          the directories need no proof any more that nothing was lost
 
-A directory is closed once nothing else can write to it, or its checkpoint and clean mark would
-vouch for something that changes behind them. Source: LogManager.shutdown in apache/kafka.
+A directory is closed once nothing else can write to it: otherwise its files could change after its
+checkpoints and clean mark were written. Source: LogManager.shutdown in apache/kafka.
 """
 
 from __future__ import annotations

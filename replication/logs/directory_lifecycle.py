@@ -1,19 +1,20 @@
 """Life cycle of one node's log directories, from opening to closing.
 
 It decides whether they hold all that the node has ever acknowledged (has_all_data, which a node
-tells the controller). They do after a clean stop; and after the mere death of the process, as the
-page cache outlives it. Which of the two deaths it was, the process's or the machine's, says a token
-in memory: see actors/replication/intact_token. Its order is what keeps records safe:
+reports to the controller). They do after a clean stop, and after the death of only the process, as
+the page cache survives that. A token in memory proves that the machine has not gone down since: see
+actors/replication/intact_token. The order in which it is put and removed keeps records safe:
 
-    put       as soon as the clean marks are taken, if nothing is missing: so the next life knows
+    put       when the logs are loaded, if nothing is missing: the clean marks are removed by then
     put       else only when the node is registered: until the controller knows of the loss, each
-              life has to tell it
-    removed   as soon as a log is found damaged: it is cut to what is whole, and if the process died
-              before it has registered it with the controller, the next life would find nothing
-              wrong
-    removed   when a disk fails: what it still has is not known. It stays removed in this life.
-    removed   after a clean stop, whose marks say it alone from then on; not before they are there,
-              as a process may be killed while it stops
+              process has to report it
+    removed   as soon as a log is found damaged: it is truncated to its intact part, and if the
+              process died before it has reported the loss to the controller, the next one would
+              find nothing wrong
+    removed   when a disk fails: its remaining records are unknown. This process does not put it
+              again.
+    removed   after a clean stop, as its marks suffice from then on; not before they are written, as
+              a process may be killed while it stops
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class IntactToken(Protocol):
-    """Token that proves that the page cache of the directories' last life still exists."""
+    """Token that proves that the page cache of the last process still exists."""
 
     def is_valid(self, directory_id: str) -> bool: ...
     def put(self) -> None: ...
@@ -131,8 +132,8 @@ class DirectoryLifecycle:
             self._token.put()
 
     def on_directory_failed(self) -> None:
-        """Note that a disk failed; its remaining records are unknown, so the next life catches up
-        first.
+        """Note that a disk failed; its remaining records are unknown, so after the next start the
+        node catches up first.
         """
         if self._token is not None:
             self._token.remove()
@@ -147,8 +148,8 @@ class DirectoryLifecycle:
         """Note that the directories are closed, with their clean shutdown marks as far as they
         could be written.
 
-        Where a full disk has refused one, nothing is lost that was written: as after a kill, the
-        token says so. What a disk has that failed meanwhile is not known.
+        If a full disk has refused a mark, no written record is lost: as after a kill, the token
+        proves that. The records of a disk that has failed meanwhile are unknown.
         """
         if self._token is None or self._ended is None:
             return

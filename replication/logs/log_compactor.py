@@ -1,19 +1,19 @@
 """Log compactor: selects the log to compact next, and replaces its segments in order.
 
-    note gaps    a start must know that this log may have some, before it has one
+    note gaps    store that this log may have gaps, before it has one
     map          the last offset of each key of the dirty part          in a cleaner's thread
-    group        what is left of some segments, in new files, fsynced   in a cleaner's thread
-    replace      it takes the place of those segments; then the next group
+    group        kept records of some segments, in new files, fsynced   in a cleaner's thread
+    replace      the new files replace those segments; then the next group
     names        the renames are durable                                in a cleaner's thread
-    checkpoint   from where on the log is dirty now
+    checkpoint   the offset from which the log is dirty now
 
-What is decided or changed about a log happens here, between the requests; a cleaner's thread only
+Decisions about a log, and changes of it, are made here, between requests; a cleaner's thread only
 reads closed segments and writes new files.
 
-A damaged log is said to be uncleanable, its segment is examined (segment_healer), and it is left
-alone until some damage of it is healed, or until restart; so is one that the cleaner itself fails
-on. Others continue. A full disk, a truncation, a deletion or a stop ends a
-cleaning without harm: what was not finished is done again.
+A damaged log becomes uncleanable: its segment is examined (segment_healer), and it is not compacted
+until some of its damage is repaired, or until restart. The same holds for a log on which the
+cleaner itself fails. Other logs continue. A full disk, a truncation, a deletion or a stop ends a
+cleaning without harm: its unfinished part is done again.
 Source: apache/kafka core/.../log/LogCleaner.scala (CleanerThread), LogCleanerManager.scala.
 
 Not here: threads and their throttle (actors/replication/log_cleaner), what is kept
@@ -67,9 +67,9 @@ class LogCompactor:
         """Make an idle compactor.
 
         Args:
-            logs: the node's logs of this moment; those that are not compacted are passed over.
-            wall_ms: the time now.
-            random_bytes: as many as are asked for; nobody else may know them (see OffsetMap).
+            logs: returns the node's current logs; those that are not compacted are skipped.
+            wall_ms: returns the wall-clock time.
+            random_bytes: returns that many random bytes, which stay secret (see OffsetMap).
             note_gaps: see LogFlusher.
             checkpoint: writes the checkpoints of the log directories.
             on_storage_failure: called when a log directory may have gone offline.
@@ -98,8 +98,8 @@ class LogCompactor:
     def clean_filthiest(self, cleaned: list[PartitionLog]) -> ProcedureSteps:
         """Clean the log that needs it most, if one does.
 
-        It is added to `cleaned`, also if it turned out to be uncleanable: there may be another one.
-        What fails for now adds nothing.
+        It is added to `cleaned`, even if it is uncleanable: another log may need cleaning. If the
+        cleaning was postponed, or the disk has failed, nothing is added.
         """
         found = self._find_filthiest()
         if found is None:

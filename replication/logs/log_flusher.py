@@ -3,7 +3,8 @@
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts
 
-A round costs what has changed, not what is there: appends leave their replica in `changed`.
+The cost of a round depends on what has changed, not on the number of logs: appends add their
+replica to `changed`.
 When, and what else is done in the background (retention, free space): log_maintenance.
 """
 
@@ -24,7 +25,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class LogFlusher:
-    """Flusher of one life of one node. Waits for the disk are procedures (see procedure.py)."""
+    """Flusher of one incarnation of a node. Waits for the disk are procedures (procedure.py)."""
 
     def __init__(
         self,
@@ -41,8 +42,8 @@ class LogFlusher:
         self.refused: set[LogDirectory] = set()
         """Directories whose last checkpoint the disk refused."""
         self._noting: Counter[PartitionLog] = Counter()
-        """How many runs of note_gaps have a log among theirs: what one that was refused takes back
-        the others still want.
+        """Number of running note_gaps calls for each log: an entry is taken back only by the last
+        of them.
         """
 
     def flush_changed(self, wall_ms: int) -> ProcedureSteps:
@@ -73,11 +74,12 @@ class LogFlusher:
     def checkpoint(self, log: PartitionLog | None = None) -> ProcedureSteps:
         """Write the checkpoints of a log's directory, or of all; ends when they are durable.
 
-        Raises KafkaStorageError: it is not, for the directory of `log`.
+        Raises KafkaStorageError: they are not durable in the directory of `log`.
         """
         found: KafkaStorageError | None = None
         try:
-            # Two at a time would rename each other's files away. Cancelled here, it has the turn.
+            # Two at a time would rename each other's temporary files. If cancelled here, it ends
+            # once it has the turn, and releases that.
             yield [self._checkpoint_turn]
             for directory in self._directories.online:
                 work = directory.checkpoints.begin()
@@ -102,8 +104,8 @@ class LogFlusher:
     def note_gaps(self, log: PartitionLog) -> ProcedureSteps:
         """Store that a log may have gaps, before it has one; ends when that is durable.
 
-        All that are compacted in the same directory are noted at once: a node that copies many of
-        them would wait for as many checkpoints. Raises KafkaStorageError: nothing is noted.
+        All compacted logs in the same directory are noted at once: otherwise a node that copies
+        many of them would wait for as many checkpoints. Raises KafkaStorageError: nothing is noted.
         """
         directory = self._directories.of(log)
         noted = {
@@ -119,7 +121,7 @@ class LogFlusher:
             for key, each in noted.items():
                 if directory.logs.get(key) is each and directory.checkpoints.has_noted_gaps(key):
                     each.compaction.note_gaps(each.log_start_offset)
-            if log.compaction.cleaner_offset is None:  # somebody else's try was refused meanwhile
+            if log.compaction.cleaner_offset is None:  # another call was refused meanwhile
                 raise KafkaStorageError(f"the checkpoints of {log.directory} do not list it yet")
         finally:
             self._noting.subtract(noted.values())

@@ -2,17 +2,17 @@
 
     flush        by flush.ms, and once a segment is closed (so that recovery scans one at most)
     checkpoint   recovery points, high watermarks, log starts
-    retain       old segments, idle producer ids
-    delete       the files of what was deleted a while ago
+    retain       retention of old segments, expiration of idle producer ids
+    delete       files of segments and partitions that were deleted a while ago
     guard        the free space of the disks; see storage/disk/disk_guard
 
-A round costs what has changed, not what is there: appends leave their replica in `changed`, and
-only those are looked at several times a second. The slow rounds walk over all partitions, a few at
-a time, so that no request waits for the walk. One round after the other: between two of them, and
-where one waits for the disk, any request may come.
+The cost of a fast round depends on what has changed, not on the number of partitions: appends add
+their replica to `changed`, and only those are checked several times a second. The slow rounds walk
+over all partitions, a few at a time, so that no request waits for the walk. One round runs after
+the other: requests are handled between two of them, and while one waits for the disk.
 
-A round that fails is logged and comes again; one that meets a broken disk takes that out of
-service, and the other disks' work continues.
+A round that fails is logged and run again when next due; after a disk failure the directory is
+offline, and the work on the other disks continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROUND_MS = 200
 GUARD_MS = 1000
 DELETION_MS = 10_000
 AT_A_TIME = 100
-"""Partitions of a slow round between two chances for requests: a millisecond or so."""
+"""Partitions that a slow round visits before requests are handled: a millisecond or so."""
 
 
 class Round:
@@ -156,7 +156,7 @@ class LogMaintenance:
                 continue
             if failure is not None:
                 raise failure
-            # What was appended meanwhile may or may not be in the disk's answer: it counts.
+            # Bytes appended meanwhile may not be in the disk's answer yet: they are subtracted.
             appended = before - health.headroom
             health.headroom = self._guard.headroom(query.free, query.total) - appended
             is_short, was_short = health.headroom <= 0, directory.path in self._short
@@ -186,7 +186,7 @@ class LogMaintenance:
             )
 
         yield from on_this_disk(self._retain)
-        yield from self.checkpoint()  # as in _delete_old_files; a full disk refuses it, and goes on
+        yield from self.checkpoint()  # as in _delete_old_files; a full disk may refuse it
         yield from self._sync_lists(FOREVER_MS, directory)
         yield from on_this_disk(lambda replica: self._unlink(replica, FOREVER_MS))
         yield from self._delete(directory, FOREVER_MS)
@@ -201,7 +201,7 @@ class LogMaintenance:
 
     def _delete_old_files(self) -> ProcedureSteps:
         """Delete files that are due. Log starts and the lists of segments must be durable first:
-        otherwise a start would take deleted segments for lost. Where the disk has no room for that,
+        otherwise a start would report deleted segments as lost. If the disk has no room for that,
         the log files are deleted, to make room, and the small files beside them stay until it has.
         """
         yield from self.checkpoint()
@@ -248,9 +248,9 @@ class LogMaintenance:
             raise failure
 
     def _walk(self, visit: Callable[[Replica], object]) -> ProcedureSteps:
-        """Visit every replica of this moment that is still here when its turn comes.
+        """Visit every current replica, unless it is gone when its turn comes.
 
-        A log that cannot be worked upon, as its disk is full or broken, leaves the others theirs.
+        An error of one log, as its disk is full or broken, does not stop the visits of the others.
         """
         for number, (key, replica) in enumerate(list(self._replicas.items()), 1):
             if self._is_halted:

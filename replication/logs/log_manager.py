@@ -1,10 +1,10 @@
 """Log manager: finds, creates, sets aside and deletes the logs of one node in its directories.
 
-The logs of a removed topic are renamed away at once and their files deleted later. A directory
-whose topic the metadata does not know is set aside as `-stray` and never deleted: it may be
-somebody's only copy. Where a partition is, is noted durably before its log is made.
+The logs of a removed topic are renamed at once and their files deleted later. A directory whose
+topic is not in the metadata is set aside as `-stray` and never deleted: it may be the only copy.
+The placement of a partition is stored durably before its log is made.
 
-What waits for the disk is written as a procedure (see procedure.py). Not here: who leads what
+Methods that wait for the disk are procedures (see procedure.py). Not here: leaders and followers
 (replica_manager), how the directories are opened and closed (directory_lifecycle).
 """
 
@@ -35,7 +35,7 @@ from ..storage_work import StorageCall
 logger = logging.getLogger(__name__)
 
 MAKE_AT_ONCE = 64
-"""Logs that one thread creates in a row: enough threads get work, in few jobs."""
+"""Logs that one thread creates in a row: few jobs, but enough to use several threads."""
 
 
 class AssignedPartition(NamedTuple):
@@ -59,7 +59,7 @@ class OpenedLogs(NamedTuple):
     """Opened logs, and the reasons why others are offline. found: partitions whose logs existed
     already.
 
-    unmade: those of `offline` that never had a log here, so that it may be made yet.
+    unmade: those of `offline` that never had a log here, so that one may still be made.
     """
 
     logs: list[tuple[AssignedPartition, PartitionLog]]
@@ -129,7 +129,7 @@ class RetireLog:
 
 
 class LogManager:
-    """Logs of one life of one node."""
+    """Logs of one incarnation of a node."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class LogManager:
         self._new_id = new_id
         self._on_storage_failure = on_storage_failure
         self._note_turn = OneAtATime()
-        # Those that were there at the start, and that no partition was found to be of yet.
+        # Logs found at the start that belong to no known partition so far.
         self._unclaimed: dict[PartitionLog, TopicPartitionPair] = {
             log: key for directory in directories.online for key, log in directory.logs.items()
         }
@@ -153,7 +153,7 @@ class LogManager:
     def open_logs(
         self, assigned: Sequence[AssignedPartition], wall_ms: int
     ) -> Generator[Sequence[Any], Outcomes, OpenedLogs]:
-        """Open the existing logs; create missing ones, noted before they are created.
+        """Open the existing logs; create missing ones, after their placements are stored.
 
         A log that cannot be made, or whose directory is missing, leaves its partition offline.
         """
@@ -214,7 +214,7 @@ class LogManager:
     def write_note(self) -> ProcedureSteps:
         """Store the placements of the partitions durably. Raises KafkaStorageError."""
         try:
-            yield [self._note_turn]  # in here: cancelled, it goes no further, and has the turn
+            yield [self._note_turn]  # in `try`: a cancelled procedure ends here, and has the turn
             note = self.directories.placements.begin_note()
             if note is not None:
                 [failure] = yield [note]
@@ -279,7 +279,7 @@ class LogManager:
 
     @property
     def has_unclaimed(self) -> bool:
-        """Whether there are logs that no partition was found to be of yet."""
+        """Whether there are logs that belong to no known partition so far."""
         return bool(self._unclaimed)
 
     def set_strays_aside(
@@ -291,8 +291,8 @@ class LogManager:
     ) -> ProcedureSteps:
         """Set aside logs that the metadata, now known, does not assign to this node.
 
-        served: the logs of its partitions. Such a log stays, and one of a partition that is
-            assigned to it and has none, whatever has kept the log from being claimed.
+        served: the logs of its partitions, which stay. The log of an assigned partition without a
+            served log stays, too, whatever has prevented that it was claimed.
         """
         for log in list(self._unclaimed):
             key = parse_directory_name(log.directory.rpartition("/")[2])
@@ -337,8 +337,8 @@ def _directory_missing(key: TopicPartitionPair) -> str:
 def _awaits_its_log(directories: LogDirectories, assigned: AssignedPartition) -> bool:
     """Whether only the copy of a move is here, and a directory is missing.
 
-    A move has its place noted before it switches, so by the note the partition may be where only
-    that copy is. Its log is in the directory that is missing then.
+    A move stores its target as the placement before it switches, so the placement may be a
+    directory that has only the copy. The log is in the missing directory then.
     """
     return directories.offline_count > 0 and any(
         (future := each.future_logs.get(assigned.key)) is not None

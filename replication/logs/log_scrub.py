@@ -3,12 +3,11 @@
     ends        of all segments that were there at the start, once: a file that is gone, emptied or
                 cut short is found within moments
     doubted     every closed segment that was not read whole since the start
-    all         every segment again, each bradbury.log.scrub.interval.ms; of the active one what is
-                there when it is read: in a topic that is seldom written to it stays for years
+    all         every segment again, each bradbury.log.scrub.interval.ms; the active one as far as
+                it is written: in a topic with few writes a segment stays active for years
 
-The latter two within bradbury.log.scrub.hours: what these leave undone is done in those of the next
-day. What is damaged already is passed over: segment_healer looks after it. After a restart the
-scrub begins again.
+The latter two run only within bradbury.log.scrub.hours, and continue in those of the next day.
+Known damage is skipped: segment_healer repairs it. After a restart the scrub begins again.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
 """Segment healer: finds damage in segments, and repairs it from other replicas.
 
-    suspect     a reader has stumbled over it, or log_scrub has come to it
-    examine     it is read whole                                          in a scrubber's thread
-    known       readers are told that it comes later, that it is lost, or what is behind it
-    prepare     a new file, with what is sound up to the first gap        in a scrubber's thread
-    fetch       what is missing, from another replica
-    add         it is checked, and written behind that; the next fetch    in a scrubber's thread
+    suspect     a reader found damage in a segment, or log_scrub doubts it
+    examine     the segment is read whole                                 in a scrubber's thread
+    known       readers get KAFKA_STORAGE_ERROR while it may be repaired, then CORRUPT_MESSAGE or
+                the records behind it (storage/log/log_damage)
+    prepare     a new file, with the intact batches up to the first gap   in a scrubber's thread
+    fetch       missing records, from another replica
+    add         they are checked, and appended; then the next fetch       in a scrubber's thread
     finish      the new files are on the disk                             in a scrubber's thread
-    apply       it takes the place of the damaged segment
+    apply       they replace the damaged segment
 
 Between any two of these the log may be truncated, moved, deleted or compacted: `examine` and
-`apply` look whether it is still what it was, and leave it alone if not (SegmentChanged). Nothing of
-the log goes before `apply`: a stop, a full disk or a wrong answer ends the healing without harm,
-and the next round begins again.
+`apply` check whether the segment is unchanged, and do nothing if it is not (SegmentChanged).
+Nothing of the log is removed before `apply`: a stop, a full disk or a wrong answer ends the repair
+without harm, and the next round begins again.
 
-Another replica is asked as a consumer asks, so any with the records answers, leader or follower,
-and only with what is committed; what is taken of that is storage/log/segment_patch's to decide. The
-replica stays what it is, leader or follower, in sync or not.
+The healer fetches from another replica like a consumer, so any replica that has the records
+answers, leader or follower, and only with committed ones; storage/log/segment_patch decides which
+of them are used. The repaired replica stays leader or follower, in sync or not.
 
 Not here: threads, connections and the throttle (actors/replication/log_scrubber), what counts as
 damage (storage/log/log_damage).
@@ -109,10 +110,10 @@ class SegmentHealer:
         """Make an idle healer.
 
         Args:
-            replicas: the node's replicas of this moment.
-            node_id, image: this node, and the metadata that it follows, of this moment.
+            replicas: returns the node's current replicas.
+            node_id, image: return the id of this node, and its current metadata.
             on_storage_failure: called when a log directory may have gone offline.
-            give_up_leadership: called where damage is not committed, so that nobody has it.
+            give_up_leadership: called if damaged records are uncommitted, so no replica has them.
         """
         self._directories = directories
         self._replicas = replicas
@@ -180,7 +181,7 @@ class SegmentHealer:
             self._on_storage_failure()
         except SegmentChanged as error:
             logger.info("%s: %s", replica, error)
-        except OSError as error:  # of the machine: nothing is known of the file
+        except OSError as error:  # a shortage of the machine, which says nothing about the file
             logger.warning("examining %s is postponed: %s", replica, error)
         except ScrubbingStopped:
             raise
@@ -241,7 +242,7 @@ class SegmentHealer:
                 continue
             if segment is log.segments.active:
                 log.local.roll(now_ms=self._wall_ms())
-            # Again, as anything may have come to this segment since it was examined.
+            # Again, as the segment may have changed since it was examined.
             examination = yield from self.examine(replica, segment)
             if examination is not None:
                 yield from self._heal_segment(replica, examination, refusals)
@@ -285,7 +286,7 @@ class SegmentHealer:
             try:
                 yield from self._fill(patch, replica, node_id)
             except StorageFailure:
-                raise  # of our own directory; a start throws away what is left there
+                raise  # of our own directory; the next start deletes the new files
             except (KafkaError, OSError, ConnectionFailed) as error:
                 said.append(f"node {node_id}: {error}")
                 yield from self.in_thread(self._work(patch.abandon))

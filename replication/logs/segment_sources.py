@@ -9,7 +9,7 @@ def segment_sources(image: MetadataImage, topic: str, partition: int, node_id: i
     """Nodes of the other replicas, without fenced ones: the leader, then those in sync, then
     others.
 
-    One that is out of sync may have old records all the same.
+    A replica that is out of sync may still have old records.
     """
     state = image.partition(topic, partition)
     if state is None:

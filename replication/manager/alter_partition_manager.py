@@ -1,10 +1,10 @@
 """AlterPartition manager: proposes ISRs of the partitions that this node leads to the controller.
 
-Here an ISR shrinks and expands. Partitions are looked at when a follower may have caught up, and
-every half of replica.lag.time.max.ms for followers that have not. All that is asked for at one
-moment goes in one AlterPartition request. One request is on its way at a time, and it is repeated
-until it is answered: an answer that was lost does not say what the controller has decided, so until
-there is one both the old ISR and the proposed one count (see cluster/partition/leader_state).
+Here an ISR shrinks and expands. Partitions are checked when a follower may have caught up, and
+every half of replica.lag.time.max.ms for followers that have not. All proposals of one check go in
+one AlterPartition request. One request is in flight at a time, and it is repeated until it is
+answered: without an answer the decision of the controller is unknown, so until there is one both
+the old ISR and the proposed one count (see cluster/partition/leader_state).
 Source: apache/kafka server/.../AlterPartitionManager.java, ReplicaManager.maybeShrinkIsr.
 """
 
@@ -67,12 +67,12 @@ class Proposal(NamedTuple):
 
 
 class AlterPartitionManager:
-    """AlterPartition requests of one life of one node."""
+    """AlterPartition requests of one incarnation of a node."""
 
     def __init__(self, node: LeadingNode, effects: Effects) -> None:
         self._node = node
         self._effects = effects
-        # A dict for its order: what a set would give depends on where objects are in memory.
+        # A dict for its order: that of a set depends on the memory addresses of its members.
         self._candidates: dict[LeadingReplica, None] = {}
         self._look_at_all_ms = 0
         self._unanswered: list[Proposal] = []
@@ -116,8 +116,8 @@ class AlterPartitionManager:
         """Time of the next check: after half the lag time, as in Kafka, or when the next lagging
         follower must leave the ISR.
 
-        With Kafka's looks alone producers with acks=all wait up to half the lag time longer for
-        one that stands still.
+        With Kafka's checks alone producers with acks=all wait up to half the lag time longer for
+        a follower that makes no progress.
         """
         lag_ms = self._node.lag_time_max_ms
         look_ms = now_ms + lag_ms // 2
@@ -138,8 +138,8 @@ class AlterPartitionManager:
         self._retry_ms = now_ms + RETRY_MS
 
     def on_failed(self, error: Exception, now_ms: int) -> None:
-        """Called without an answer: a proposal counts until it is answered, so it is always
-        retried.
+        """Called when the request has failed: a proposal counts until it is answered, so it is
+        always retried.
         """
         if isinstance(error, (NotController, ConnectionFailed, StaleBrokerEpoch)):
             logger.info("retrying AlterPartition: %s", error)

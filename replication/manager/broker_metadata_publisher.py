@@ -1,9 +1,9 @@
-"""The order in which a node takes over a new image of the metadata.
+"""The order in which a node applies a new image of the metadata.
 
     settings               with which partitions are created and served
     access                 is revoked before more partitions are served
-    coordinators           know the topics and leaders by which those that are elected in the next
-                           step send the markers in their logs; see transactions/transaction_markers
+    coordinators           get the topics and leaders: those elected in the next step need them to
+                           send the markers in their logs; see transactions/transaction_markers
     partitions             become what the image says; nothing continues before they serve
     serve_image            requests are answered by the image from here on: a node that says it
                            leads a partition leads it. The controller learns that it is applied
@@ -27,12 +27,12 @@ OnImage = Callable[[MetadataImage], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataUsers:
-    """Parts of a node that take over an image: each is called with it. None: there is no such part.
+    """Parts of a node that apply an image: each is called with it. None: there is no such part.
 
     partitions: returns the condition that they are what the image says; it begins when waited for.
     serve_image: returns the image by which requests were answered until then.
     quotas, offsets: called with the image before, and the new one.
-    is_stopping: whether the node has begun to stop, and takes over nothing more.
+    is_stopping: whether the node has begun to stop, and applies nothing more.
     """
 
     settings: OnImage
@@ -47,9 +47,9 @@ class MetadataUsers:
 
 
 def publish_metadata(image: MetadataImage, users: MetadataUsers) -> ProcedureSteps:
-    """Steps by which a node takes over `image`. One at a time, in the order of their offsets.
+    """Steps by which a node applies `image`. One at a time, in the order of their offsets.
 
-    Raises what has kept the partitions from becoming what it says; the image is asked for again.
+    Raises the failure of the partitions' step; the image is polled again.
     """
     users.settings(image)
     if users.access is not None:

@@ -1,8 +1,8 @@
-"""The order in which a node ends, after it has handed its leadership over, if it has.
+"""The order in which a node ends, usually after it has handed its leadership over.
 
-    clients       nothing more is accepted, and what is connected is closed
-    metadata      no image is taken over any more, and nothing is said to the controller
-    coordinators  whoever waits for them is refused; they append nothing more, so no group and no
+    clients       nothing more is accepted, and open connections are closed
+    metadata      no image is applied any more, and nothing is sent to the controller
+    coordinators  waiting requests are refused; they append nothing more, so no group and no
                   transaction is answered by a log that is being closed
     partitions    stop following, and are closed cleanly: see replication/logs/clean_stop
     voter         is the last: others need its vote as long as this node has anything to write
@@ -28,7 +28,7 @@ def close_node(
     """Steps of a node's end. An argument of None was never opened.
 
     The conditions stop their parts when they are waited for, and are met when those have ended.
-    Raises what stopping one has raised, and leaves the rest as it is.
+    Raises the error of a part that cannot be stopped, and leaves the rest as it is.
     """
     yield from _ended(clients)
     metadata()

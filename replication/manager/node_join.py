@@ -1,10 +1,10 @@
 """The order in which a node joins its cluster.
 
-    registered    the controller knows the node, and the node its id
-    partitions    the logs are given to what follows the metadata, and the coordinators are told of
-                  the partitions that are theirs: nothing of the first image may be missed
+    registered    the controller has registered the node, and the node has its id
+    partitions    the replica manager gets the logs, and the coordinators listen for the partitions
+                  of their topics: nothing of the first image may be missed
     followed      the first image is applied: the node leads and follows what that says
-    clients       only now, as until then each would be told that its partitions are nowhere here
+    clients       accepted only now: before, they would be answered that no partition is here
 
 Each part begins when the one above has ended. A join that has failed may be made again, as a whole.
 """

@@ -1,14 +1,15 @@
 """Offline replicas of this node, which the controller is to remove from the ISR.
 
     offline     in log directories that have failed
-    given up    led here, with damage in what is not committed yet: no replica has it, so it cannot
-                be repaired, and followers cannot copy what is behind it. The next leader truncates
-                it. Only where another replica is in sync or eligible: uncommitted records are lost
+    given up    led here, with damage in uncommitted records: no replica has them, so they cannot
+                be repaired, and followers cannot copy those behind them. Under the next leader they
+                are truncated. Given up only if another replica is in the ISR or ELR, so that no
+                committed records are lost
 
-Asked at once when a directory has failed, and when an image makes this node lead what is offline;
-then again as long as nobody else can lead, for another replica may come back or catch up. One
-request is on its way at a time. A partition is in the request until an image neither has this node
-lead it nor counts on it.
+The request is sent at once when a directory has failed, and when an image makes this node lead an
+offline partition; then again as long as no other replica can lead, as one may return or catch up.
+One request is in flight at a time. An offline partition is in it until an image has this node out
+of the ISR; one that was given up, until another node leads it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class OfflineNode(Protocol):
 
 
 class OfflineReplicasManager:
-    """RemoveOfflineReplicas requests of one life of one node; the caller maintains `offline`."""
+    """RemoveOfflineReplicas requests of a node's incarnation; the caller maintains `offline`."""
 
     def __init__(
         self, node: OfflineNode, offline: Collection[TopicPartitionPair], effects: Effects
@@ -93,7 +94,7 @@ class OfflineReplicasManager:
         self._look_again(now_ms + LOOK_AGAIN_MS)
 
     def on_failed(self, error: Exception, now_ms: int) -> None:
-        """Called without an answer: it may have been carried out, as the next image shows."""
+        """Called when the request has failed; it may have been carried out, as an image shows."""
         is_expected = isinstance(error, NotController | ConnectionFailed | StaleBrokerEpoch)
         logger.log(
             logging.INFO if is_expected else logging.ERROR,
@@ -105,7 +106,7 @@ class OfflineReplicasManager:
 
     def _look_again(self, at_ms: int) -> None:
         self._is_asking = False
-        if self._looks_at_ms is None:  # else something is new since the question
+        if self._looks_at_ms is None:  # else `look` was called since the request was sent
             self._looks_at_ms = at_ms
 
     def _counted_on(self) -> list[OfflineReplica]:

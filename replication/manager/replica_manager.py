@@ -2,17 +2,17 @@
 
 Acts on the metadata image: a partition that names this node gets a log; one that it leads serves
 as soon as its leader epoch is on the disk; one that another node leads is fetched from that one.
-Before a replica changes sides its fetcher has let go of the log.
+Before a replica leads, or follows another leader, its former fetcher has finished with the log.
 
 After its first I/O failure a log directory is offline until restart. Requests for its partitions
 are answered KAFKA_STORAGE_ERROR until others lead them (offline_replicas_manager), the other
-directories serve on; with the last one the node ends. A partition whose directory was missing at
-the start is offline in the same way. A log that could not be made for want of room is tried again
-(replicas_to_create).
+directories continue to serve; with the last one the node ends. A partition whose directory was
+missing at the start is offline in the same way. A log that could not be made for lack of disk space
+is retried (replicas_to_create).
 
-Not here: who is asked for a partition (served_replicas), the logs on the disk (log_manager), how
-followers fetch (replica_fetcher), what runs in the background (log_maintenance), moves to other
-directories (alter_log_dirs_manager).
+Not here: the replica for a request (served_replicas), the logs on the disk (log_manager), how
+followers fetch (replica_fetcher), background work (log_maintenance), moves to other directories
+(alter_log_dirs_manager).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReplicaManagerNode(Protocol):
 
 
 class ReplicaManager:
-    """Replicas of one life of a node. `start`, `apply` for each image; `halt`, `shut_down`."""
+    """Replicas of a node's incarnation. `start`, `apply` for each image; `halt`, `shut_down`."""
 
     def __init__(self, node: ReplicaManagerNode, effects: Effects) -> None:
         self.effects = effects
@@ -119,7 +119,7 @@ class ReplicaManager:
         self.effects.append(ReplicaClosed(replica))
 
     def halt(self) -> None:
-        """Halt: stop following, and continue no image; only work under way ends."""
+        """Halt: stop following, and apply no image any further; only work under way is finished."""
         self._is_halted = True
         if self._applying is not None:
             self._applying.cancel()
@@ -136,7 +136,7 @@ class ReplicaManager:
             for replica in self.by_partition.values()
             if (condition := replica.flush.ended()) is not None
         ]
-        self._logs = None  # what fails from here on is no failure
+        self._logs = None  # from here on no disk failure is reported
         [failure] = yield [CloseDirectories(directories)]
         if isinstance(failure, KafkaStorageError):
             logger.error("not closed cleanly, the next start recovers the logs: %s", failure)
@@ -153,8 +153,8 @@ class ReplicaManager:
     def apply(self, image: MetadataImage, ticket: Any, *, now_ms: int, wall_ms: int) -> None:
         """Apply an image to this node's partitions; the ticket is answered when they serve.
 
-        A topic whose image is the same object as before did not change. No other image is applied
-        before that.
+        A topic whose image is the same object as before did not change. The next image has to wait
+        for that answer.
         """
         begin = partial(self._begin, self._apply(image), ticket, now_ms=now_ms)
         self._wall_ms = wall_ms
@@ -233,8 +233,8 @@ class ReplicaManager:
     def _start_replicas(self, changed: Sequence[AssignedPartition]) -> ProcedureSteps:
         """Open missing replicas, and lead or follow."""
         yield from self._open_replicas([p for p in changed if p.key not in self.by_partition])
-        # Also where another leader is to be followed: an epoch that the former one has sent may be
-        # on its way to the disk.
+        # Also if another leader is to be followed: an epoch from the former one may just be being
+        # written to the disk.
         yield self.fetchers.leave(
             [
                 each.replica_id
@@ -276,8 +276,8 @@ class ReplicaManager:
                 yield index, state.leader == node_id
 
     def _resign_before(self, changed: Sequence[AssignedPartition]) -> None:
-        """Resign before a new leader epoch is stored, which takes a while: nobody leads in the old
-        one then.
+        """Resign before a new leader epoch is stored, which takes a while: this node must not lead
+        in the old one meanwhile.
         """
         for each in changed:
             replica = self.by_partition.get(each.key)
@@ -403,7 +403,7 @@ class ReplicaManager:
             self.effects.append(Resigned(replica))
             self._close(replica)
 
-    # --- what its replicas, fetchers and AlterPartition manager ask ------------------------------
+    # --- for its replicas, fetchers and AlterPartition manager -----------------------------------
 
     @property
     def node_id(self) -> int:
@@ -459,7 +459,7 @@ class BeginEpochs:
         self._begun = begun
 
     def run(self) -> None:
-        """Run the work, see storage_work.Work. A failed directory is marked in its health."""
+        """Run the work, see storage_work.Work. A failure is recorded in the directory's health."""
         failed: set[DirectoryHealth] = set()
         for log, leader_epoch in self._begun:
             if log.health in failed:

@@ -1,7 +1,7 @@
 """Replicas whose logs could not be created for lack of disk space: retried until they are.
 
-In the directory that was chosen for them: if they were made in another one, a start could find a
-part of each. Where that directory has failed they stay offline, as all that is in it.
+They are created in the directory that was chosen for them: if another one were used, a start could
+find a part in each. If that directory has failed they stay offline, like all replicas in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MakingNode(Protocol):
 
 
 class ReplicasToCreate:
-    """Such replicas of one life of one node. A step: `next_deadline_ms`, `on_tick`."""
+    """Such replicas of one incarnation of a node. A step: `next_deadline_ms`, `on_tick`."""
 
     def __init__(self, node: MakingNode, effects: Effects) -> None:
         self._node = node
@@ -55,6 +55,6 @@ class ReplicasToCreate:
     def on_tick(self, now_ms: int) -> None:
         if not self._keys or self._tries_at_ms is None or now_ms < self._tries_at_ms:
             return
-        # Until the outcome is known; what fails again says so by wait_for.
+        # Until the outcome is known; replicas that fail again are passed to wait_for.
         self._tries_at_ms = now_ms + RETRY_MS
         self._node.make_replicas(list(self._keys), now_ms)

@@ -1,23 +1,22 @@
-"""Batches that a topic keeps in another form than they came in: which are converted, and in which
+"""Batches that a topic stores in another form than they came in: which are converted, and in which
 order they reach the log.
 
 Message sets of magic 0 and 1, batches of another codec than the topic's, and batches whose records
-have to be looked at take milliseconds, so they are converted outside of the event loop, several of
-one partition side by side. Appended they are in the order in which they came, on whichever
-connection:
+have to be checked take milliseconds, so they are converted outside of the event loop, several of
+one partition side by side. They are appended in the order in which they came, on all connections:
 
-    - what is converted first waits for those before it;
+    - a batch that is converted early waits for those before it;
     - while any batch waits, one that needs no conversion waits behind it: an idempotent producer
-      has five batches in flight, and their sequence numbers must reach the log in order; a producer
-      of before has no numbers by which anybody could tell;
-    - where a leadership ends, all that wait are refused and none of them is appended later: the
-      next epoch may have taken what their producers have sent again;
-    - what cannot be converted is refused alone.
+      has five batches in flight, and their sequence numbers must reach the log in order; batches of
+      older producers have no sequence numbers by which a wrong order could be detected;
+    - when a leadership ends, all waiting batches are refused and none of them is appended later:
+      in the next epoch their producers may have sent them again;
+    - a batch that cannot be converted is refused alone.
 
 Invariants:
-    every batch that was taken in is answered, once;
+    every accepted batch is answered, once;
     a batch counts in ConversionMemory until no thread works on it any more, whether it is appended
-    or not, so the node's memory is bounded also where leaderships come and go.
+    or not, so the node's memory is bounded also when leaderships change.
 
 Not here: how records are converted (storage/log/batch_conversion), the threads that do it.
 """
@@ -60,7 +59,7 @@ class ConversionMemory:
         self._most_bytes = most_bytes
 
     def reserve(self, size: int) -> None:
-        """Reserve memory. Raises RequestTimedOut, which producers retry, if too much is in work."""
+        """Reserve memory. Raises RequestTimedOut, which producers retry: too much is reserved."""
         if self.reserved and self.reserved + size > self._most_bytes:
             raise RequestTimedOut("the broker has too many records to convert; try again")
         self.reserved += size
@@ -174,7 +173,8 @@ class ConversionQueue:
         wall_ms: int,
         guard: VerificationGuard | None = None,
     ) -> AppendResult | Conversion:
-        """Append a batch of a producer, or say that it has to wait: then give it to `begin`.
+        """Append a batch of a producer, or return the conversion for which it has to wait: then
+        pass that to `begin`.
 
         is_check_loaded: whether records are checked by a compiled loop.
 
@@ -208,8 +208,8 @@ class ConversionQueue:
     ) -> Convert | None:
         """Conversion that a batch needs in a thread; None: none.
 
-        is_next: nothing is converted for this partition at the moment. Behind another batch the
-        records are opened in a thread, too: their rules do not depend on who was there first.
+        is_next: no batch of this partition waits at the moment. Behind another batch the records
+        are opened in a thread, too: their rules do not depend on the order of batches.
         """
         local = self._replica.log.local
         rules, config = local.batch_rules, local.config
@@ -240,10 +240,10 @@ class ConversionQueue:
             new_ticket: makes the ticket that is answered when the batch is committed.
 
         Raises:
-            RequestTimedOut: too much is in work; the batch is not taken.
+            RequestTimedOut: too much memory is reserved; the batch is not accepted.
         """
         self._memory.reserve(conversion.size)
-        conversion.batch = bytearray(conversion.batch)  # the receive buffer is used again
+        conversion.batch = bytearray(conversion.batch)  # the receive buffer is reused
         conversion.ticket, conversion.new_ticket = ticket, new_ticket
         self._waiting.append(conversion)
         if conversion.convert is not None:
@@ -279,7 +279,7 @@ class ConversionQueue:
         self._effects.append(BatchAppended(conversion.ticket, result, committed))
 
     def abandon(self, error: KafkaError) -> None:
-        """Append nothing that waits; who waits gets `error`."""
+        """Refuse all waiting batches with `error`; none of them is appended later."""
         while self._waiting:
             conversion = self._waiting.popleft()
             if conversion.is_converted:
@@ -288,7 +288,7 @@ class ConversionQueue:
             self._effects.append(Refuse(conversion.ticket, error))
 
 
-# Behind its fields' classes: compiled, their types are looked up where the tuple is made.
+# Below the classes of its fields: compiled code looks those up where the tuple is defined.
 class ConvertRecords(NamedTuple):
     """Run `conversion` in a thread, begun in the order of the effects; then queue.on_converted."""
 

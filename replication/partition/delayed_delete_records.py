@@ -54,7 +54,7 @@ class DelayedDeleteRecords:
 
     def when_deleted(self, offset: int, new_ticket: Callable[[], Any]) -> Any:
         """Ticket that is answered as soon as is_deleted(offset), or when another node leads; None:
-        it is.
+        is_deleted(offset) already.
         """
         if self.is_deleted(offset):
             return None

@@ -1,7 +1,7 @@
-"""Delayed fetches: those of one replica that wait for more to read (Kafka's purgatory of them).
+"""Delayed fetches: those of one replica that wait for more to read (Kafka's fetch purgatory).
 
-Followers wait for the log's end, consumers for the high watermark, and consumers of committed
-transactions for the last stable offset.
+Followers wait for the log's end, consumers for the high watermark, and read_committed consumers for
+the last stable offset.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ EVERYTHING: Final = 1 << 30
 
 
 class FetchWaiter(Protocol):
-    """A waiting fetch. Told how many bytes became readable, or to check again now.
-
-    It takes note, and calls nobody back.
+    """A waiting fetch. It is notified of the bytes that became readable, or that it has to check
+    again now. It only records that, and calls nothing of the replica.
     """
 
     def on_readable(self, size: int) -> None: ...
@@ -35,11 +34,11 @@ class DelayedFetches:
 
     def __init__(self, replica: ReadReplica) -> None:
         self._replica = replica
-        # Dicts for their order: what a set would give depends on where objects are in memory.
+        # Dicts for their order: that of a set depends on the memory addresses of its members.
         self._consumers: dict[FetchWaiter, None] = {}
         self._followers: dict[FetchWaiter, None] = {}
         self._stable_consumers: dict[FetchWaiter, None] = {}
-        # As it was when they were last woken, or the first of them came.
+        # State when the stable consumers were last woken, or when the first of them was parked.
         self._stable_end, self._is_behind = 0, False
 
     def park(

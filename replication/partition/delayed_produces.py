@@ -23,8 +23,8 @@ class DelayedProduces:
         """(last offset of the batch, ticket) of batches that are not committed."""
 
     def add(self, last_offset: int, ticket: Any) -> None:
-        """Answer the ticket when the batch with this last offset is committed, or cannot be any
-        more. It is not yet: see Replica.when_committed.
+        """Answer the ticket when the batch with this last offset is committed, or will never be.
+        It is not committed yet: see Replica.when_committed.
         """
         self.uncommitted.append((last_offset, ticket))
 

@@ -1,6 +1,6 @@
 """Append of the marker that ends a producer's transaction in a partition, by its leader.
 
-It goes the way of any batch: write, then producer state and index, then what counts as committed.
+It is appended like any batch: write, then producer state and index, then the high watermark.
 Source: ReplicaManager.appendRecords and ProducerAppendInfo.appendEndTxnMarker in apache/kafka.
 """
 
@@ -28,8 +28,8 @@ def append_marker(
 ) -> AppendResult:
     """Append the marker, if this node leads. Whether it is committed: see Replica.when_committed.
 
-    It is taken on a disk that is nearly full, too: without it nothing after the transaction is
-    shown to readers of committed records, and nothing is compacted.
+    It is accepted on a disk that is nearly full, too: without it read_committed consumers get
+    nothing after the transaction, and nothing is compacted there.
 
     Raises (and nothing was appended):
         InvalidProducerEpoch, TransactionCoordinatorFenced: see ProducerState.check_marker.

@@ -1,8 +1,8 @@
 """Replica: a partition that this node holds, as its leader or as a follower.
 
-Here acks=all is answered, and an append of a follower is made. The rules are
-cluster/partition/leader_state and follower_state, the log (storage/log/partition_log) checks and
-stores; this class joins them, in the order that keeps records safe.
+Here acks=all is answered, and a follower appends. The rules are in cluster/partition/leader_state
+and follower_state, the log (storage/log/partition_log) checks and stores; this class calls them, in
+the order that keeps records safe.
 
 Order of an append, nothing between: write to the file, log end offset, followers that wait for
 records are woken, then for the leader's own copy
@@ -11,10 +11,10 @@ records are woken, then for the leader's own copy
       producer is answered and consumers are woken;
     - flush.messages reached: nothing counts until an fsync of it has returned; one fsync serves
       every batch that came before it began (group commit). A failed fsync is never tried again: the
-      pages may be gone. The directory goes offline and producers get KAFKA_STORAGE_ERROR, with the
+      pages may be lost. The directory goes offline and producers get KAFKA_STORAGE_ERROR, with the
       record in doubt, as after any crash.
-With followers a record counts when all in sync have it too, each as far as the topic asks: what a
-follower asks for next is what it has (see cluster/partition/leader_state).
+With followers a record counts when all in-sync replicas have it too, as durably as the topic
+requires: the offset that a follower fetches next is its end (see cluster/partition/leader_state).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ReplicaHost(Protocol):
 
 
 class Replica:
-    """A replica. Lives as long as its process. `now_ms` is of a clock that never jumps, `wall_ms`
-    is not.
+    """A replica. But for the log its state is in memory only. `now_ms` is of a clock that never
+    jumps, `wall_ms` is not.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Replica:
     # --- leadership ------------------------------------------------------------------------------
 
     def become_leader(self, state: PartitionImage, now_ms: int) -> None:
-        """Begin its leader epoch, or continue in it; an older one than ours is ignored.
+        """Begin the leader epoch of `state`, or continue in it; an older state is ignored.
 
         The log has the epoch on disk already: see replication/manager/replica_manager.
         """
@@ -218,7 +218,7 @@ class Replica:
             host.on_storage_failure()
             raise
         except FencedLeaderEpoch as error:
-            # The next epoch is on its way to the disk. Producers know this answer, and try again.
+            # The next epoch is being written to the disk. Producers retry after this error.
             raise NotLeaderOrFollower(str(error)) from None
         base_offset, last_offset, _, _, duplicate = result
         if not duplicate:
@@ -263,8 +263,8 @@ class Replica:
         if progress.diverging is not None:
             return progress.diverging
         if fetch.offset < known_end:
-            # It may have been late, as one of a connection that was given up. The session that the
-            # follower continues in is to say where it is, though nothing has changed for it.
+            # It may be a late fetch of an abandoned connection. Waking the fetch that waits in the
+            # follower's session makes the follower fetch again, from its true end.
             self.fetches.wake_followers(0)
         if progress.has_moved:
             self._commit()
@@ -310,10 +310,10 @@ class Replica:
     def update_watermarks(self, high_watermark: int, log_start_offset: int) -> bool:
         """Apply the leader's high watermark and log start offset.
 
-        Nobody hears of the first before the second holds: below where the leader begins, nothing of
-        ours was compared with it, and another may have been committed there.
+        Consumers are woken only after both are applied: below the leader's log start our records
+        were not compared with its own, and others may have been committed there.
 
-        Returns whether the leader has to learn that our log begins later now.
+        Returns whether our log start has advanced, which the leader has to learn.
         """
         log = self.log
         reached = next_high_watermark(log, high_watermark)
@@ -325,7 +325,7 @@ class Replica:
             log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
             begins_later = True
         if has_moved:
-            self.fetches.wake_consumers(EVERYTHING)  # those in this rack
+            self.fetches.wake_consumers(EVERYTHING)  # consumers in this rack
         return begins_later
 
     # --- the disk --------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class Replica:
     def replace_log(self, log: PartitionLog) -> None:
         """Continue with `log`, which holds the same records in another directory.
 
-        What waits for an fsync now waits for one of the new log.
+        Producers that wait for an fsync now wait for one of the new log.
         """
         log.local.producers.take_questions(self.log.local.producers)
         self.log = log

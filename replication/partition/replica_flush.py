@@ -49,8 +49,8 @@ class ReplicaFlush:
             self._effects.append(RunWork(self, flush))
 
     def on_work_done(self, work: LogFlush, failure: Exception | None, now_ms: int) -> None:
-        """Called when an fsync ended, of the log at its beginning: a move may have replaced that
-        since.
+        """Called when an fsync has ended. It is of the log for which it was begun: a move may have
+        replaced that since.
         """
         self._is_flushing = False
         if failure is not None:

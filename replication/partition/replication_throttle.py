@@ -1,14 +1,14 @@
 """Replication throttle: rates at which one node sends, receives and moves replicas.
 
-It holds back those that their topics' settings say, and decides nothing of the order of anything.
+It holds back the replicas that their topics' settings list, and changes no order.
 
-    sending     the leader answers a follower that is out of sync with nothing
-    receiving   the follower leaves the partition out of what it asks for
+    sending     the leader sends no records to a follower that is out of sync
+    receiving   the follower leaves the partition out of its fetches
     moving      between this node's log directories: every move waits after each piece
 
 Bytes of throttled replicas count also when they are in sync, though those are never held back.
-Limits and lists are read from the settings each time, so a change is felt at once. The time is
-asked for, not given: a fetch of which nothing is throttled costs no look at a clock.
+Limits and lists are read from the settings each time, so a change applies at once. The clock is
+read only when needed: a fetch without throttled replicas does not read it.
 Source: ReplicaManager.shouldLeaderThrottle, ReplicaFetcherThread.shouldFollowerThrottle (KIP-73).
 """
 

@@ -79,16 +79,16 @@ class ServedReplicas:
         checkpoint: Callable[[PartitionLog], ProcedureSteps],
         errors: dict[TopicPartitionPair, KafkaError],
     ) -> ProcedureSteps:
-        """Ends when what delete_records has said of these partitions is on their disks.
+        """Ends when the log start offsets of these partitions are on their disks.
 
-        One checkpoint for each directory, by `checkpoint` of a log in it. `errors` is given those
-        of which that could not be written, and those that have another leader now.
+        One checkpoint for each directory, by `checkpoint` of a log in it. `errors` gets the
+        partitions whose checkpoint could not be written, or that have another leader now.
         """
         logs: dict[TopicPartitionPair, PartitionLog] = {}
         for key in partitions:
             try:
                 logs[key] = self.leader_of(*key).log
-            except KafkaError as error:  # since it was deleted
+            except KafkaError as error:  # the leader has changed since delete_records
                 errors[key] = error
         for health, log in {log.health: log for log in logs.values()}.items():
             try:

@@ -37,8 +37,8 @@ class TopicLogConfigs:
     def of(self, topic: TopicImage) -> LogConfig:
         """Settings of a topic. Invalid combinations must not stop the node, nor lose records.
 
-        Changes are checked before they are stored, but the settings a node is started with may be
-        other ones by now.
+        Changes are checked before they are stored, but the node may be started with other settings
+        later.
         """
         for defaults in (self._node.log_defaults, LogConfig()):
             try:
