@@ -1,4 +1,4 @@
-"""Ctrl-C: how it is known, and what a command ends with. Imports nothing, as it may come early."""
+"""Ctrl-C: its detection and its exit code. Imports nothing, as Ctrl-C may arrive during imports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The entry point of the script `bradbury`, and of `python -m bradbury.cli`.
 
-The imports of the command line take a good part of a second, and Ctrl-C may come among them: so
-next to nothing is imported before it is caught.
+Importing the command line takes a large part of a second, during which Ctrl-C may arrive: so this
+module imports almost nothing before it catches Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def main() -> None:
 
 
 def _interrupt_again(ignored: Any) -> None:
-    """Ctrl-C in a finalizer, where Python can only report it, comes once more a moment later: now
-    it would be lost in here.
+    """Send Ctrl-C again, a moment later, if it arrived in a finalizer: Python ignores exceptions
+    raised there, and only reports them to this function.
     """
     if isinstance(ignored.exc_value, KeyboardInterrupt):
         import signal

@@ -184,7 +184,7 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         # The reader of stdout has closed the pipe. Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except SystemExit as error:  # completion leaves this way
+    except SystemExit as error:  # raised by shell completion
         return error.code if isinstance(error.code, int) else 0
     except Exception as error:  # noqa: BLE001 -- the top loop: every failure becomes one line
         if is_unexpected(error) and was_interrupted(error):

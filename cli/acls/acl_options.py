@@ -123,7 +123,7 @@ class AclResources(NamedTuple):
         """Return the resources that the options are about, with operations of convenience options.
 
         Raises:
-            UsageError: no resource is named, or not those that the options need.
+            UsageError: no resource is named, or one that the options need is missing.
         """
         if idempotent and not producer:
             raise UsageError("--idempotent needs --producer; add it")
@@ -164,7 +164,7 @@ class AclResources(NamedTuple):
 
 
 class Who(NamedTuple):
-    """Principals that ACLs allow or deny, and the client addresses (hosts) they do it for."""
+    """Principals that ACLs allow or deny, and the client addresses (hosts) that they apply to."""
 
     allow_principal: list[str]
     allow_host: list[str]

@@ -1,7 +1,8 @@
 """Background process of `bradbury up --detach` with an embedded Ray: the same command, detached.
 
 It gets its own session, so that closing the terminal does not end it, and a log file for its
-output. It is up when its state file exists; if it ends before that, it has failed.
+output. The cluster is up when its state file exists; if the process ends before that, the start has
+failed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ...discovery.state_file import ClusterState, live_state, log_path
 from ..terminal.failure import USAGE, CommandFailed, UsageError
 
 START_SECONDS = 210.0
-"""More than the process itself takes to say what it waits for: Ray's start, and READY_SECONDS of
-launch/actors.
+"""Longer than the process's own timeouts (Ray's start, and READY_SECONDS of launch/actors), whose
+errors name the cause.
 """
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.05
@@ -31,7 +32,8 @@ def start_in_background(arguments: Sequence[str], namespace: str) -> ClusterStat
     """Run `bradbury ARGUMENTS`, which brings a cluster up, and return when it serves.
 
     Raises:
-        CommandFailed: it ended, with its own reason. UsageError: its command line was wrong.
+        CommandFailed: the process ended, with its reason, or does not serve after START_SECONDS.
+        UsageError: its command line was wrong.
     """
     log = log_path(namespace)
     log.parent.mkdir(parents=True, exist_ok=True)

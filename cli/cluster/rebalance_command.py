@@ -107,7 +107,7 @@ def _carry_out_slowly(
 def _carry_out(
     cluster: Cluster, asked: dict[str, Any], throttle: CopyThrottle | None, *, dry_run: bool
 ) -> list[PartitionMove]:
-    """Move replicas in rounds, as the controller limits moves at once; return all moves."""
+    """Move replicas in rounds, as the controller limits concurrent moves; return all moves."""
     moved: list[PartitionMove] = []
     while True:
         if throttle is not None:

@@ -28,11 +28,11 @@ CARRIERS: Final = "carriers"
 WORKERS: Final = 2
 RAY_DATA: Final = "ray.data"
 QUIET_S: Final = 0.5
-"""Seconds without an item after which a task takes the queue to be finished."""
+"""Seconds without an item after which a task regards the queue as finished."""
 
 
 def write_carriers(servers: str) -> None:
-    """Read the topic as a Dataset, sum it up, and write the sums to a topic."""
+    """Read the topic as a Dataset, sum up each batch, and write the sums to a topic."""
     _quiet_ray_data()
     flights = read_topic(TOPIC, bootstrap_servers=servers, columns=["value"])
     sums = flights.map_batches(sums_of, batch_format="pyarrow", batch_size=None)

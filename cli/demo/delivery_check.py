@@ -49,7 +49,7 @@ class DeliveryCheck:
         self._seen: npt.NDArray[np.int32] = np.zeros(flights.row_count, np.int32)
         self._last_row: npt.NDArray[np.int64] = np.full(len(flights.keys), -1, np.int64)
         self._partition_of: npt.NDArray[np.int32] = np.full(len(flights.keys), -1, np.int32)
-        self._strangers = 0
+        self._unmatched = 0
         self._out_of_order = 0
         self._altered = 0
         self._moved = 0
@@ -65,7 +65,7 @@ class DeliveryCheck:
         rows = parse_rows(table.column("value"))
         numbers = rows.column("row").to_numpy()
         known = (numbers >= 0) & (numbers < self._flights.row_count)
-        self._strangers += int(np.count_nonzero(~known))
+        self._unmatched += int(np.count_nonzero(~known))
         if not known.all():
             table, rows, numbers = table.filter(known), rows.filter(known), numbers[known]
         np.add.at(self._seen, numbers, 1)
@@ -114,7 +114,7 @@ class DeliveryCheck:
         found = (
             (missing, "rows were not read"),
             (repeated, "rows were read more than once"),
-            (self._strangers, "records belong to no row"),
+            (self._unmatched, "records belong to no row"),
             (self._altered, "records differ from what was sent"),
             (self._out_of_order, "records were read out of order for their key"),
             (self._moved, "records are not in their key's partition"),

@@ -1,8 +1,8 @@
 """The six steps of `bradbury demo`, in order, and the cleanup after them.
 
 Invariants:
-    However it ends (done, failed, Ctrl-C), no process of it is left, and no file except those of
-    --plot and --keep.
+    However the demo ends (done, failed, Ctrl-C), none of its processes is left, and no file except
+    those of --plot and --keep.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The flow is flights.yaml, run as `bradbury flow run` runs it. Everything is read
 and compared: Parquet and both topics agree with the consumer actors' sums, and Spark counts as many
 flights per carrier as they did.
 
-Where the Ray cluster has other nodes than the driver's, the executors are there. They share no disk
-with it then, so the driver writes the Parquet files, and the stream keeps no state.
+If the Ray cluster has nodes besides the driver's, the executors run there and share no disk with
+the driver: so the driver writes the Parquet files, and the stream keeps no state.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def session(namespace: str, scratch: Path) -> Iterator[SparkSession]:
-    """Start a Spark session with an executor on each other node than the driver's, or on that.
+    """Start a Spark session: an executor on each other node with room, or else one on any node.
 
     Its temporary files go to `scratch`.
     """

@@ -1,9 +1,9 @@
-"""Offsets that a reset of a group sets: every form of it as a list of moves.
+"""Offsets that a reset of a group sets: each kind of reset as a list of moves.
 
 As in kafka-consumer-groups: an offset outside of the log becomes its nearest end, a time later than
 every record the end of the log.
 
-Not here: words of a command line (group_reset_command), files (group_offsets_file).
+Not here: the command line (group_reset_command), files (group_offsets_file).
 """
 
 from __future__ import annotations

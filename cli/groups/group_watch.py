@@ -47,7 +47,7 @@ def watch_groups(
                 print_groups(found)
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        pass  # how a watch ends
+        pass  # Ctrl-C is the normal end of a watch
 
 
 def _looks(

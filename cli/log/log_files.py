@@ -122,7 +122,7 @@ def locate_batches(data: Content) -> Iterator[tuple[int, int]]:
     """Yield (position, size in bytes) of each batch of a segment, from its length and magic alone.
 
     An entry of magic 0 or 1 is a batch, too (protocol/records/old_batches). Not record_batch's
-    walk_batches, which reads magic 2 alone and ends in silence where a batch is cut off: a report
+    walk_batches, which reads magic 2 alone and ends without an error at a truncated batch: a report
     of damage needs the position and the reason.
 
     Raises:

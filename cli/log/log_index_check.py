@@ -5,8 +5,9 @@
                                       none before it a later one
     .txnindex   aborted transactions  see transaction_index_check
 
-Kafka's brokers wrote the entries for messages of magic 0 and 1 with the first offset of what they
-appended at once, or with the last: any is right that no message before the position has reached.
+For messages of magic 0 and 1, Kafka's brokers wrote entries with the first or the last offset of
+each append: any offset is right that is above those before the position, and not above the log's
+last.
 
 Entries are in ascending order. An index may cover less than the log, never more. A missing index is
 no problem, as a broker rebuilds it; it is counted. Exit code 0: all entries agree; 1: one does not.

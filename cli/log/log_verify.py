@@ -1,13 +1,13 @@
 """The command `bradbury log verify`: checks every batch and record of whole logs.
 
 Checked of each batch: length, magic, CRC, codec; offsets that rise from batch to batch and segment
-to segment, and stay within the segment's reach; leader epochs that never go back; as many records
-as the header says, their offsets rising within the batch; the latest timestamp. A message of magic
-0 or 1 is a batch by itself, or with those compressed in it; it has no leader epoch. Exit code 0:
-sound; 1: there are problems, printed with their positions.
+to segment, and exceed the segment's base offset by at most 2^31 - 1; leader epochs that never
+decrease; as many records as the header says, their offsets rising within the batch; the latest
+timestamp. A message of magic 0 or 1 is a batch by itself, or with those compressed in it; it has no
+leader epoch. Exit code 0: sound; 1: there are problems, printed with their positions.
 
-After a wrong CRC or record the check goes on with the next batch; after a wrong length there is no
-next one, and the rest of that segment is not looked at.
+After a wrong CRC or record the check continues with the next batch; after a wrong length the
+position of the next batch is unknown, and the rest of that segment is not checked.
 Source of the rules: LogSegment.recover and DefaultRecordBatch.ensureValid in apache/kafka.
 
 The index of aborted transactions is checked, too (transaction_index_check): an error in it would

@@ -8,9 +8,10 @@ And each marker that aborted records which are still in the log has its entry: w
 read_committed consumer would get them.
 
 Records that are not in the log any more cannot contradict an entry: compaction removes aborted
-records, and retention the beginning of a log. So the first offset of an entry may be below that in
-the log, if no batch is there. An entry whose marker is not below the recovery point need not be in
-the file yet: Bradbury writes it with the next flush, and rebuilds it at a start.
+records, and retention the beginning of a log. So the first offset of an entry may be lower than the
+transaction's first one in the log, if no batch has it any more. An entry whose marker is at or
+above the recovery point may be missing: Bradbury writes it with the next flush, and rebuilds it at
+a start.
 
 After damage in a log its further entries are not checked: log_verify reports that damage.
 Source: CompletedTxn, ProducerStateManager.lastStableOffset, TransactionIndex in apache/kafka.
@@ -73,7 +74,7 @@ class TransactionIndexCheck:
         self._is_damaged = True
 
     def on_batch(self, header: RecordBatchHeader, data: Content, position: int) -> None:
-        """Take note of a batch of magic 2 at `position` of its segment's `data`."""
+        """Process the next batch, of magic 2, at `position` of its segment's `data`."""
         if self._is_damaged:
             return
         if self._first_offset is None:

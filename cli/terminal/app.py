@@ -1,13 +1,13 @@
 """Format of every command's help, and the option --namespace of those that find brokers.
 
-The format is `--detach`, and not `--detach <bool>`.
+A flag is shown as `--detach`, and not as `--detach <bool>`.
 
-A flag is shown without a type, and an argument as its name alone: TOPIC, FILE. An option's value is
+An argument is shown as its name alone, without a type: TOPIC, FILE. An option's value is
 shown as its metavar (SECONDS, NAME=VALUE), or N, PATH or TEXT by its type: typer's own names of
 types change from version to version.
 
 Every command with --bootstrap also has --namespace, which names a cluster that is up here. It
-applies by the environment's BRADBURY_NAMESPACE, so that whatever the command uses finds the same
+sets BRADBURY_NAMESPACE in the environment, so that all clients of the command find the same
 cluster.
 """
 

@@ -1,4 +1,4 @@
-"""Authorization errors in words for whoever ran a command: which right, and who grants it."""
+"""Authorization errors, explained to users: the missing right, and the command that grants it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def with_remedy(code: str | None, text: str) -> str:
-    """Append to `text`, of the Kafka error `code`, what is missing and the command that adds it."""
+    """Add the missing right and the command that grants it to `text`, of the Kafka error `code`."""
     if code == NO_AUTHORIZER:
         return (
             f"{text.rstrip('.')}: this cluster has no ACLs; start it with `bradbury up --secure`, "

@@ -20,7 +20,7 @@ def set_in_handler(event: threading.Event) -> None:
 
 @contextmanager
 def stop_at_interrupt(*, active: bool = True) -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets meanwhile. Not `active`: Ctrl-C works as usual."""
+    """Yield an event that Ctrl-C sets within the context. Not `active`: Ctrl-C works as usual."""
     stop = threading.Event()
     if not active:
         yield stop

@@ -120,7 +120,7 @@ def consume(
 
 
 def _seek(consumer: Consumer, partition: TopicPartition, offset: int) -> None:
-    """Seek to `offset`, or if it is outside of the log, with a remark, to the nearest end.
+    """Seek to `offset`; if it is outside of the log, print a remark and seek to the nearest end.
 
     offset: negative: relative to the end.
     """

@@ -93,7 +93,7 @@ def produce(
             acks="all" if acks in ("all", "-1") else int(acks),
             compression_type=compression,
         ) as producer,
-        _failures_said_once(),
+        _failures_reported_once(),
         _progress_bar(files) as advance,
     ):
         for chunk in _chunks(files, batch):
@@ -127,7 +127,7 @@ def _await(delivery: Future[Any], topic: str) -> None:
 
 
 @contextmanager
-def _failures_said_once() -> Iterator[None]:
+def _failures_reported_once() -> Iterator[None]:
     """Keep the producer from logging failed batches: the command ends with the first error."""
     from ...clients.producer.batches import batch_outcomes
 

@@ -378,7 +378,7 @@ def _admin(bootstrap: str | None) -> Admin:
 
 
 def _unknown(topic: str) -> Exception:
-    """The error that there is no such topic; the name's own, if no topic may have it."""
+    """Error for a topic that does not exist; InvalidTopicException if the name is invalid."""
     from ...protocol.errors import InvalidTopicException
     from ...protocol.topic_name import check_topic_name
 
@@ -393,7 +393,7 @@ def _unknown(topic: str) -> Exception:
 
 
 def _is_ours(topic: TopicDescription) -> bool:
-    """Whether a topic is internal; to brokers those of Bradbury's sinks are ordinary topics."""
+    """Whether a topic is internal, to Kafka or to Bradbury's sinks (ordinary ones to brokers)."""
     return topic.is_internal or topic.name.startswith("__bradbury_")
 
 

@@ -1,4 +1,4 @@
-"""Targets of a flow whose rows come from no stream: computed once in a run, and written whole.
+"""Targets of a flow whose rows depend on no stream: computed once in a run, and written whole.
 
     topic      all rows are appended; without a transaction, so a task that Spark repeats writes its
                rows again
@@ -6,7 +6,7 @@
                or the path is a URL, else by the driver
     delta, iceberg    the table's rows are replaced in one commit
 
-So a run that was killed needs no more than another run.
+So after a run that was killed, it suffices to run the flow again.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class FlowFailed(Exception):
 class FlowSource:
     """A topic, or (with Spark) a table of Parquet files, under the name of a view.
 
-    stream: False: what there is when the flow starts, to join with or to compute a whole result
-    of. value, schema, schema_registry, columns, key: as `topic_view`'s. watermark: how late a
-    record may be, for windows ("10 minutes").
+    stream: False: only the records that exist when the flow starts, for joins or for targets that
+    are written whole. value, schema, schema_registry, columns, key: as `topic_view`'s. watermark:
+    how late a record may be, for windows ("10 minutes").
     """
 
     name: str
@@ -68,7 +68,7 @@ class FlowStep:
 class FlowTarget:
     """A topic, or (with Spark) a table.
 
-    of: the step or source whose rows are written; by default the last step. If they come from no
+    of: the step or source whose rows are written; by default the last step. If they depend on no
     stream, each run computes them once and writes them whole. key, value: names of
     columns; without a value each record is a JSON object of all columns. table: a directory of
     Parquet files or of a Delta table, or namespace.table of Iceberg. catalog: an Iceberg catalog,
@@ -206,9 +206,9 @@ def _source(name: str, given: Mapping[str, Any]) -> FlowSource:
 
 
 def _check_value(source: FlowSource, values: tuple[str, ...]) -> None:
-    """Check what can be without Spark and the topic, so before either is there.
+    """Check the settings that can be checked without Spark and without the topic.
 
-    values: those that the flow's engine has; with map_batches also a function.
+    values: those that the flow's engine supports; with map_batches also a function.
     """
     where, value, schema = f"sources.{source.name}", source.value, source.schema
     if value not in values and not (values is VALUES_OF_RAY and callable(value)):

@@ -7,8 +7,8 @@ that the table has already is skipped:
     Delta     txn appId "bradbury-flow:<flow>:<target>:<query id>"   version: the batch's number
     Iceberg   property of the table of that name                      the batch's number, as text
 
-The query id is that of the checkpoint: a checkpoint that was deleted is another query. A batch goes
-through the memory of the driver, from where delta-rs or PyIceberg write it.
+The query id is stored in the checkpoint: if that is deleted, the query gets another id. A batch is
+collected in the memory of the driver, from where delta-rs or PyIceberg write it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def table_of(target: FlowTarget) -> FlowTable:
 def batch_writer(
     flow: str, target: FlowTarget, on_failure: Callable[[Exception], None]
 ) -> Callable[[DataFrame, int], None]:
-    """Function for foreachBatch that writes to the table of `target`. Raises as table_of.
+    """Function for foreachBatch that writes to the table of `target`. Raises what table_of does.
 
     on_failure: called with the exception of a failed batch, which Spark itself replaces by the
     stack of a Java proxy.

@@ -1,4 +1,4 @@
-"""Whether the topics that a flow reads and writes exist, asked before anything is computed."""
+"""Check that the topics of a flow exist, before anything is computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_MS: Final = 60_000
 def check_topics_of(flow: Flow, client: ClusterClient) -> None:
     """Raise FlowFailed if a topic of a source or a target does not exist.
 
-    client: of the flow's cluster. A source whose options name other brokers is not looked at.
+    client: of the flow's cluster. A source whose options name other brokers is not checked.
     """
     for part, topic in _topics_of(flow):
         try:

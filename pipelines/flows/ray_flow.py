@@ -77,8 +77,8 @@ class RayFlow:
     ) -> list[FlowProgress]:
         """Run rounds until `stopped` is set or, with `once`, until the topic's ends at the start.
 
-        Raises FlowFailed: the source's schema is none, a step failed, or its output lacks a column
-        that a target needs.
+        Raises FlowFailed: the source's schema is invalid, a step failed, or its output lacks a
+        column that a target needs.
         """
         check_topics_of(self._flow, self._client)
         records = batches = 0
@@ -89,7 +89,7 @@ class RayFlow:
             transaction_timeout_ms=TRANSACTION_MS,
             client_id=self._group,
         ) as producer:
-            producer.init_transactions()  # aborts what an earlier run left open
+            producer.init_transactions()  # aborts an open transaction of an earlier run
             ranges = self._ranges(self._committed())
             while True:
                 part = next_ranges(ranges, self._flow.commit_records)
@@ -149,7 +149,7 @@ class RayFlow:
                 value_schema=self._schema,
                 schema_registry=self._source.schema_registry,
             )
-        except ValueError as error:  # of the schema: all else was checked or is ours
+        except ValueError as error:  # an invalid schema: the other arguments were checked
             raise FlowFailed(f"sources.{self._source.name}: {error}") from None
         for step in self._flow.steps:
             dataset = dataset.map_batches(step.map_batches, **step.options)

@@ -30,13 +30,13 @@ def run_flow(
         once: return when all records that existed at the call are processed.
         bootstrap_servers: None: found as by all clients.
         stop: event whose setting ends a flow that is not `once`.
-        on_progress: called about twice a second.
+        on_progress: called about twice a second; with Ray Data between rounds only.
 
     Raises:
         ValueError: the file is no flow.
         FlowFailed: a part of it has failed; the text names the file and the part.
         NotInRegistry, RegistryFailed: of a source with a schema_registry, as `read_topic`.
-        SparkUnavailable, RayDataMissing: what its steps need is not there.
+        SparkUnavailable, RayDataMissing: the engine of its steps is not available.
         UnknownTopicOrPartition, ConnectionFailed, KafkaError, OSError.
     """
     flow = read_flow(path)

@@ -63,7 +63,7 @@ class SparkFlow:
         for query in self._queries.values():
             if query.isActive:
                 query.stop()
-        for frame in self._cached.values():  # the session may go on
+        for frame in self._cached.values():  # the session may be the caller's, and stay
             frame.unpersist()
         self._session.close()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def records_of(frame: DataFrame, target: FlowTarget) -> DataFrame:
-    """Rows of a step as records. Raises ValueError: the target names a column that is not there."""
+    """Rows of a step as records. Raises ValueError: a column of the target does not exist."""
     from pyspark.sql import functions as f
 
     for column in filter(None, (target.key, target.value)):

@@ -1,12 +1,12 @@
-"""Rules of compaction: which small files of a table become one. Pure.
+"""Rules of compaction: which small files of a table are merged. Pure.
 
 A file is small below three quarters of the target size, as with Iceberg's rewrite_data_files. Small
 files of one folder are taken in the order of their names until the target size is full.
 
-As part of a load, files are taken together when at least `min_files` of them are there, and a file
-that is larger than all the others of its group together is left out until they have caught up. So
-a record is written again only into a file at least twice as large: a handful of times, not with
-every commit.
+Files that do not fill the target size are merged only if there are at least `min_files`; as part of
+a load, a file that is larger than the sum of the others in its group is left out. So a load
+rewrites a record only into a file at least twice as large, or one that fills the target size: a few
+times, not at every commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 AFTER_FILES: Final = 8
-"""Least number of small files of a folder that a load compacts, by default."""
+"""Default of the least number of small files in a folder that a load compacts."""
 FEWEST_FILES: Final = 2
 
 
@@ -49,8 +49,8 @@ def compaction_rules(
 ) -> CompactionRules | None:
     """Rules by the arguments of a load; None: a load without compaction.
 
-    By default a load compacts only tables whose readers do not notice it, which is so with Delta:
-    see docs/pipelines.md.
+    By default a load compacts only Delta tables, whose readers are not affected: see
+    docs/pipelines.md.
 
     Raises:
         ValueError: a number is invalid.

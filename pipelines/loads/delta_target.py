@@ -4,13 +4,13 @@
     txn appId "bradbury-load:<topic>:id:<topic id>" version 1: loaded from this topic, not from a
                                                               later one of the same name
 
-They come with the rows in one commit of the table's log, are kept by its checkpoints, and are what
-Delta itself has for this (its protocol's "transaction identifiers"). Two loads into one table: the
-later commit fails, as Delta sees that the other one has changed the same transactions. Commits of
-others that change none of them, as OPTIMIZE, do not disturb a load.
+They are committed with the rows in the table's log, kept by its checkpoints, and are Delta's own
+mechanism for this (the "transaction identifiers" of its protocol). Of two loads into one table the
+later commit fails, as Delta detects that the other one has changed the same transactions. Commits
+by other writers that change none of them, such as OPTIMIZE, do not conflict with a load.
 
-A compaction is delta-rs's OPTIMIZE: a commit of its own, without rows that are new. Transactions
-stay as they are, since what is not in a commit stays. Files that were compacted remain for readers
+A compaction is delta-rs's OPTIMIZE: a commit of its own, without new rows. It contains no
+transactions, so those of the table stay as they are. Files that were compacted remain for readers
 of former versions until VACUUM.
 """
 

@@ -15,7 +15,7 @@ class CatalogFailed(Exception):
 def open_catalog(name: str | None, properties: Mapping[str, str]) -> Any:
     """Open a pyiceberg Catalog; without a name PyIceberg's default one.
 
-    The name counts: a SQL catalog stores it with each table.
+    The name matters: a SQL catalog stores it with each table.
 
     Raises CatalogFailed: the extra [iceberg] is not installed, or the catalog does not exist.
     """

@@ -13,7 +13,7 @@ previous "bradbury.load" and has "bradbury.compaction": "true". Its operation is
 PyIceberg 0.12 writes no "replace". Files with deleted rows are not compacted.
 
 Files that an interrupted load has written are in no snapshot. Iceberg's removal of orphan files
-takes them away.
+deletes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .table_files import WrittenFile
 LOADED: Final = "bradbury.load"
 COMPACTED: Final = "bradbury.compaction"
 MOST_VERSION: Final = 2
-"""Highest version of Iceberg's format to compact: from 3 on rows have ids, to be kept."""
+"""Highest version of Iceberg's format to compact: from 3 on rows have ids, which must be kept."""
 RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -81,7 +81,7 @@ class IcebergTarget:
         self._table = self._opened()
         if self._schema is not None:
             self._check_columns()
-        return self._said()
+        return self._loaded_offsets()
 
     def begin(self) -> IcebergStorage:
         """See load_target."""
@@ -172,7 +172,7 @@ class IcebergTarget:
             files.append(place.path(None, f"compacted-{uuid.uuid4().hex}.parquet"))
             with place.create(files[-1]) as sink:
                 write_row_groups(sink, *self._rows(group))
-        said = self._said_text()
+        said = self._loaded_text()
         summary = {COMPACTED: "true"} if said is None else {COMPACTED: "true", LOADED: said}
         transaction = table.transaction()
         with transaction.update_snapshot(snapshot_properties=summary).overwrite() as change:
@@ -261,7 +261,7 @@ class IcebergTarget:
                 f"{', '.join(by) or 'None'}; load with the same columns, or into another table"
             )
 
-    def _said_text(self) -> str | None:
+    def _loaded_text(self) -> str | None:
         """Loaded offsets as text, of the newest load before the current snapshot; None: no load."""
         snapshot = self._table.current_snapshot()
         said: str | None = None
@@ -274,9 +274,9 @@ class IcebergTarget:
             snapshot = before
         return said
 
-    def _said(self) -> LoadedOffsets:
+    def _loaded_offsets(self) -> LoadedOffsets:
         """Loaded offsets of the table. Raises LoadFailed: no load wrote them."""
-        said = self._said_text()
+        said = self._loaded_text()
         if said is None:
             return LoadedOffsets()
         try:

@@ -57,7 +57,7 @@ METADATA_TIMEOUT_MS: Final = 65_000
 class LoadProgress:
     """Progress after a commit. records, commits: of this call. behind: offsets not loaded yet.
 
-    compacted_files: small files that have gone into larger ones.
+    compacted_files: small files that were merged into larger ones.
     """
 
     records: int
@@ -118,12 +118,12 @@ def load(
         fail_on_data_loss: False: records deleted by retention before they were loaded are skipped,
             and a topic that was recreated is loaded from its beginning.
         local_files: where a partition's leader is on this machine and its files may be read, read
-            those instead of asking the broker.
+            those instead of fetching from the broker.
         commit_records: most records of a commit, about; an interrupted load repeats one commit.
         continuous: continue until `stop` is set, or forever; with a commit after
             `commit_interval_s` seconds at the latest if there are new records.
         compact: True: load nothing, only make large files of the small ones of a table that was
-            loaded; no broker is asked, and columns, values and partition_by are the table's own.
+            loaded; no broker is contacted; columns, values and partition_by are the table's own.
         compact_after: number of small files of a day, an hour or the whole table from which they
             become one after a commit; 0: never; None: 8 with delta, 0 with the others, whose
             readers may notice (docs/pipelines.md). With compact=True: by default from 2 on.
@@ -187,7 +187,7 @@ def load(
     if compact:
         assert rules is not None
         with target(None) as table:
-            table.loaded((), {})  # finishes what was interrupted
+            table.loaded((), {})  # completes an interrupted commit
             return LoadProgress(0, 0, 0, table.compact(rules))
     names = topic_names(topics)
     decoder = ValueDecoder(value_decoder, value_schema, registry=schema_registry, topics=names)
@@ -321,7 +321,7 @@ class _Load:
             committed=self._loaded.offsets,
         )
         # All partitions of a recreated topic start over, also those without records yet: the
-        # loaded offsets of the former topic's must not apply to them.
+        # loaded offsets of the former topic must not apply to them.
         begun = [one._replace(end=one.start) for one in ranges if one.topic in anew]
         self._loaded = self._loaded.after(begun, self._ids)
         return ranges

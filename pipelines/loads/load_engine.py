@@ -1,7 +1,7 @@
 """Engines that run the tasks of a load: this process, a Spark job, or Ray tasks.
 
-A commit takes the files of one run of each task, the one whose result arrived. Spark and Ray may
-run a task again when a node is lost or slow; the files of the other run are in no commit.
+A commit contains the files of one attempt of each task, the one whose result was received. Spark
+and Ray may run a task again if a node is lost or slow; files of other attempts are in no commit.
 """
 
 from __future__ import annotations

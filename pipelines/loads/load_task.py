@@ -1,7 +1,7 @@
 """Task of a load: reads ranges and writes their files. It can be pickled.
 
-An engine may run a task twice, also at the same time: each run has files of its own, and the commit
-takes those of one run.
+An engine may run a task twice, also at the same time: each attempt has files of its own, and the
+commit contains those of one attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .table_files import FilePlace, WrittenFile, write_rows
 
 
 class TaskResult(NamedTuple):
-    """Result of a task. refusal: error that any other run would raise, too; then without files."""
+    """Result of a task. refusal: error that a retry would raise, too; then there are no files."""
 
     files: list[WrittenFile]
     refusal: DataLoss | UndecodableValue | None = None

@@ -12,12 +12,12 @@
 
 A commit, in this order:
     1. files are written below staging, and fsynced, with their directories
-    2. the commit's file is linked to its name, which nobody else can take, and fsynced: from here
+    2. the commit's file is linked to its name, which fails if that exists, and fsynced: from here
        on the rows are loaded
-    3. the files are renamed to where readers look
-    4. of a compaction: the files that it takes the place of are removed
-Ended before 2, nothing has happened: the next load deletes the staged files. Ended in 3 or 4, the
-next load first completes the newest commit.
+    3. the files are renamed to their paths in the table
+    4. of a compaction: the files that it replaces are removed
+If a load ends before 2, nothing is committed: the next load deletes the staged files. If it ends in
+3 or 4, the next load first completes the newest commit.
 
 The files of the table are those in its folders that a load has written, and the newest commit's,
 without those that it removes. Commits before the newest one are complete.
@@ -69,7 +69,7 @@ class ParquetTarget:
         self._partition_by = partition_by
         self._lock: int | None = None
         self._made: list[Path] = []
-        """Folders that this load has made."""
+        """Folders that this load has created."""
         self._number = 0
         self._table_id = uuid.uuid4().hex
         self._newest: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class ParquetTarget:
         self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Not one that a failed load has removed since: see _unmake.
+            # A failed load may have removed the file before it was locked here.
             is_there = os.path.samestat(os.fstat(self._lock), os.stat(self._own / "lock"))
         except (BlockingIOError, FileNotFoundError):
             is_there = False
@@ -97,10 +97,10 @@ class ParquetTarget:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._made and not any(self._commits.glob("*")):
-            self._unmake()
+            self._remove_empty_folders()
         self._unlock()
 
-    def _unmake(self) -> None:
+    def _remove_empty_folders(self) -> None:
         """Remove the folders of a first load that has loaded nothing, as far as they are empty."""
         with suppress(OSError):
             (self._own / "lock").unlink()
@@ -116,7 +116,7 @@ class ParquetTarget:
         """
         numbers = sorted(int(name.stem) for name in self._commits.glob("*.json"))
         if not numbers:
-            self._throw_staging_away()
+            self._delete_staging()
             return LoadedOffsets()
         self._number = numbers[-1] + 1
         commit = self._read(numbers[-1])
@@ -124,7 +124,7 @@ class ParquetTarget:
         self._newest = commit
         self._move(commit["files"], numbers[-1])
         self._remove(commit.get("removed", ()))
-        self._throw_staging_away()
+        self._delete_staging()
         if self._schema is not None:
             self._check_columns(commit)
         for number in numbers[:-KEPT_COMMITS]:
@@ -203,7 +203,7 @@ class ParquetTarget:
                     write_compacted(self._path, names, sink)
             place.finish(files)
         except (pa.ArrowException, ValueError, OSError) as error:
-            self._throw_staging_away()
+            self._delete_staging()
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the system, not pyarrow's for invalid content
             raise LoadFailed(
@@ -241,7 +241,7 @@ class ParquetTarget:
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """See load_target. Deletes all staged files."""
-        self._throw_staging_away()
+        self._delete_staging()
 
     def _link(self, number: int, content: dict[str, Any]) -> None:
         temporary = self._commits / f"{number:020}.tmp"
@@ -286,7 +286,7 @@ class ParquetTarget:
         self._newest = content
         self._number = number + 1
 
-    def _throw_staging_away(self) -> None:
+    def _delete_staging(self) -> None:
         if self._staging.exists():
             shutil.rmtree(self._staging)
 

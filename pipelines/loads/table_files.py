@@ -21,7 +21,7 @@ from .load_rows import by_partition
 logger = logging.getLogger(__name__)
 
 MOST_OPEN: Final = 64
-"""Most open files; for another partition the file written to longest ago is closed."""
+"""Most open files; for another partition the least recently written file is closed."""
 
 
 class WrittenFile(NamedTuple):
@@ -83,7 +83,7 @@ class TableFiles:
         for file in self._open.values():
             try:
                 file.opened.close()
-            except Exception:  # of half a file, which is deleted; `kind` is what counts
+            except Exception:  # the incomplete file is deleted; the first error is raised
                 logger.debug("closing %s failed", file.path, exc_info=True)
         for path in self._paths:
             self._place.delete(path)

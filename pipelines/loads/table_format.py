@@ -1,6 +1,6 @@
-"""Format of the table that is in a local directory already.
+"""Check for a table of another format in a local directory.
 
-In one directory, tables of two formats would share their files: who reads it as Parquet would see
+Tables of two formats in one directory would share their files: a reader of Parquet files would see
 the records of both.
 """
 

@@ -6,9 +6,9 @@
     4  copy topic configs and group offsets from the source
     5  note the end offsets of both sides, where a migration back starts
 
-Invariants: a cut-over that ends before the last step leaves the migration as it was, but for
-the process that followed, which has ended; if it was killed, its note remains. Records that arrive
-in the source later ("late") are detected, and copied by another cut-over.
+Invariants: a cut-over that ends before the last step leaves the state of the migration as it
+was, except that the process that followed has ended; a killed cut-over also leaves its note.
+Records that arrive in the source later ("late") are detected, and copied by another cut-over.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _MIN_ISR: Final = "min.insync.replicas"
 class CutOver:
     """Result of a cut-over.
 
-    is_done: False: `checks` say why not, and nothing was changed. is_late: a repeated cut-over, for
-    late records. records: copied by it. remarks: differences to be checked by hand.
+    is_done: False: `checks` has the reason, and nothing was changed. is_late: a repeated cut-over,
+    for late records. records: copied by it. remarks: differences to be checked by hand.
     """
 
     is_done: bool
@@ -95,7 +95,7 @@ def wait_until_quiet(
             where = first_names(key for key in found if found[key] != ends.get(key))
             moved = f"{where}: new records arrive; stop their producers"
             ends, changed_at = found, now
-        what = _what_moves(source, ends, groups)
+        what = _why_not_idle(source, ends, groups)
         if what is None and now - changed_at >= quiet_s:
             return
         what = what or moved or "waiting for the source to stay idle"
@@ -107,7 +107,7 @@ def wait_until_quiet(
         time.sleep(min(LOOK_SECONDS, max(0.0, deadline - now)))
 
 
-def _what_moves(
+def _why_not_idle(
     source: Admin, ends: Mapping[TopicPartition, tuple[int, int]], groups: NameFilter | None
 ) -> str | None:
     is_open = [key for key, (stable, end) in ends.items() if stable < end]
@@ -161,7 +161,7 @@ def cut_over(
                     "not cut over: another `bradbury migrate` of this cluster has taken over; end "
                     "what starts it, and cut over again"
                 ) from error
-            with suppress(KafkaError, ConnectionFailed):  # its note is all that is wrong then
+            with suppress(KafkaError, ConnectionFailed):  # then only its note remains
                 session.give_back()
             raise
         if not done.is_done:
@@ -182,7 +182,7 @@ def _copied_and_moved(
     copier = session.copier
     copier.copy(threading.Event(), on_progress, math.inf)
     copier.commit_starts()  # advances past a skip at the end
-    _check_that_all_is_here(session, settings)
+    _check_all_copied(session, settings)
     if is_late:
         _set_timestamp_types(session)
     copied = session.progress = copier.progress
@@ -203,7 +203,7 @@ def _copied_and_moved(
                 tuple(checks),
                 (),
             )
-    session.write_own_note()  # whoever is fenced by now changes nothing
+    session.write_own_note()  # raises if fenced, before anything is changed
     remarks = [] if is_late else align_configs(settings, session, on_step)
     groups: Sequence[MovedGroup] = ()
     if not is_late:
@@ -233,7 +233,7 @@ def _partitions(session: MigrationSession) -> list[TopicPartition]:
     return sorted(key for key in session.copier.positions.offsets if key.topic in targets)
 
 
-def _check_that_all_is_here(session: MigrationSession, settings: MirrorSettings) -> None:
+def _check_all_copied(session: MigrationSession, settings: MirrorSettings) -> None:
     offsets = session.copier.positions.offsets
     ends = source_ends(session.source, settings.topics)
     targets = session.copier.targets
@@ -283,7 +283,7 @@ def _note(session: MigrationSession, settings: MirrorSettings) -> None:
 
 
 def _set_timestamp_types(session: MigrationSession) -> None:
-    """Set the source's timestamp types in the target: late records were copied with their own."""
+    """Set the source's timestamp types again, which were CreateTime to copy late records."""
     for topic in sorted(session.copier.targets):
         there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
         if there and there != session.target.describe_configs(topic)[TIMESTAMP_TYPE].value:

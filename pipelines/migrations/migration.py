@@ -36,7 +36,7 @@ EXCLUDE_GROUPS: Final = ("console-consumer-.*", "__.*")
 POLL_TIMEOUT_MS: Final = 120_000
 COMMIT_RECORDS: Final = 500_000
 HAND_OVER_SECONDS: Final = 15.0
-"""Most seconds between a cut-over's fencing of who follows, and its note."""
+"""Most seconds from the fencing of the following process by a cut-over to the cut-over's note."""
 
 Names = str | Sequence[str]
 
@@ -139,7 +139,7 @@ class Migration:
             ) from None
 
     def _is_handed_over(self) -> bool:
-        """Whether a cut-over has fenced this process, which it notes right after that."""
+        """Whether a cut-over has fenced this process, which is in its note right after that."""
         deadline = time.monotonic() + HAND_OVER_SECONDS
         while True:
             with self._opened() as opened:
@@ -244,7 +244,7 @@ class Migration:
             yield _Opened(source, target, self._settings(ways.cluster, note), note, ways)
 
     def _patterns(self, known: MigrationNote | None) -> list[tuple[str, ...]]:
-        """Patterns that were given, else those it began with, else the defaults."""
+        """Patterns that were given, else those of the migration's note, else the defaults."""
         usual = [(".*",), INTERNAL, (".*",), EXCLUDE_GROUPS, ()]
         if known is not None:
             usual = [known.topics, known.exclude, known.groups, known.exclude_groups]

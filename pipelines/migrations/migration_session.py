@@ -106,9 +106,9 @@ def read_both_ways(settings: MirrorSettings, source: Admin, target: Admin) -> Bo
 class MigrationSession(MirrorSession):
     """Session of a migration.
 
-    note: the wanted note; number and state are set here. cuts_over: it is a cut-over's, which is
-    noted at its beginning: whoever followed, and is fenced by it, ends without an error. is_late:
-    copies late records after a cut-over.
+    note: the wanted note; number and state are set here. cuts_over: it is the session of a cut-over
+    and writes that to the note at its beginning: so the following process, which it fences, ends
+    without an error. is_late: copies late records after a cut-over.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class MigrationSession(MirrorSession):
         if is_turned:
             known = self._turned(ways, known)
         if not self._is_late and (ways.note is None or ways.note != self.note):
-            self._say_that_it_begins(known if is_turned else [])
+            self._write_beginning(known if is_turned else [])
         self.base = read_both_ways(settings, self.source, self.target).base
         back_topic = mirror_positions.positions_topic(migration_alias(ways.target_cluster))
         self.take_over(
@@ -197,7 +197,7 @@ class MigrationSession(MirrorSession):
         turned_keys = set(keys)
         return [*found, *(each for each in known if each.source not in turned_keys)]
 
-    def _say_that_it_begins(self, known: Sequence[MirrorPosition]) -> None:
+    def _write_beginning(self, known: Sequence[MirrorPosition]) -> None:
         """Write the note and the positions at which the way back starts, in one transaction."""
         topic = mirror_positions.positions_topic(self._settings.alias)
         with self.producer.transaction():
@@ -239,7 +239,7 @@ class MigrationSession(MirrorSession):
             super().sync_groups()
 
     def give_back(self) -> None:
-        """Take back that a cut-over is in progress: it has ended without success."""
+        """Set the note's state back to following: the cut-over has failed."""
         if self.note.state == "cutting over":
             self.note = replace(self.note, state="following", at=now_ms())
             self.write_own_note()

@@ -32,9 +32,9 @@ class MovedGroup:
 
 
 class GroupMover:
-    """Sets groups' offsets in the target. Used by one thread, when all is copied and no one writes.
+    """Sets groups' offsets in the target, when all records are copied and nobody produces more.
 
-    syncs: offset syncs of what was copied. skips: see RecordCopier.
+    Used by one thread. syncs: offset syncs of the copied records. skips: see RecordCopier.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class GroupMover:
             start, end = self._starts[key], self._ends[key]
             twin = twin_of(key, offset, syncs, *self._sides, start, end)
             for skip in self._skips.get(key, ()):
-                # Skipped records lie earlier in the target: a group that has not read them must.
+                # Skipped records lie earlier in the target; the group has not read all of them.
                 if offset < skip.source_end and skip.target_start < twin.offset:
                     twin = Twin(skip.target_start, False)
             self._known[key, offset] = twin

@@ -99,10 +99,10 @@ class LatestPerKey:
         self._new.append(pa.table(dict(zip(_COLUMNS, columns, strict=True))))
         self._rows += len(decoded)
         if self._rows > _MOST_ROWS:
-            self._throw_out()
+            self._keep_latest()
 
     def result(self) -> Checksum:
-        self._throw_out()
+        self._keep_latest()
         kept = self._kept
         if kept is None:
             return RecordChecksum().result()
@@ -112,7 +112,7 @@ class LatestPerKey:
             total.add(_as_decoded(part))
         return total.result()
 
-    def _throw_out(self) -> None:
+    def _keep_latest(self) -> None:
         tables = ([] if self._kept is None else [self._kept]) + self._new
         if not tables:
             return

@@ -3,7 +3,7 @@
     records           all records, in order, from the first that both logs still have
     latest per key    for compacted topics: each side removes older records at its own time
 
-What was compared before is not compared again: a range starts where the last one ended.
+A range starts where the last verified one ended; compacted topics are always compared as a whole.
 """
 
 from __future__ import annotations

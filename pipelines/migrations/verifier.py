@@ -1,4 +1,4 @@
-"""Comparison of all records that a migration copied; verified ranges are remembered."""
+"""Comparison of all records that a migration copied; verified ranges are stored in its notes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Verifier:
         on_check: Callable[[PartitionCheck], None] = lambda check: None,
         on_records: Callable[[int], None] = lambda records: None,
     ) -> list[PartitionCheck]:
-        """Compare what was not compared before; with `again`, everything.
+        """Compare what was not verified before; with `again`, everything.
 
         Raises:
             MirrorFailed: the migration has not begun.

@@ -1,9 +1,9 @@
 """Mirror session whose Ray actors copy partitions; this process handles topics and groups.
 
 Invariants:
-    Which worker has a partition follows from the number of workers. When that changes, all
+    The worker of a partition is determined by the number of workers. When that changes, all
     former workers are fenced first (worker_layout).
-    Ray restarts a worker that has died, and repeats its turn: it resumes where it was.
+    Ray restarts a worker that has died, and repeats its turn, from the committed positions.
     Workers end with this process; their open transactions are aborted when the next mirror starts,
     or by timeout.
 """
@@ -95,9 +95,9 @@ class ActorMirrorSession(MirrorSession):
         self._start_workers(turn_s)
         self._worked_at = looked_at = synced_at = time.monotonic()
         while self._turns:
-            self._take_reports(turn_s, stopped, on_progress, continuous=continuous)
+            self._receive_reports(turn_s, stopped, on_progress, continuous=continuous)
             if stopped.is_set():
-                self._tell_workers_to_stop()
+                self._request_workers_to_stop()
             if not continuous or stopped.is_set():
                 continue
             if time.monotonic() - looked_at > TOPICS_SECONDS:
@@ -146,7 +146,7 @@ class ActorMirrorSession(MirrorSession):
         plan = MirrorPlan(dict(copier.targets), dict(copier.partitions), copier.commits)
         self._turns[worker.turn.remote(plan, turn_s)] = worker
 
-    def _take_reports(
+    def _receive_reports(
         self,
         turn_s: float,
         stopped: threading.Event,
@@ -183,7 +183,7 @@ class ActorMirrorSession(MirrorSession):
         self._total = replace(self._total, topics=topics, left_out=left_out)
         return self._total
 
-    def _tell_workers_to_stop(self) -> None:
+    def _request_workers_to_stop(self) -> None:
         for worker in self._workers:
             worker.stop.options(concurrency_group="control").remote()
 
@@ -191,7 +191,7 @@ class ActorMirrorSession(MirrorSession):
         """Stop the workers after their current transactions; slow ones are killed."""
         if not self._workers or not ray.is_initialized():
             return
-        self._tell_workers_to_stop()
+        self._request_workers_to_stop()
         turns = list(self._turns)
         if turns:
             ray.wait(turns, num_returns=len(turns), timeout=STOP_SECONDS)

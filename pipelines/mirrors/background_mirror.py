@@ -5,7 +5,7 @@
         print(mirror.progress()["west"].behind)
 
 A thread for each source runs `bradbury.mirror` until it is closed; if one fails, the others keep
-running. Not here: copying, and what each argument means (mirror).
+running. Not here: copying, and the meaning of each argument (mirror).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ direction, at least one detects the other. If both do, both withdraw their posit
 them is the first to check again.
 
 A topic that is left out is checked again from time to time: whether it is still filled from the
-target, and has no records that would never get there (own_records).
+target, and whether it has records that would never be copied there (own_records).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class FollowedTopics:
     """Keeps the copier's topics and partitions up to date. Used by one thread.
 
     filled: target topic by source topic, according to the positions.
-    turned_around: positions topics in the source that no longer count: what was copied from the
-        target was cut over, and is now copied back.
+    turned_around: positions topics in the source to ignore: their migration from the target was cut
+        over, and its topics are now copied back.
     check_target: called with a topic and its wanted partition count before an existing topic of the
         target is filled for the first time. prepare_target: called before a topic is written to.
     """
@@ -68,17 +68,17 @@ class FollowedTopics:
             fetch=replace(settings.limits.fetch, security=settings.source_security),
         )
         # True in exactly one of two mirrors with opposite directions.
-        self._looks_first = source.describe_cluster().cluster_id < self._target_cluster
+        self._checks_first = source.describe_cluster().cluster_id < self._target_cluster
         self._circular: set[str] = set()
-        self._look_again_at = 0.0
+        self._check_again_at = 0.0
 
     def look(self, *, must_find: bool = False) -> None:
         """Refresh topics and partitions of the source, and create new ones in the target.
 
         Raises:
-            MirrorFailed: with `must_find`, if none is there, or all would form a cycle. A topic
+            MirrorFailed: with `must_find`, no topic matches, or all would form a cycle. A topic
                 that is left out has records of its own.
-            DataLoss: a topic of the target that was filled is gone.
+            DataLoss: a topic of the target that was filled was deleted.
             KafkaError, ConnectionFailed: as Admin.
         """
         copier = self._copier
@@ -86,11 +86,11 @@ class FollowedTopics:
         matching = self._settings.topics.of(described)
         if must_find and not matching:
             raise MirrorFailed(no_topic_matches(self._settings))
-        self._look_at_left_out(matching)
+        self._recheck_left_out(matching)
         names = [name for name in matching if name not in self._circular]
-        self._forget_what_is_gone(names)
+        self._forget_deleted_topics(names)
         new = [name for name in names if name not in copier.targets]
-        if new:  # before anything is made for them
+        if new:  # before anything is created for them
             names = self._without_cycles(names, new)
             self._refuse_own_records(self._circular.intersection(new))
             new = [name for name in names if name not in copier.targets]
@@ -105,11 +105,12 @@ class FollowedTopics:
         if new:
             copier.partitions |= {name: changed[name] for name in new}
             copier.commit_starts()
-            # Of two that start at once each detects the positions that the other just committed.
+            # Of two mirrors that start at once each detects the other's new positions.
             if self._without_cycles(names, new) != names:
-                wait_s = 0.0 if self._looks_first else COLLISION_SECONDS
-                self._look_again_at = time.monotonic() + wait_s
-        # Created after its position is committed: or the other mirror would think nobody fills it.
+                wait_s = 0.0 if self._checks_first else COLLISION_SECONDS
+                self._check_again_at = time.monotonic() + wait_s
+        # Created after its position is committed: so the other mirror never takes a topic that
+        # this one fills for a topic of producers.
         for name in changed.keys() & copier.targets.keys():
             make_topic(
                 self._from,
@@ -156,7 +157,7 @@ class FollowedTopics:
             )
         self._copier.forget([name])
 
-    def _forget_what_is_gone(self, names: Sequence[str]) -> None:
+    def _forget_deleted_topics(self, names: Sequence[str]) -> None:
         for name in self._copier.targets.keys() - set(names):
             logger.warning("topic %s is no longer in the source", name)
             del self._copier.targets[name]
@@ -166,13 +167,13 @@ class FollowedTopics:
         """Leave out those of the new topics that a mirror fills from the target, and say so."""
         circular = sorted(self._filled_from_target() & set(new))
         if circular:
-            self._look_again_at = time.monotonic() + LEFT_OUT_SECONDS
+            self._check_again_at = time.monotonic() + LEFT_OUT_SECONDS
         for name in circular:
             logger.warning("topic %s of the source is mirrored from the target: left out", name)
             self._circular.add(name)
             self._copier.targets.pop(name, None)
             self._copier.partitions.pop(name, None)
-        # Or the other mirror would detect a cycle, too.
+        # Otherwise the other mirror would detect a cycle, too.
         self._copier.withdraw(circular)
         return [name for name in names if name not in self._circular]
 
@@ -182,11 +183,11 @@ class FollowedTopics:
         )
         return {one.target for positions in back.values() for one in positions}
 
-    def _look_at_left_out(self, matching: Sequence[str]) -> None:
+    def _recheck_left_out(self, matching: Sequence[str]) -> None:
         """Include topics again that no mirror fills from the target any more."""
-        if not self._circular or time.monotonic() < self._look_again_at:
+        if not self._circular or time.monotonic() < self._check_again_at:
             return
-        self._look_again_at = time.monotonic() + LEFT_OUT_SECONDS
+        self._check_again_at = time.monotonic() + LEFT_OUT_SECONDS
         left = self._circular & self._filled_from_target() & set(matching)
         for name in sorted(self._circular - left):
             logger.info("topic %s of the source is not mirrored from the target any more", name)

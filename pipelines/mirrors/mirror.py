@@ -11,7 +11,7 @@ Invariants:
     Keys, values, headers, timestamps, partitions and their order are the source's.
     Records of aborted transactions are not copied; those of open ones when they are committed.
     One mirror of an alias at a time: another that starts fences the former (its transactional id).
-    What was copied from the target is never copied back to it, under any name.
+    Records copied from the target are never copied back to it, under any name.
 
 Ray actors can share many partitions (actor_session).
 
@@ -62,7 +62,7 @@ def mirror(
 
     Args:
         topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
-            list, or one text with commas. Topics that brokers and mirrors write never go.
+            list, or one text with commas. Internal topics of brokers and mirrors are never copied.
         source: host:port of brokers of the cluster to read from.
         alias: a short name of the source; of letters, digits, "_" and "-".
         bootstrap_servers: of the cluster to write to; None: found as by all clients.
@@ -74,8 +74,8 @@ def mirror(
         replication_factor: of topics created in the target; -1: the brokers' default.
         fail_on_data_loss: False: records deleted by retention before they were copied are skipped,
             and a topic that was recreated is copied from its beginning.
-        poll_timeout_ms: it fails after this time without an answer; a continuous mirror resumes
-            if brokers come back within it.
+        poll_timeout_ms: the mirror fails after this time without a response; a continuous mirror
+            resumes if brokers are available again within it.
         commit_records: most records of a transaction, about.
         exactly_once: False: records are visible in the target as soon as they are written; a mirror
             that is killed copies the records of its last seconds again.
@@ -91,9 +91,9 @@ def mirror(
 
     Raises:
         ValueError, InvalidConfig, TypeError: an argument is invalid.
-        MirrorFailed: no topic matches; a topic would form a cycle, and would leave records behind
-            if it were left out, or all would.
-        DataLoss: records are gone before they were copied.
+        MirrorFailed: no topic matches; all topics would form a cycle; or one would, and has records
+            of its own, which would never be copied if it were left out.
+        DataLoss: records were deleted before they were copied.
         ProducerFenced: another mirror of this alias has begun.
         ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is
             committed; a new call resumes.

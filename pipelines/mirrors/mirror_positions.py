@@ -39,7 +39,7 @@ _TOPIC: Final = re.compile(r"mirror-offsets\..+\.internal")
 class MirrorPosition(NamedTuple):
     """Position of a mirror in one partition. cluster: id of the cluster that it copies from.
 
-    is_complete: whatever its mirror has ever copied into the partition lies within the syncs.
+    is_complete: all records that its mirror ever copied into the partition lie within the syncs.
     """
 
     cluster: str

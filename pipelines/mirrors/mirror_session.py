@@ -191,8 +191,8 @@ class MirrorSession:
     def may_begin_again(self, error: Exception) -> bool:
         """Whether the error may be temporary: brokers that answered recently are unavailable.
 
-        The outcome of an open transaction is unknown then, and need not be known: entering again
-        aborts it, and reads the positions.
+        The outcome of an open transaction is then unknown, which does not matter: entering again
+        aborts it if it is still open, and reads the positions.
         """
         patience_s = self._settings.limits.poll_timeout_ms / 1000
         worked_at = self._worked_at

@@ -1,7 +1,7 @@
 """Worker that copies a share of a mirror's partitions; runs in a Ray actor.
 
-A worker that Ray restarts starts as a mirror that is run again: it aborts what its former process
-left open, and reads the positions of its partitions. So a turn may be repeated.
+A worker that Ray restarts starts like a mirror that is run again: it aborts the open transaction of
+its former process, and reads the positions of its partitions. So a turn may be repeated.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Translation of source offsets to target offsets, as far as they are remembered. Pure.
+"""Translation of source offsets to target offsets, as far as offset syncs are kept. Pure.
 
     source  [0 ........ 500)[500 ... 900)[900 .. 1000)
     target  [40 ....... 540)[541 ... 941)[942 . 1042)
 
-Each piece is what one transaction copied of a partition. Newer ones are kept in more detail: when
-there are more than PIECES, every two of the older half are joined.
+Each piece is the range of a partition that one transaction copied. Newer pieces are kept in more
+detail: when there are more than PIECES, every two of the older half are joined.
 
 Invariants: a group that continues at the translated offset misses no record that it had not
 read in the source. It gets some again if a piece was joined, or has gaps.
@@ -50,7 +50,7 @@ class OffsetSyncs:
         return OffsetSyncs(tuple(pieces))
 
     def translate(self, offset: int) -> int | None:
-        """Offset in the target for `offset` in the source; None: not remembered."""
+        """Offset in the target for `offset` in the source; None: it is before the first piece."""
         found = None
         for piece in self.pieces:
             if piece.source_start > offset:

@@ -1,13 +1,14 @@
-"""Records that no mirror has brought, in a topic that is left out since a mirror fills it.
+"""Records that no mirror copied, in a topic that is left out because a mirror fills it.
 
-A mirror that keeps names makes one topic of two. If there is one each way, the later one leaves the
-topic out, or records would go round forever; those sent to its side are then never copied.
+With the policy identity, a topic has the same name in both clusters. Of mirrors in both directions
+the later one leaves the topic out, as records would otherwise be copied back and forth forever;
+records that producers send to its source are then never copied.
 (MirrorMaker 2's IdentityReplicationPolicy is not for both ways either: it cannot detect a cycle.)
 
-Invariants: what is found was brought by no mirror from the other cluster. The search is
-between the pieces of the positions, which became visible by the same transactions as the records;
-and only in topics whose positions say that the pieces are complete. Records within a piece are not
-found: joined pieces also cover what lies between them.
+Invariants: a record that is found was copied by no mirror from the other cluster. Only offsets
+between the pieces of the positions are searched, which were committed in the same transactions as
+the records; and only in topics whose positions are marked complete. Records within a piece are not
+found: joined pieces also cover the offsets between them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LOOK_SECONDS: Final = 0.1
 
 
 class OwnRecord(NamedTuple):
-    """Record that no mirror has brought. positions_topic: of the mirror that fills its topic."""
+    """Record that no mirror copied. positions_topic: of the mirror that fills its topic."""
 
     partition: TopicPartition
     offset: int
@@ -49,9 +50,9 @@ def find_own_record(
     *,
     but: frozenset[str] = frozenset(),
 ) -> OwnRecord | None:
-    """Find the first record in these topics of admin's cluster that no mirror of `cluster` brought.
+    """Find the first record in these topics of admin's cluster that no mirror of `cluster` copied.
 
-    Topics that a mirror has given another name are not searched: they are that mirror's.
+    Topics that a mirror filled under another name are not searched: they belong to it.
 
     but: positions topics to ignore.
 
@@ -93,10 +94,10 @@ def find_own_record(
 
 
 def _are_decided(admin: Admin, topics: Sequence[str]) -> bool:
-    """Whether there is a moment from now on in which no transaction with positions is open.
+    """Wait until each topic was without an open transaction once; False: not in DECIDED_SECONDS.
 
-    A transaction's markers come to its partitions one after another, so that records may be visible
-    a little before the position that says that they were copied.
+    A transaction's markers are written to its partitions one after another, so records may be
+    visible a little before the position that was committed with them.
     """
     deadline = time.monotonic() + DECIDED_SECONDS
     undecided = [TopicPartition(topic, 0) for topic in topics]

@@ -1,12 +1,12 @@
 """Copier of a mirror's records: new records, in transactions together with the positions.
 
 Invariants: positions and syncs are those committed in the target; a transaction that fails
-changes neither. Without transactions (`records`), at least once: they are those of acknowledged
-records, and are committed afterwards, every POSITIONS_SECONDS and by `commit_positions`, which also
-detects another mirror of the alias.
+changes neither. Without transactions (`records`), at least once: positions and syncs are those of
+acknowledged records, and are committed afterwards, every POSITIONS_SECONDS and by
+`commit_positions`, which also detects another mirror of the alias.
 
-Not here: which topics, and their names in the target (followed_topics), and what the source has of
-them (source_ranges).
+Not here: the choice of topics, and their names in the target (followed_topics); the offset ranges
+of the source (source_ranges).
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ class RecordCopier:
     records: sends them without transactions; None: `producer` does, in its own.
     skips: ranges that are not copied, since they are in the target already.
     left_out: topics that are not copied, since they come from the target; for the progress.
-    leads: it says only where new partitions begin; workers copy (actor_session). commits: how often
-        it has said something.
-    on_placed: called after each transaction with where its records are. There a piece is exact if
-        nobody else's records lie between them, whatever is missing in the source.
+    leads: it only commits the starts of new partitions; workers copy (actor_session). commits:
+        number of times that it has changed positions.
+    on_placed: called after each commit with the offsets of its records in source and target. Here a
+        piece is exact if no other producer's records lie between them in the target, even if the
+        source has gaps.
     """
 
     def __init__(
@@ -233,8 +234,9 @@ class RecordCopier:
                 failures += 1
                 if failures > MOST_FAILURES:
                     raise
-                # The transaction had no effect; the next is smaller, in case it took too long. A
-                # fenced producer ends here. Deleted records and recreated topics are found now.
+                # The transaction had no effect; the next is smaller, in case it took too long.
+                # ProducerFenced is not caught. Deleted records and recreated topics are detected
+                # by commit_starts.
                 logger.warning(REPEATED, error)
                 self._next_records = max(1, self._next_records // 2)
                 ranges = self.commit_starts()
@@ -354,7 +356,7 @@ class RecordCopier:
     def _adapt(self, report: ReplayReport, offsets: int) -> None:
         """Set the number of offsets of the next transaction to about COMMIT_BYTES.
 
-        The size of a record is that of the last part, which may have had none, or aborted ones.
+        The size per offset is that of the last part, which may have had no or aborted records.
         """
         size = report.bytes / max(1, offsets)
         most = self._settings.commit_records
@@ -415,7 +417,7 @@ class RecordCopier:
         *,
         is_tail: bool = False,
     ) -> ReplayReport:
-        """Commit the records that `send` sends with their positions; or send them untransacted.
+        """Commit the records that `send` sends and their positions; or send without a transaction.
 
         Raises TransactionAbortable: the transaction had no effect.
         """

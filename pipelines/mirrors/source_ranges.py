@@ -1,4 +1,4 @@
-"""Ranges of a mirror's source: what its topics have, as of the last look, without skips."""
+"""Offset ranges of a mirror's source topics, as of the last lookup, without skips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .offset_syncs import OffsetSync
 
 
 class SourceRanges:
-    """Looks for the ranges of topics that are to be copied.
+    """Looks up the ranges of the topics to copy.
 
     skips: ranges that are not copied, since they are in the target already.
     """
@@ -33,7 +33,7 @@ class SourceRanges:
             settings.source, replace(settings.limits.fetch, security=settings.source_security)
         )
         self.topic_ids: dict[str, str] = {}
-        """Ids of the source's topics at the last look, by name."""
+        """Ids of the source's topics at the last lookup, by name."""
 
     def look(self, topics: Iterable[str]) -> None:
         """Look up the ids of these topics; `resolve` their ranges afterwards."""
@@ -44,7 +44,7 @@ class SourceRanges:
         return {each.name: str(each.topic_id) for each in described}
 
     def are_made_again(self, topics: Iterable[str], among: Iterable[str]) -> bool:
-        """Whether one of the topics was recreated since the last look, which was at `among`."""
+        """Whether one of `topics` was recreated since the last lookup, which was of `among`."""
         now = self._look_up(among)
         return any(now.get(topic) != self.topic_ids[topic] for topic in topics)
 
@@ -56,9 +56,9 @@ class SourceRanges:
     ) -> list[PartitionRange]:
         """Ranges of all partitions up to their current ends, also empty ones.
 
-        `committed`: where the ranges of these partitions begin; the others begin as the settings
-        say. With "latest" that holds for topics that are not among `known_topics`; partitions added
-        to one that is start at the earliest offset.
+        committed: start offsets of these partitions; the others start at the settings'
+        start_offset. "latest" applies to topics that are not in `known_topics` only: partitions
+        added to the others start at the earliest offset.
         """
         settings = self._settings
         is_latest = settings.start_offset == "latest"

@@ -55,7 +55,7 @@ class _Types:
         self._documents = documents
 
     def of(self, schema: Any, document: str, path: str, within: tuple[str, ...]) -> pa.DataType:
-        """Type of a part. within: references on the way here, to find a schema in itself."""
+        """Type of a part. within: references that led to it, to detect recursive schemas."""
         if not isinstance(schema, Mapping):
             raise ValueError(  # noqa: TRY004 -- one kind of error for whatever is wrong with it
                 f"JSON Schema: {path} may be anything; {_REMEDY}"

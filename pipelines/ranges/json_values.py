@@ -1,6 +1,6 @@
 """JSON objects -> a struct column, all values of a chunk at once.
 
-Invariants: each value is one object, or it is named by its place where that is known.
+Invariants: each value is one object; the error for any other has its place, if that is known.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _objects(values: pa.Array, schema: pa.Schema) -> pa.Array:
 def _check_objects(values: pa.Array) -> None:
     """Raise SchemaMismatch for a value that does not begin and end as an object.
 
-    Where all do, and there are as many objects as values, each is one: a string cannot go on behind
-    a line's end. And pyarrow ends the process where it is given nothing but `null`.
+    If all do, and as many objects are read as there are values, each value is one object: a string
+    cannot contain a line end. And pyarrow crashes the process if it reads nothing but `null`.
     """
     are_objects = pc.and_(pc.starts_with(values, "{"), pc.ends_with(values, "}"))
     if pc.all(are_objects).as_py() is not False:

@@ -8,7 +8,7 @@ Files are read if
     the range starts at the log start offset or after it.
 Files are read as long as batches are valid and follow one another without a gap. From there on
 records are fetched from brokers: for compacted logs, damage, deleted segments and, with
-read_committed, transactions, as segment files do not contain what was aborted.
+read_committed, transactions, as segment files do not show which ones were aborted.
 
 Files are read, not mapped: if a mapped file is truncated, a process that accesses the missing part
 is killed (SIGBUS), as it is for an unreadable sector. With `value_views`, which is off by default,

@@ -33,7 +33,7 @@ class PartitionRange(NamedTuple):
 
 def recreated_topics(former_ids: Mapping[str, str], ids: Mapping[str, str]) -> list[str]:
     """Names of topics that were deleted and recreated since they had the former ids, ascending:
-    offsets of the former ones say nothing of them. Where brokers have no ids nobody can tell.
+    former offsets do not apply to them. If brokers have no topic ids, this cannot be detected.
     """
     return sorted(
         name
@@ -51,8 +51,8 @@ class ReadLimits:
     """Limits of reading ranges.
 
     poll_timeout_ms: reading fails after this time without a record.
-    poll_timeout_name: name of the setting for error messages. allow_data_loss: what to do for
-    `fail_on_data_loss` to be false, likewise: "set fail_on_data_loss to false".
+    poll_timeout_name: name of that setting, for error messages. allow_data_loss: how to allow data
+    loss, for error messages: "set fail_on_data_loss to false".
     """
 
     fetch: FetchOptions

@@ -14,7 +14,7 @@ from .partition_range import ReadLimits
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 ALLOW_DATA_LOSS: Final = "set fail_on_data_loss to false"
 ALLOW_DATA_LOSS_OF_COMMANDS: Final = f"{ALLOW_DATA_LOSS} (the option --allow-data-loss)"
-"""Remedy of what is both a function and a command: an error cannot tell which was called."""
+"""Remedy where there is a function and a command: the code does not know which was called."""
 
 
 def topic_names(topics: str | Sequence[str]) -> list[str]:

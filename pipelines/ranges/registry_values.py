@@ -6,7 +6,8 @@ that they were written with into the reader's: the given one, or the latest of t
 Invariants:
     A null value (a tombstone) is null.
     A value without an id, or with an id that the registry does not know or has for another format,
-    is named by its place. A registry that cannot be reached fails the read, and never makes a null.
+    is reported with its place. If a registry cannot be reached, the read fails; values never
+    become null for that.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class RegistryValues:
         ids, is_framed = self._ids(values)
         present = np.unique(ids[is_framed])
         if len(present) == 1 and is_framed.all():
-            # As it nearly always is: one schema, and the rows need no sorting.
+            # The usual case: one schema, and the rows need no sorting.
             return self._of_one(int(present[0]), values, np.arange(len(values)))
         parts, order = [], np.full(len(values), -1, np.int64)
         count = 0

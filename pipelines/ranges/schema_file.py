@@ -1,4 +1,4 @@
-"""Schema file, which describes the values: of `bradbury load --schema FILE`.
+"""Schema file of `bradbury load --schema FILE`, which describes the values.
 
     avro    an Avro schema (.avsc), as it is
     json    the fields of the objects, in JSON, either with the names of their types,

@@ -3,8 +3,8 @@
 "latest" with read_committed is the last stable offset: the start of the first open transaction of
 any producer. Records that another producer committed may lie after it, and that producer needs them
 when it restarts. Waiting for the open transaction may take until its timeout, if its producer died.
-So records are read normally up to the last stable offset; after it, where compaction has not been
-yet, control records tell which transactions were committed, and open ones are left out.
+So records are read normally up to the last stable offset; after it, where logs are never compacted,
+control records show which transactions were committed, and open ones are left out.
 The caller has ended its own transaction before: the outcome of all its own records is known.
 """
 

@@ -83,7 +83,7 @@ def _resolve(
     edges = _Edges(first, last)
     given_start = _by_partition(start_offset, partitions, "start_offset", "earliest")
     for key in given_start.keys() & committed.keys():
-        given_start[key] = _not_behind(key, committed[key], last[key].offset, limits)
+        given_start[key] = _within_log(key, committed[key], last[key].offset, limits)
     given_end = _by_partition(end_offset, partitions, "end_offset", "latest")
     starts = yield from _offsets(client, given_start, edges)
     ends = yield from _offsets(client, given_end, edges)
@@ -93,7 +93,7 @@ def _resolve(
     ]
 
 
-def _not_behind(key: TopicPartition, committed: int, last: int, limits: ReadLimits) -> int:
+def _within_log(key: TopicPartition, committed: int, last: int, limits: ReadLimits) -> int:
     """The committed offset, or the log end offset if that is lower."""
     if committed <= last:
         return committed

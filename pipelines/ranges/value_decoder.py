@@ -11,8 +11,8 @@
 With a schema registry the values of json, avro and protobuf begin with the ids of the schemas that
 they were written with (registry_values).
 
-A value that cannot be decoded fails the read and is named by its partition and offset, as far as
-the decoder says which it is. A null value (a tombstone) is null, with arrow no row.
+A value that cannot be decoded fails the read; the error has its partition and offset, if the
+decoder reports which value it is. A null value (a tombstone) is null, with arrow no row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`bradbury.committed_batches`: batches of a continuous Dataset, each then committed."""
+"""`bradbury.committed_batches`: batches of a continuous Dataset, committed one after another."""
 
 from __future__ import annotations
 

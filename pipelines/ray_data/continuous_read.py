@@ -233,7 +233,7 @@ def continuous_source(dataset: Dataset) -> ContinuousTopics | None:
         return None
     for each in operators:
         if not isinstance(each, AbstractOneToOne):
-            raise ValueError(  # noqa: TRY004 -- the Dataset cannot be, its type can
+            raise ValueError(  # noqa: TRY004 -- the type of the argument is right
                 f"{each.name} cannot be applied to a continuous Dataset whose offsets are "
                 "committed: it needs all rows, or mixes them with others; use map_batches, map, "
                 "filter and columns"

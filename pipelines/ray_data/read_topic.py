@@ -96,28 +96,28 @@ def read_topic(
                 replace the value), or a function of a pyarrow binary array that returns an array
             of the same length.
         schema_registry: http://HOST:PORT of a schema registry: values of "json", "avro" and
-            "protobuf" begin with the ids of schemas that it has. `value_schema` is what they
-            become; without it, it is the latest of the subject TOPIC-value now (docs/schemas.md).
+            "protobuf" begin with the ids of schemas that it has. They are read as `value_schema`;
+            by default the latest of the subject TOPIC-value at the call (docs/schemas.md).
         isolation_level: "read_committed", as librdkafka has it, or "read_uncommitted".
         fail_on_data_loss: False: records that retention has deleted meanwhile are skipped.
         poll_timeout_ms: a task fails after this time without a record.
         local_files: where a task runs on the machine of a partition's leader and may read its
-            files, read those instead of asking the broker: two to four times as fast. In a Ray
-            cluster of several nodes tasks are placed there while it has CPUs free, if `concurrency`
+            files, read those instead of fetching: two to four times as fast. In a Ray cluster of
+            several nodes tasks are placed there while it has CPUs free, if `concurrency`
             and the arguments of the tasks leave it open.
         override_num_blocks: number of tasks; by default by size and CPUs, at least one for each
             partition.
         num_cpus, num_gpus, memory, concurrency, remote_args: of the tasks; see
             `ray.data.read_datasource`. Among them may be security_protocol, ssl_* and sasl_* (see
             SecurityOptions), which the tasks are given, too; without any, BRADBURY_CLIENT_CONFIG
-            in the environment of each of them counts.
+            in the environment of each of them applies.
 
     Raises:
-        ValueError, InvalidConfig: an argument is invalid; TypeError: there is none of that name.
+        ValueError, InvalidConfig: an argument is invalid; TypeError: an unknown argument.
         UnknownTopicOrPartition: a topic does not exist.
         DataLoss: the log begins above a start.
-        ConnectionFailed: there is no cluster; AuthenticationFailed: none that lets this client in.
-        NotInRegistry, RegistryFailed: the schema registry has no such schema; it cannot be asked.
+        ConnectionFailed: no cluster is found; AuthenticationFailed: it refused this client.
+        NotInRegistry, RegistryFailed: the schema registry has no such schema, or does not answer.
         RayDataMissing: the extra [data] is not installed.
     """
     require_ray_data()

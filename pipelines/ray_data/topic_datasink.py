@@ -9,7 +9,8 @@ is fenced from then on, and its open transaction is aborted.
 
 Invariants:
     Rows and marker of a task are committed together or not at all.
-    With delivery_guarantee="at-least-once" there is neither: a task run again repeats its rows.
+    With delivery_guarantee="at-least-once" there are no transactions and no markers: a task that
+    is run again repeats its rows.
 """
 
 from __future__ import annotations

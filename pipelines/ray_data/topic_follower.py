@@ -1,7 +1,7 @@
 """Follower of topics: looks up log end offsets in a thread when a piece is wanted.
 
-A piece is made when there is room for it, of all records that arrived meanwhile: so pieces grow
-with the load, and are few if they are taken slowly.
+A piece is made when Ray Data has room for a task, of all records that arrived meanwhile: so pieces
+grow with the load, and are few if they are consumed slowly.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TopicFollower:
         try:
             while self._wait_until_wanted():
                 piece = self._unread.take(self._followed.most_records)
-                if not piece and self._has_looked():
+                if not piece and self._refresh_ends():
                     piece = self._unread.take(self._followed.most_records)
                 with self._condition:
                     if piece:
@@ -108,7 +108,7 @@ class TopicFollower:
                 self._error = error
                 self._condition.notify_all()
 
-    def _has_looked(self) -> bool:
+    def _refresh_ends(self) -> bool:
         """Look up end offsets; False: it failed, but may be retried. Raises permanent errors."""
         try:
             self._client.run(self._list_ends(), TIMEOUT_MS)

@@ -1,8 +1,8 @@
 """A directory of Parquet files that `load` has written, also while another load writes to it.
 
 A part is a commit: the files that it wrote, renamed already or not, and whichever files a
-compaction has put their rows into. Commits that are made later are later parts, so a replay that is
-run again brings what is new.
+compaction has put their rows into. Later commits are later parts, so a replay that is run again
+writes the new rows.
 
 Invariants: a row is in one part, and that part has the same rows in the same order before
 and after a compaction, and in the middle of one; see loads/loaded_files.
@@ -115,7 +115,7 @@ class LoadedParquetSource:
             found = None
             try:
                 found = self._found(newest, commit)
-            except FileNotFoundError as error:  # renamed or compacted between the two looks
+            except FileNotFoundError as error:  # renamed or compacted since the commit was read
                 if missing == (newest, error.filename):
                     raise ReplayFailed(f"{error.filename} was removed; restore it") from None
                 missing = newest, error.filename

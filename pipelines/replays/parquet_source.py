@@ -1,6 +1,6 @@
 """Parquet files as a table: a directory that `load` has written (see loaded_parquet_source), or any
 other: one part, of all files in the order of their paths. Files must not change until they are
-replayed, nor be added: nobody could say which ones are new.
+replayed, nor be added: new ones could not be distinguished.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def replay(
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     **security: Unpack[SecurityOptions],
 ) -> ReplayProgress:
-    """Write the rows of a table as records; returns when those of before the call are written.
+    """Write a table's rows as records; returns when those that existed at the call are written.
 
     Args:
         table: a directory written by `load`, any other Parquet files (also s3://... and gs://...),
@@ -117,8 +117,8 @@ def replay(
         commit_records: most records of a transaction, about.
         compression_type: none, gzip, snappy, lz4 or zstd.
         continuous: follow rows added to the table until `stop` is set, or forever; looks for them
-            every `look_interval_s` seconds. Not for other Parquet files, which do not tell what is
-            new.
+            every `look_interval_s` seconds. Not for other Parquet files, where new rows cannot be
+            detected.
         on_progress: called after each commit.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 

@@ -55,7 +55,7 @@ class TopicLagPolicy:
         topics: a name or names.
         group: the consumer group of the replicas.
         target_lag: unread records for each replica. target_lag_s: most seconds since the oldest
-            unread record. Give one or both: then the greater number of replicas counts.
+            unread record. Give one or both: then the greater number of replicas is used.
         auto_offset_reset: of the group's consumers: where they start in a partition without a
             committed offset, and so what is unread there.
         bootstrap, namespace: of the brokers, if they are not in this Ray cluster.

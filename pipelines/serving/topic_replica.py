@@ -4,7 +4,7 @@ Invariants:
     A replica is a static member with a unique name: `<application>.<deployment>.<tag>`.
     When Serve stops it, it finishes its batches, commits and leaves the group.
     When its process dies, the replica that replaces it removes it from the group, and aborts its
-    open transaction: Ray knows that it is dead, so no session timeout has to pass.
+    open transaction: Ray reports that it is dead, so no session timeout has to pass.
     A permanent error (a batch that fails, a deleted topic) is raised by check_health: Serve shows
     it, and replaces the replica by one that resumes at the last commit.
 
@@ -62,8 +62,8 @@ class TopicReplica:
         function = _made(config.function, output, self._producer)
         self._config = replace(config, instance_id=prefix + context.replica_tag, function=function)
         with Admin(**options) as admin:
-            self._bury(admin, prefix)
-        self._member: Any = MemberProcess(self._config)  # as a plain object: Ray types an actor's
+            self._remove_dead(admin, prefix)
+        self._member: Any = MemberProcess(self._config)  # a plain object here, not a Ray actor
 
     def check_health(self) -> None:
         """Check the member; called by Serve periodically.
@@ -97,7 +97,7 @@ class TopicReplica:
             if self._producer is not None:
                 self._producer.close()
 
-    def _bury(self, admin: Admin, prefix: str) -> None:
+    def _remove_dead(self, admin: Admin, prefix: str) -> None:
         """Remove dead former replicas from the group, and fence their producers."""
         group = self._config.group
         try:

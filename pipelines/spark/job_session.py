@@ -67,8 +67,8 @@ def _active() -> SparkSession | None:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    # Spark knows an active session per thread; the process has one all the same. Streams look up
-    # their sink in the thread's.
+    # Spark's active session is per thread, but another thread may have created the session of
+    # this process. Streams look up their sink in the active session of the thread.
     found: SparkSession | None = SparkSession._instantiatedSession
     if found is None or found._sc._jsc is None:
         return None

@@ -2,16 +2,16 @@
 
     rows = read_local(spark, "flights", schema="value binary")
 
-Spark's Python data sources cannot say where a task is to run. The rows of an RDD can: here each is
-the ranges of one task, on the host of their leader, and `mapInArrow` makes records of them. On that
-host a task reads the leader's segment files (localFiles) instead of asking the broker.
+Spark's Python data sources have no preferred locations for tasks. RDDs have: here each row is the
+ranges of one task, with the host of their leader as location, and `mapInArrow` reads their records.
+On that host a task reads the leader's segment files (localFiles) instead of fetching.
 
 Invariants:
     All ranges of a task have the same leader.
-    A preference is no more than that: if the executors of a host stay busy for longer than
-    spark.locality.wait, or if there is none, another one reads, from the broker.
+    Locations are not guaranteed: if the executors of a host stay busy for longer than
+    spark.locality.wait, or it has none, another executor reads, from the broker.
 
-Not here: streams, which have no such way; pushing filters down, which Spark offers to sources only.
+Not here: streams, which cannot use an RDD; filter pushdown, which Spark has for sources only.
 """
 
 from __future__ import annotations

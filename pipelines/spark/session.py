@@ -307,8 +307,9 @@ def _omit_discovery(session: SparkSession, source: type[DataSource]) -> None:
     """Set `source` as the result of Spark's discovery of sources, which saves 2-3 s.
 
     Spark would start three Python processes to import every installed `pyspark_*` package. It keeps
-    the result for all sessions of a JVM; by it `newSession()` has the format, too. The session made
-    last determines the bootstrap servers. If this Spark has no such field, it discovers as usual.
+    the result for all sessions of a JVM, so that those of `newSession()` have the format, too. The
+    session created last determines the bootstrap servers. If this version of Spark has no such
+    field, it discovers sources as usual.
     """
     from py4j.protocol import Py4JError
     from pyspark.sql.udf import _wrap_function

@@ -1,8 +1,8 @@
 """format("bradbury"): the Python Data Source that Spark calls.
 
     BradburyDataSource     entry point: options, row schema, readers, writers
-    BatchReader, PushdownBatchReader    a batch query, in batch_reader
-    StreamReader                        micro-batches, in stream_reader
+    BatchQueryReader, PushdownBatchReader    a batch query, in reading/batch_query
+    StreamReader                             micro-batches, in reading/stream_reader
 
 Invariants:
     A reader with pushFilters is returned only if filter pushdown is on: with it off, which is

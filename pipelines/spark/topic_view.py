@@ -79,8 +79,8 @@ def topic_view(
 
     Raises:
         ValueError: an argument is invalid.
-        NotInRegistry, RegistryFailed: the schema registry has no schema of the topic; it cannot be
-            asked.
+        NotInRegistry, RegistryFailed: the schema registry has no schema of the topic, or does not
+            answer.
     """
     for given, allowed, what in (
         (value, FORMATS, "value"),
@@ -176,7 +176,7 @@ def _selected(
 
 
 def _option(settings: Mapping[str, str], wanted: str) -> str:
-    """Value of an option, whose name does not mind case; "" if it is not given."""
+    """Value of an option, whose name is case-insensitive; "" if it is not given."""
     return next((one for name, one in settings.items() if name.lower() == wanted.lower()), "")
 
 

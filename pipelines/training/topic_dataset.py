@@ -404,7 +404,7 @@ def _first_rows(tables: deque[pa.Table], count: int) -> pa.Table:
 
 
 def _topic_ids(client: ClusterClient, names: Sequence[str]) -> Steps[dict[str, str]]:
-    """Ids of the topics as they are now, whatever the client has known of them."""
+    """Current ids of the topics, from metadata that is refreshed first."""
     client.want(names)
     yield from wait(client.refresh())
     return client.view.topic_ids(names)

@@ -1,6 +1,6 @@
 """Readers of a batch query: the ranges of each task, and the rows of one task.
 
-    BatchReader            one query over [starting, ending)
+    BatchQueryReader       one query over [starting, ending)
     PushdownBatchReader    the same, narrowed by filters on topic, partition, offset, timestamp
     TaskRanges             the ranges of one task, pickled
 

@@ -3,7 +3,7 @@
     {"topicA": {"0": 23, "1": 345}, "topicB": {"0": 7}}                 next offset to read
     {"topicA": {"0": 30}, "@initial": {"topicA": {"0": 20}}}            end of the first batch
     {"topicA": {"0": 30}, "@topics": {"topicA": "0b2e..."}}             ids of the topics read from
-    {"topicA": {"0": 4}, "@recreated": {"topicA": {"0": 0}}}            starts in a topic made again
+    {"topicA": {"0": 4}, "@recreated": {"topicA": {"0": 0}}}            starts in a recreated topic
 
 Invariants:
     Equal offsets have equal JSON text: Spark compares offsets as text, and another order of keys
@@ -13,8 +13,8 @@ Invariants:
     A rate-limited end is never past the available end, and each partition with records gets at
     least one.
 
-`@topics` is what tells a topic that was deleted and recreated from the one before, whatever its
-offsets are. With failOnDataLoss false the batch that meets it begins at `@recreated` there.
+`@topics` distinguishes a topic that was deleted and recreated from the former one, whatever its
+offsets are. With failOnDataLoss false, the batch that detects it starts there at `@recreated`.
 
 `@initial` ('@' cannot be in a topic's name) exists because Spark does not store the initial offset
 of a Python source: after a failed first batch it would be looked up again, and "latest" would then

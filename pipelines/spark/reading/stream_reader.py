@@ -142,8 +142,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(from_json(end))
 
     def stop(self) -> None:
-        """Finish commits. The process, with its client's daemon thread, ends with the query, before
-        which Spark calls this or not.
+        """Finish commits. The process, with its client's daemon thread, ends with the query; Spark
+        may end it without calling this.
         """
         if self._commits is not None:
             self._commits.close()
@@ -209,9 +209,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         former_ids: Mapping[str, str],
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """Find topics that were recreated since the batch before: they begin where they begin."""
+        """Find topics recreated since the last batch: they start at their earliest offsets."""
         anew = set(recreated_topics(former_ids, reader.topic_ids))
-        anew -= {key.topic for key in self._recreated}  # of these it was said
+        anew -= {key.topic for key in self._recreated}  # reported already
         if anew:
             self._lose(f"{', '.join(sorted(anew))} was deleted and recreated since it was read")
             starts = reader.earliest([key for key in partitions if key.topic in anew])

@@ -2,14 +2,14 @@
 
     {SPARK_LOCAL_DIRS}/bradbury-{SHA-256 of cluster, transactional id, run of the query}.json
 
-Spark gives tasks to its idle workers in turn: the next batch of a task mostly meets another worker,
-which would initialize the transactional id again, and read the markers. What it needs is written to
-a file in a directory of the executor, which Spark deletes with it.
+Spark gives tasks to its idle workers in turn: the next batch of a task mostly runs in another
+worker, which would initialize the transactional id again, and read the markers. Instead, the state
+that it needs is in a file in a directory of the executor, which Spark deletes with the executor.
 
 Invariants:
-    Whoever has written the file has released the transactional id, and does not use it any more.
+    The worker that wrote the file has released the transactional id, and no longer uses it.
     The file is renamed before it is read, so one worker gets it, and no second attempt of its task.
-    A file that is lost, or of an epoch that is over, costs the next task an initialization.
+    If a file is lost, or its producer epoch was fenced, the next task initializes the id again.
 
 Not here: whether the batch may be written (transactional_sink).
 """

@@ -15,7 +15,7 @@ Invariants:
     Tasks do not know their number, so a change of it is detected by its effects: different rows, a
     task that had no rows before, and, when all are done, by the driver, which knows the number.
 
-Not here: asking the cluster, and writing (transactional_sink).
+Not here: requests to the cluster, and writing (transactional_sink).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Invariants:
     A task commits after Spark's end marker for its rows, and when all are acknowledged.
     A task without rows writes nothing, and no marker.
     A transactional id is reused without being initialized only in the run of the query in which it
-    made the last commit, by the one worker that has it, or has claimed it from the worker that had
-    it (handover). The first request proves that it has not been initialized by another since.
+    made the last commit, by the one worker that owns it, or has claimed it from its former owner
+    (handover). The first request fails if another producer has initialized it since.
 
 Not here: what is refused (sink_batch), how rows are sent (row_sender).
 """
@@ -225,9 +225,10 @@ def _producer_of(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Ke
 
 
 def _continued(kept: KeptProducer, task: SparkTask, batch: SinkBatch) -> bool:
-    """Whether the transactional id is still this run's, with a transaction begun.
+    """Whether this worker owns the transactional id already; then begins a transaction with it.
 
-    No: nobody has it, or another has initialized it. The last batch is then not known.
+    False: no worker of this run has it, or another producer has initialized it: the task's last
+    batch is then unknown.
     """
     if not kept.is_owner and not _claimed(kept, task):
         return False
