@@ -180,8 +180,7 @@ class LogDirectory:
         """Whether no acknowledged record is missing, as far as one directory can tell.
 
         Args:
-            is_intact: whether the page cache written by a directory's last run has survived, by its
-                id.
+            is_intact: whether the page cache of a directory's last run has survived, by its id.
         """
         if self.identity.node_id is None:
             return True

@@ -13,8 +13,7 @@ Its parts, each with its own state:
 
 Invariants:
     log_start_offset <= high_watermark <= log_end_offset, recovery_point <= log_end_offset.
-    An assigned offset is never assigned again, whatever fails afterwards, unless the log is
-    truncated below it.
+    An assigned offset is never assigned again, whatever fails, unless the log is truncated below.
     Batches are stored byte for byte as they came, but for offset, leader epoch, timestamp type.
 Not thread-safe: one actor owns a log. Only FlushWork.run() and reading a slice's file may happen in
 another thread. The time is passed as now_ms; nothing here waits, except for the disk.
@@ -345,8 +344,7 @@ class PartitionLog:
                 log. Nothing was appended.
             OffsetOutOfRange: a batch begins below the end of the log. Nothing was appended.
             UnnotedGap: one begins above it, and gaps must be noted first. Nothing was appended.
-            KafkaStorageError, StorageFailure: as append_as_leader; the first batches may have been
-                appended.
+            KafkaStorageError, StorageFailure: as append_as_leader; earlier batches may be appended.
         """
         self.health.check()
         headers, markers = split_batches(view := memoryview(batches))
