@@ -1,12 +1,12 @@
 """The addresses of the brokers, from an argument, the environment, Ray, or the state file.
 
 In this order:
-    what is given, "host:port,..."
+    the argument, "host:port,..."
     the environment's BRADBURY_BOOTSTRAP
     the Ray cluster that this process is connected to, if a cluster is up in it
     RAY_ADDRESS, or the Ray cluster that has started this process
     the state file of the cluster that was started here, unless the environment names another Ray:
-        what was meant for a cluster there must not go to this one
+        clients of a cluster there must not connect to this one
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ASK_SECONDS = 30.0
 def find_servers(given: str | None, namespace: str) -> str:
     """Find the brokers of the cluster `namespace`: "host:port,...", not checked.
 
-    Ray is imported only where the environment names a Ray cluster, and then this process is
-    connected to it for the moment of one question.
+    Ray is imported only where the environment names a Ray cluster; this process then connects to it
+    for a single actor call, and disconnects.
 
     Raises:
         ConnectionFailed: no cluster was found.
@@ -79,10 +79,10 @@ def _from_environment(namespace: str, state: ClusterState | None) -> str | None:
 
 
 def _from_controller(namespace: str) -> str | None:
-    """Brokers as the controller actor gives them; None if there is none in this Ray cluster.
+    """Brokers that the controller actor returns; None if this Ray cluster has no such actor.
 
     Raises:
-        ConnectionFailed: it does not answer, or is waiting for its voters.
+        ConnectionFailed: the controller does not answer, or is waiting for its voters.
     """
     ray: Any = sys.modules["ray"]
     try:

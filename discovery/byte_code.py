@@ -20,7 +20,7 @@ _FOLDER: Final = "PYTHONPYCACHEPREFIX"
 
 @contextmanager
 def byte_code_kept() -> Iterator[None]:
-    """Let processes that are started meanwhile write byte code, in the user's folder if set."""
+    """Let processes started in the `with` block write byte code, in the user's folder if set."""
     refused = os.environ.pop(_NONE, None)
     is_ours = bool(refused) and _FOLDER not in os.environ
     if is_ours:

@@ -1,7 +1,7 @@
 """Extras: optional dependencies, and the command that installs them here.
 
-Bradbury is in no package index: it was installed from a checkout or from a wheel file, and from
-there its extras come, too.
+Bradbury is in no package index: it was installed from a checkout or from a wheel file, and pip
+installs its extras from the same place.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def _requirement(extra: str) -> str:
 
 def _source() -> tuple[Path, bool] | None:
     """Existing checkout or wheel that this was installed from; whether it is a checkout."""
-    # In a checkout Python finds the egg-info of a former build first, which does not say it.
+    # In a checkout Python finds the egg-info of a former build first, without direct_url.json.
     texts = (
         each.read_text("direct_url.json")
         for each in importlib.metadata.distributions(name="bradbury")
     )
     text = next((each for each in texts if each is not None), None)
     if text is None:
-        checkout = Path(__file__).parent.parent  # imported from where it lies, if it is one
+        checkout = Path(__file__).parent.parent  # imported in place, if it is one
         return (checkout, True) if (checkout / "pyproject.toml").is_file() else None
     described = json.loads(text)
     url = urlparse(described["url"])
@@ -74,9 +74,9 @@ def _source() -> tuple[Path, bool] | None:
 
 
 def _is_there(name: str) -> bool:
-    if name in sys.modules:  # some that put an object in their place (colorful) have no spec
+    if name in sys.modules:  # one that replaces itself by an object (colorful) has no spec
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is not there
+    except ModuleNotFoundError:  # its parent package is not installed
         return False

@@ -6,7 +6,7 @@ that requires one, and a driver in token mode at a cluster without tokens refuse
 own workers (OwnerDiedError, seen with Ray 2.60). So the cluster is asked first which mode it has.
 RAY_AUTH_MODE, where the user has set it, is kept.
 
-This is the one place that knows how Ray decides about tokens (Ray's private modules included).
+Only this module depends on how Ray decides about tokens; for that it uses private modules of Ray.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ INSIDE_RAY = ("RAY_ADDRESS", "RAY_JOB_ID")
 """Variables set by a user who means a Ray cluster, by Ray for its jobs, or in its workers."""
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""Begin of a client's HTTP/2 connection: the magic, and an empty SETTINGS frame."""
+"""Start of a client's HTTP/2 connection: the magic, and an empty SETTINGS frame."""
 FRAME_HEADER = 9
 SETTINGS_FRAME = 4
 
-# A made-up id of a Ray cluster: Ray asks for the token first, and then answers that
-# the id is another one. Ray's client logs nothing about either.
+# A made-up id of a Ray cluster: Ray checks the token first, and then rejects the id as
+# another cluster's. Ray's client logs neither.
 NO_CLUSTER = "ab" * 28
 
 # Ray runs its workers at nice 15, which starves a broker on a node with busy tasks; and it ends
-# every node 60 s after the loss of its head, which for a log must not stop the data.
+# every node 60 s after the loss of the head node, which must not stop the brokers of a log.
 EMBEDDED_ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
@@ -77,11 +77,11 @@ class UpError(Exception):
 
 
 class RayUnreachable(UpError):
-    """No Ray cluster answers at the address; says nothing of what still runs there."""
+    """No Ray cluster answers at the address; its processes may still run there."""
 
 
 _own_mode: list[str] = []
-"""Authentication mode that this module has set, to tell it from the user's; or empty."""
+"""Authentication mode that this module has set, as distinct from the user's; or empty."""
 
 
 def is_connected() -> bool:
@@ -139,7 +139,7 @@ def connect_ray(address: str, namespace: str) -> None:
     if is_connected():
         return
     found = resolve_address(address)
-    shown = found if address == AUTO else address  # Ray makes this machine's IP of 127.0.0.1
+    shown = found if address == AUTO else address  # Ray replaces 127.0.0.1
     _check_reachable(found, shown)
     _check_ray(found, shown)
     match_authentication(found)
@@ -171,10 +171,10 @@ def join_running(namespace: str) -> None:
 
 
 def join_for_clients(bootstrap: str | None, namespace: str | None) -> None:
-    """Join the Ray of the cluster that clients are for, before they become actors.
+    """Join the Ray of the cluster that clients connect to, before they become actors.
 
     Otherwise Ray would start a new one. That is fine if the brokers are given and no cluster of
-    ours is up here: then they are somewhere else. Raises UpError.
+    ours is up here: then the brokers run somewhere else. Raises UpError.
     """
     try:
         join_running(namespace or default_namespace())
@@ -227,7 +227,7 @@ def resolve_address(address: str) -> str:
         raise UpError(NO_RAY_CLIENT)
     try:
         found = services.canonicalize_bootstrap_address(address)
-    except (ValueError, OSError):  # Ray's text names options that we do not have
+    except (ValueError, OSError):  # Ray's message names options that we lack
         raise UpError(
             f"{address!r} is not the address of a Ray cluster; use host:port, 'auto' or 'local'"
         ) from None
@@ -385,7 +385,7 @@ def _set_mode(mode: str) -> None:
 
 
 class _RayTooSlow(UpError):
-    """Error: an embedded Ray took longer than Ray waits for it. All its processes are ended."""
+    """An embedded Ray did not start within Ray's own timeout. All its processes are ended."""
 
 
 def _start_ray(namespace: str, on_progress: Callable[[str], None]) -> None:
@@ -440,7 +440,7 @@ def _init_ray(address: str, namespace: str) -> None:
 def _end_half_started(error: Exception) -> None:
     """End the processes of the Ray node whose start failed with `error`.
 
-    Ray forgets such a node, and its processes would stay until this process ends.
+    Ray drops its reference to such a node, whose processes would run until this process ends.
     """
     node_kind = import_module("ray._private.node").Node
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -452,7 +452,7 @@ def _end_half_started(error: Exception) -> None:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set the environment of processes that Ray starts meanwhile. The user's values are kept."""
+    """Set variables for the processes that Ray starts in this block; the user's values are kept."""
     changed = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(changed)
     try:

@@ -1,7 +1,7 @@
-"""The actors of a cluster on Ray, by name: created, waited for, asked, stopped.
+"""The named actors of a cluster on Ray: created, called, waited for and stopped.
 
-The one place where plain classes become actors. Ray restarts a dead actor where it was pinned; each
-BrokerActor creates again what Ray has given up.
+Only this module makes actors of plain classes. Ray restarts a dead actor on the node it is pinned
+to; each BrokerActor recreates those of its node that Ray does not restart any more.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ..discovery.ray_connection import UpError
 from ..protocol.errors import NotController
 
 READY_SECONDS = 120.0
-# A predecessor that is being killed holds its lock and port only for a moment.
+# A previous actor that is being killed holds its lock and port only for a moment.
 PATIENCE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 STOP_SECONDS = 30.0
 HAND_OVER_SECONDS = 2.0
 DEAD_SECONDS = 10.0
-"""Seconds of patience with a dead actor: Ray also calls it dead while it starts it elsewhere."""
+"""Seconds to retry calls to a dead actor: Ray also reports it dead while it restarts it."""
 
 _CLASSES = {
     "BrokerActor": BrokerActor,
@@ -85,10 +85,10 @@ def create_actor(cls: Any, options: dict[str, Any], *arguments: Any) -> ActorHan
 
 
 def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
-    """Ask one of our actors; the question is repeated while the actor is being restarted.
+    """Call a method of one of our actors; retried while the actor is being restarted.
 
     Raises:
-        UpError: no answer in time, or the actor is gone for good.
+        UpError: no answer in time, or the actor is dead and not restarted.
         Exception: what the actor raised, without Ray's stack trace.
     """
     began = time.monotonic()
@@ -101,7 +101,7 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
                 raise UpError("an actor of the cluster is not restarted; see its log") from None
             time.sleep(0.1)
         except RayTaskError as error:
-            restarted = isinstance(error.cause, NotController)  # and its voters are not back yet
+            restarted = isinstance(error.cause, NotController)  # and has not reached its voters yet
             if not restarted or time.monotonic() > began + DEAD_SECONDS:
                 raise error.cause from None
             time.sleep(0.1)
@@ -116,11 +116,11 @@ def ask(method: Any, timeout: float = READY_SECONDS) -> Any:
 
 
 def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Ask several of our actors at once; returns their answers by the names given here.
+    """Call methods of several actors at once; returns their answers by the keys of `methods`.
 
-    The question is repeated while an actor is being restarted. Where an answer did not come within
-    `timeout` seconds of the call, the value is an UpError: a node that is gone costs its wait once,
-    however many actors it had.
+    A call is retried while its actor is being restarted. If no answer arrives within `timeout`
+    seconds, the value is an UpError: the timeout is for all calls together, however many actors a
+    lost node had.
     """
     deadline = time.monotonic() + timeout
     answers: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def ask_all(methods: Mapping[str, Any], timeout: float) -> dict[str, Any]:
 
 
 def start_siblings(siblings: tuple[ActorPlan, ...], namespace: str) -> None:
-    """Create the missing actors of a node (run again and again by the node's broker)."""
+    """Create the missing actors of a node (called periodically by the node's broker)."""
     for actor in with_kept(siblings, _directories_with_partitions(siblings)):
         if find_actor(actor.name, namespace) is None:
             start_actor(actor, namespace)
@@ -202,7 +202,7 @@ def start_actors(
 def wait_until_serving(
     handles: Mapping[str, ActorHandle[Any]], on_progress: Callable[[str], None]
 ) -> None:
-    """Wait until no actor reports a problem. Raises UpError for one that waiting cannot solve."""
+    """Wait until no actor reports a problem. Raises UpError for a problem that does not pass."""
     deadline = time.monotonic() + READY_SECONDS
     patience = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -250,7 +250,7 @@ def find_actor(name: str, namespace: str) -> ActorHandle[Any] | None:
 
 
 def describe_running(namespace: str) -> dict[str, Any] | None:
-    """Description that the controller gives; None if there is none, or it does not answer."""
+    """The controller's description; None if there is no controller, or it does not answer."""
     controller = find_actor(CONTROLLER, namespace)
     if controller is None:
         return None
@@ -280,9 +280,9 @@ def stop_actors(namespace: str) -> int:
     """Stop a cluster's actors after a flush of their data; returns how many there were.
 
     The controller is stopped first, so that no broker is started for a node that joins meanwhile;
-    brokers are killed first, so that none of them creates its siblings again. Ray kills later than
-    `ray.kill` returns: until the names are gone `up` would find these actors, and a broker that
-    lives a moment longer may have created a sibling again.
+    brokers are killed first, so that none of them recreates its siblings. `ray.kill` returns before
+    the actor is dead: until the names are free `up` would find these actors, and a broker that is
+    still alive may have recreated a sibling.
     """
     controller = find_actor(CONTROLLER, namespace)
     if controller is not None:

@@ -1,7 +1,7 @@
-"""A cluster on Ray: started, found, described, stopped.
+"""A cluster on Ray: `up`, `connect`, `status`, `down`.
 
 `up` joins the Ray cluster that is given or that this process is in, else it starts an embedded
-one; it creates the named detached actors that are not there yet and waits until all of them serve.
+one; it creates the named detached actors that do not exist yet and waits until all of them serve.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Cluster:
         self.bootstrap_servers = bootstrap_servers
         """host:port of every broker when the cluster was found, separated by commas."""
         self.owns_ray = False
-        """Whether its Ray was started for it, and ends with it."""
+        """Whether `up` started an embedded Ray for this cluster, which ends with it."""
 
     def __repr__(self) -> str:
         return f"Cluster({self.namespace!r}, {self.bootstrap_servers!r})"
@@ -126,7 +126,7 @@ class Cluster:
         return Admin(bootstrap=self._brokers_now())
 
     def _brokers_now(self) -> str:
-        """Brokers in service now, as those of `bootstrap_servers` may all be gone."""
+        """Brokers in service now: those of `bootstrap_servers` may all have been replaced."""
         try:
             found = brokers_in_service(self.namespace)
         except UpError:
@@ -143,9 +143,9 @@ class Cluster:
         """Begin to move replicas, so that every node has its share; at most 1,000 partitions.
 
         Args:
-            drain: the name of a machine (see `status`) that shall have no replicas.
-            restore: a drained machine that shall get new partitions again; nothing moves yet.
-            dry_run: only return what would move.
+            drain: the name of a machine (see `status`) to move all replicas away from.
+            restore: a drained machine that is to get new partitions again; nothing is moved.
+            dry_run: only return the moves, without starting them.
 
         Returns the moves; `status()["reassigned"]` is the number of partitions not done yet.
         Raises KafkaError: there is no such machine, or too few others.
@@ -157,7 +157,7 @@ class Cluster:
     def change_voter(self, change: VoterChange, *, timeout_ms: int = 30_000) -> tuple[str, ...]:
         """Add a metadata voter, or remove one; returns the directory ids of the voters afterwards.
 
-        Raises KafkaError: see VoterChange; RequestTimedOut if a new one has not caught up in time.
+        Raises KafkaError: see VoterChange; RequestTimedOut if a new voter did not catch up in time.
         """
         return self._ask_controller(ChangeVoter(change, timeout_ms))
 
@@ -198,7 +198,7 @@ class Cluster:
         """State of the cluster, for the state file.
 
         is_kept_here: whether the cluster ends with this process.
-        is_program: whether this process does more than keep the cluster up.
+        is_program: whether this process is a user's program, not `bradbury up`.
         """
         pid = os.getpid() if is_kept_here else None
         return ClusterState(
@@ -271,10 +271,10 @@ def up(
 
     Args:
         data_dir: on each node's local disk; default_data_dir() if None. Several, on several disks:
-            partitions are spread over them, and a broken one takes only its own out of service. The
-            first one also holds the metadata.
+            partitions are spread over them, and a failed disk takes only its own offline. The first
+            directory also holds the metadata.
         host: address to bind; by default loopback, or each node's own on a cluster of many.
-        port: of each node's broker (the bootstrap address); its other actors take the next ones.
+        port: of each node's broker (the bootstrap address); its other actors use the next ones.
             0: any free ports. By default 9092; on one machine, where that is in use, the first
             of 9108, 9124, ... that is free.
         address: the Ray cluster to join ("auto", "host:port", "local" for an embedded one); by
@@ -300,7 +300,7 @@ def up(
     if state is not None and (state.is_stale or not _may_be_up(state)):
         state = None
     if state is not None and not is_connected() and named_address(address) is None:
-        address = _address_to_go_on_with(state)
+        address = _running_address(state)
     if not is_connected() and (named_address(address) or LOCAL) == LOCAL:
         first_data_dir = data_dirs(data_dir or default_data_dir(namespace))[0]
         check_for_a_new_ray(config, host, first_data_dir, secure=secure, insecure=insecure)
@@ -337,7 +337,7 @@ def up(
     return cluster
 
 
-def _address_to_go_on_with(state: ClusterState) -> str:
+def _running_address(state: ClusterState) -> str:
     """Address of the Ray in which the cluster is up already."""
     if state.pid is not None:
         raise UpError(
@@ -348,8 +348,8 @@ def _address_to_go_on_with(state: ClusterState) -> str:
 
 
 def _may_be_up(state: ClusterState) -> bool:
-    """Whether its process is there, or the Ray that it is in. A program that started a Ray of its
-    own, and was killed, has left the state of a cluster that nobody can reach any more.
+    """Whether the cluster's process or its Ray still runs. A program with an embedded Ray that was
+    killed leaves a state file of a cluster that does not exist any more.
     """
     return state.pid is not None or is_reachable(state.ray_address)
 
@@ -426,8 +426,8 @@ def start(
         except BaseException as error:
             if running is None:
                 stop_actors(namespace)
-            # Another process took the port between our check and the broker's bind. Other
-            # errors, such as an address of another machine, do not go away with a retry.
+            # Another process bound the port between our check and the broker's bind. Other
+            # errors, such as an address of another machine, are not solved by a retry.
             is_taken = (
                 isinstance(error, UpError)
                 and CANNOT_LISTEN in str(error)

@@ -1,4 +1,4 @@
-"""The whole cluster in this process: the same nodes and controller, no Ray, real sockets and files.
+"""A whole cluster in this process: the same nodes and controller, with sockets and files, no Ray.
 
     with bradbury.local() as cluster:
         producer = bradbury.Producer(bootstrap=cluster.bootstrap_servers)
@@ -89,7 +89,7 @@ class LocalCluster:
         self.controller: Controller | None = None
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._leading: asyncio.Task[None] | None = None
-        self._began_again = ""
+        self._restart_reason = ""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="bradbury-local", daemon=True
@@ -143,7 +143,7 @@ class LocalCluster:
         return Admin(bootstrap=self.bootstrap_servers, **security)
 
     def stop_node(self, index: int) -> None:
-        """Stop one node cleanly. Others lead where they have replicas in sync."""
+        """Stop one node cleanly. In-sync replicas on other nodes become leaders."""
 
         async def stop() -> None:
             await asyncio.gather(*(each.stop(leave=True) for each in self.processes[index]))
@@ -182,10 +182,10 @@ class LocalCluster:
     def _remove_at_exit(self) -> None:
         """Remove the temporary directory of a cluster that the program has not closed.
 
-        There is no clean stop: at this point the interpreter starts no threads any more.
+        The nodes are not stopped cleanly: at exit the interpreter starts no more threads.
         """
         if os.getpid() != self._owner or self._temporary is None:
-            return  # a child that was forked, whose parent uses it
+            return  # a forked child: the parent still uses the directory
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(LEAVE_SECONDS)
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -210,7 +210,9 @@ class LocalCluster:
         except TimeoutError:
             waiting_for = None if self.controller is None else self.controller.waiting_for
             why = (
-                f" (the controller was restarted: {self._began_again})" if self._began_again else ""
+                f" (the controller was restarted: {self._restart_reason})"
+                if self._restart_reason
+                else ""
             )
             raise TimeoutError(
                 f"not started within {START_SECONDS:g} s: waiting for "
@@ -245,7 +247,7 @@ class LocalCluster:
             await self._until_known(index)
 
     async def _until_known(self, index: int) -> None:
-        """Wait until all running nodes know this one, as long as it runs."""
+        """Wait until this node is in service in the metadata of all running nodes."""
         node, own = self.nodes[index], self.processes[index]
         while node.is_open:
             lives = [(node.node_id, node.incarnation)]
@@ -310,7 +312,7 @@ class LocalCluster:
                 await controller.start()
                 return
             except Superseded as error:
-                self._began_again = str(error)
+                self._restart_reason = str(error)
                 logger.warning("restarting the controller: %s", error)
 
     def _on_superseded(self) -> None:
@@ -349,7 +351,7 @@ def local(
     processes: int = 0,
     config: Mapping[str, Any] | None = None,
 ) -> LocalCluster:
-    """Start a cluster in this process; returns when all its `nodes` serve and know each other.
+    """Start a cluster in this process; returns when all its `nodes` are in service.
 
     Args:
         data_dir: kept when given; else a temporary directory that `close` removes. Several, on
@@ -364,7 +366,7 @@ def local(
 
     Raises:
         DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
-        TimeoutError: it says what was waited for.
+        TimeoutError: not started in time; the text says what it was waiting for.
     """
     return LocalCluster(
         data_dir, host=host, port=port, nodes=nodes, processes=processes, config=config

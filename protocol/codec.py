@@ -6,8 +6,8 @@ writing: a field that the version lacks is omitted.
 
 Reading accepts any buffer, copies strings, and slices `bytes` and `records` without a copy: such a
 slice lives as long as the receive buffer does. Unknown tagged fields are skipped (KIP-482). Array
-lengths are checked against the bytes that are left before anything is allocated. Whatever a peer
-sends, the only exception is MalformedRequest.
+lengths are checked against the remaining bytes before anything is allocated. Reading any bytes
+raises no exception but MalformedRequest.
 
 Source of the encodings: KIP-482 (compact, tags), KIP-893 (nullable structs),
 https://kafka.apache.org/protocol. Oracle in the tests: kio's own readers and writers.
@@ -56,13 +56,13 @@ def read_message(
     """Read a body that fills the rest of `buffer`; bytes after it are ignored, as in Kafka.
 
     Args:
-        source: the same bytes, of which `bytes` and `records` are slices; None: `buffer`. A copy of
-            a short memoryview is read in half the time.
+        source: the same bytes, of which `bytes` and `records` become slices; None: `buffer`. (For a
+            short memoryview pass a copy as `buffer`: reading it takes half the time.)
         max_elements: of all arrays together. A byte of a hostile body can cost fifty bytes of
-            objects, so bodies that may be long are read with a bound.
+            objects, so bodies that may be long are read with a limit.
 
     Raises:
-        MalformedRequest: cut off, a length that lies, invalid UTF-8, too many elements.
+        MalformedRequest: cut off, a length beyond the end, invalid UTF-8, too many elements.
     """
     key: Any = cls
     try:
@@ -186,7 +186,7 @@ def _is_fixed(run: list[tuple[str, Wire]]) -> bool:
 
 
 def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
-    """Fewest bytes of one such struct: what an array length is checked against."""
+    """Minimum size of one such struct in bytes: array lengths are checked with it."""
     plain, _ = _wire_fields(cls, version)
     total = 1 if flexible else 0
     for _, wire in plain:
@@ -246,7 +246,7 @@ def _read_struct(source: _Source, target: str, cls: Any, depth: int) -> None:
 
 
 def _set_default(source: _Source, target: str, field: Any, depth: int) -> None:
-    """Write source that gives a field that is not there its default."""
+    """Write source that sets a field to its default, for versions without the field."""
     wire: Wire = field.metadata["wire"]
     if field.default is not MISSING:
         is_literal = isinstance(field.default, int | str | bytes | None)
@@ -506,7 +506,7 @@ def _write_variable(
 
 
 def _write_tags(source: _Source, tagged: list[Any], flexible_from: int) -> None:
-    """Write source for tagged fields; one that has its default is not written, as in Kafka's own
+    """Write source for tagged fields; fields with default values are not written, as in Kafka's own
     classes.
     """
     source.add(1, "tags = []")

@@ -1,12 +1,12 @@
 """Settings with Kafka's names: declarations of a class of settings, and text <-> values.
 
 A class of settings (LogConfig, BrokerConfig, GroupCoordinatorConfig) is a frozen dataclass derived
-from Config. Each field is made by one of the functions below, which hold all there is to say of a
+from Config. Each field is made by one of the functions below, whose arguments are all facts about a
 setting: type, default, bounds, the sentence that DescribeConfigs returns. So there is one table,
 and a new setting is one new field. Field `segment_bytes` is Kafka's `segment.bytes`.
 
-Invariants: a Config that exists is valid; a name or value that it would not act on is
-refused with InvalidConfig, never stored and ignored.
+Invariants: every Config object is valid; a name or value without effect here is refused with
+InvalidConfig, never stored and ignored.
 Source: apache/kafka clients/.../common/config/ConfigDef.java.
 """
 
@@ -48,11 +48,11 @@ _HIGHEST: Final = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 class ConfigKey:
     """One setting.
 
-    default: None where Kafka has none, because another name says it.
-    choices: the words that a string may be, or that a list may hold; none only if it may_be_empty.
-    only: the one value that may be given, as it is what happens anyway, and why; None: any.
-    is_dynamic: can be changed while brokers run, and then has effect.
-    broker_names: of a topic's setting, the brokers' settings that give its default, first first.
+    default: None where Kafka has none, because a synonym has the default.
+    choices: the words that a string may be, or a list may contain; an empty list: may_be_empty.
+    only: the one allowed value, which is the actual behaviour, with why_only; None: any value.
+    is_dynamic: can be changed while brokers run, and takes effect then.
+    broker_names: of a topic's setting, the brokers' settings with its default, by precedence.
     """
 
     name: str = ""
@@ -69,7 +69,7 @@ class ConfigKey:
     broker_names: tuple[str, ...] = ()
 
     def parse(self, given: object) -> Any:
-        """Parse a text, or a value that is typed already.
+        """Parse a text; a value of the setting's type is converted to text first.
 
         Raises:
             InvalidConfig: wrong type, or not allowed.
@@ -319,7 +319,7 @@ class Config:
 
         Args:
             values: by Kafka's names.
-            defaults: where the others come from; None: the class's own.
+            defaults: values of all other settings; None: the defaults of the class.
 
         Raises:
             InvalidConfig: unknown name, wrong type, out of bounds, or not available here.
@@ -346,10 +346,10 @@ class Config:
 
     @classmethod
     def split(cls, values: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """(the settings of this class, all other ones), for one list of both.
+        """(the settings of this class, the rest), from settings of several classes.
 
         Raises:
-            InvalidConfig: as from_kafka; names that are none of ours are in the rest.
+            InvalidConfig: as from_kafka; but unknown names are returned in the rest.
         """
         known = cls.keys()
         ours = {name: value for name, value in values.items() if name in known}
@@ -360,7 +360,7 @@ class Config:
     def why_refused(cls, name: str, others: Iterable[str] = ()) -> str:
         """Message for users when `name` is not a setting of this class.
 
-        others: names that could be meant, too.
+        others: further names to suggest from.
         """
         for prefix, reason in cls.refused.items():
             if name == prefix or (prefix.endswith("*") and name.startswith(prefix[:-1])):

@@ -1,11 +1,11 @@
-"""Expected failures: each exception is one of Kafka's error codes and knows it.
+"""Expected failures: one exception class for each of Kafka's error codes, in `code`.
 
-A KafkaError is raised anywhere below the handlers and caught by a handler, once, at the smallest
-thing the response can blame (a partition, a group, the request). Anything else that escapes is a
-bug: it is logged with its traceback and answered as UNKNOWN_SERVER_ERROR or a closed connection.
+A KafkaError is raised anywhere below the handlers and caught by a handler, once, for the smallest
+part of the response that has an error code (a partition, a group, the request). Any other exception
+that escapes is a bug: it is logged with its traceback, and the connection is closed.
 
-The class name is the code in CamelCase, so one search finds both. It crosses Ray actors, so it
-pickles by its arguments and takes exactly one: the text for users.
+The class name is the code in CamelCase, so one search finds both. The exceptions are passed between
+Ray actors, so they pickle by their arguments and have exactly one: the text for users.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .error_code import ErrorCode
 
 
 class KafkaError(Exception):
-    """An expected failure with a place in a Kafka response. `str()` is the text for users."""
+    """An expected failure with a Kafka error code. `str()` is the text for users."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}
@@ -25,7 +25,7 @@ class KafkaError(Exception):
     """Records of a batch that caused the error, with reasons (KIP-467)."""
 
     def __init_subclass__(cls) -> None:
-        # setdefault, never a refusal: Ray derives its own subclass of each error it re-raises.
+        # setdefault, and no error for a second class: Ray derives one from each error it re-raises.
         if "code" in cls.__dict__:
             KafkaError.by_code.setdefault(cls.code, cls)
 
@@ -40,8 +40,8 @@ class KafkaError(Exception):
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """The exception for a wire code other than NONE, with the peer's message if it sent one, else
-    with our text of the code, or its name.
+    """The exception for an error code other than NONE, with the peer's message if it sent one, else
+    with our text for the code, or its name.
     """
     cls = KafkaError.by_code.get(code)
     if cls is not None:
@@ -55,7 +55,7 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
 
 
 class ConnectionFailed(Exception):
-    """A client could not reach, or lost, a broker. Not a wire code."""
+    """A client could not connect to a broker, or lost the connection. Not an error code."""
 
 
 class AuthenticationFailed(ConnectionFailed):
@@ -404,7 +404,7 @@ class FencedMemberEpoch(KafkaError):
 
 
 class ApplicationRecoverable(KafkaError):
-    """A producer must be replaced by a new one (KIP-1050). Not a wire code."""
+    """A producer must be replaced by a new one (KIP-1050). Not an error code."""
 
 
 class ProducerFenced(ApplicationRecoverable):
@@ -478,7 +478,7 @@ class UnacceptableCredential(KafkaError):
 
 
 class ThrottlingQuotaExceeded(KafkaError):
-    """Too many topic changes for the client's quota (KIP-599); the answer has the throttle time."""
+    """Topic changes beyond the client's quota (KIP-599); the response has the throttle time."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

@@ -1,4 +1,4 @@
-"""Epochs of fetch sessions (KIP-227), as both sides of a fetch count them.
+"""Epochs of fetch sessions (KIP-227), for clients and brokers.
 
 (id, epoch)   0, -1    no session            0, 0     begin one          x, 0   end x, begin one
 x, -1    end x, none again     x, n>0   the next of x: n is one more each time

@@ -52,12 +52,12 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         client_id = str(frame[10:end], "utf-8")
     except (error, UnicodeDecodeError) as reason:
         raise MalformedRequest(f"request header: {reason}") from None
-    # Not the constructor of a named tuple, which is a function of Python.
+    # Not the constructor of the named tuple, a Python function, which is slower.
     return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, end))
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """The position after a section of tagged fields, whatever they are."""
+    """The position after a section of tagged fields, which are ignored."""
     try:
         if not frame[position]:
             return position + 1

@@ -1,4 +1,4 @@
-"""Writes messages/ and error_code.py from the schemas that the `kio` package carries (Kafka 4.2).
+"""Writes messages/ and error_code.py from the schemas in the `kio` package (Kafka 4.2).
 
 Run by hand when an API is added (`make generate`); a test checks that the files are current.
 kio has one class per message and version; here they are folded into one class for all versions.
@@ -19,7 +19,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 
-# Every API that a handler or a client of ours speaks. Adding one here is the first step of adding
+# All APIs of our handlers and clients. Adding one here is the first step of adding
 # an API (docs/adding-an-api.md).
 API_KEYS = (
     *(
@@ -120,7 +120,7 @@ LEGACY_FIRST = {
 }
 # Version 0 of OffsetCommit was ZooKeeper's: brokers without it have never served it.
 LEGACY_LOWEST = {"OffsetCommitRequest": 1, "OffsetCommitResponse": 1}
-# (struct, name, kind, is an array, after which field, version) of what was in one version alone.
+# (struct, name, kind, is an array, preceding field, version) of fields that only one version has.
 ONE_VERSION_ONLY = (
     ("ListOffsetsPartition", "max_num_offsets", "int32", False, "timestamp", 0),
     ("ListOffsetsPartitionResponse", "old_style_offsets", "int64", True, "error_code", 0),
@@ -156,7 +156,7 @@ def span(versions: list[int]) -> str:
 
 
 def merge_order(order: list[str], names: list[str]) -> list[str]:
-    """Merge the new names of one version into `order`, where its own field order puts them."""
+    """Insert the new names of one version into `order`, after their predecessors in `names`."""
     merged = list(order)
     for index, name in enumerate(names):
         if name in merged:
@@ -218,7 +218,7 @@ def fold(cls: Any, version: int, structs: dict[str, FoldedStruct]) -> None:
         folded.versions.append(version)
         tag = get_field_tag(f)
         folded.tag = None if tag is None else int(tag)
-        # kio also spells a zero uuid and a timestamp of -1 as None: no nulls on the wire.
+        # In kio a zero uuid and a timestamp of -1 are also None, which is not null on the wire.
         nullable_kind = shape.is_array or entity or kind in ("string", "bytes", "records")
         array_nullable = shape.is_array and "None" in str(f.type)
         if nullable_kind and (array_nullable or is_optional(f)):
@@ -283,10 +283,9 @@ def add_fields_of_one_version(struct: FoldedStruct) -> None:
 
 
 def tell_apart(structs: dict[str, FoldedStruct], taken: dict[str, FoldedStruct]) -> None:
-    """Rename structs: Kafka gives structs of a request and of its response one name; differing ones
-    get another.
+    """Rename structs of a response that differ from those of the request with the same name.
 
-    So do the ones that hold them, as they would be taken for the request's else.
+    Structs that contain a renamed one are renamed, too: they differ from the request's.
     """
     while True:
         clashing = [

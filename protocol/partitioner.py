@@ -1,4 +1,4 @@
-"""Choice of a record's partition: by key as in every Kafka client, without a key in long runs.
+"""Choice of a record's partition: by key as in every Kafka client, without a key sticky.
 
     murmur2(key), made positive, modulo the partitions  records with a key
     String.hashCode(group id), positive, modulo         a group's partition of __consumer_offsets
@@ -63,8 +63,8 @@ def partition_for_group(group_id: str, partition_count: int) -> int:
 class StickyPartitioner:
     """Partitions for records without a key: one partition until it has about `batch_size` bytes.
 
-    Soft state; a lost one only starts another run. Unlike a switch after each batch (KIP-480), a
-    switch by bytes does not favour slow brokers (KIP-794). Randomness comes in as an argument.
+    Soft state: without it only another run begins. Unlike a switch after each batch (KIP-480), a
+    switch by bytes does not favour slow brokers (KIP-794). Random numbers are passed in.
     """
 
     batch_size: int
@@ -77,7 +77,7 @@ class StickyPartitioner:
         Args:
             size: bytes the records will take in a batch, estimated.
             available: partitions with a leader; all partitions if none has one. Not empty.
-            random: any number >= 0; looked at only when a run begins.
+            random: any number >= 0; used only when a run begins.
         """
         if self.sent_bytes >= self.batch_size or self.partition not in available:
             self._switch(available, random)
@@ -89,7 +89,7 @@ class StickyPartitioner:
     ) -> list[tuple[int, int]]:
         """Runs of (partition, rows) for `row_count` rows of `size` bytes in all, in row order.
 
-        `random` begins the first new run; further runs continue from there in `available`.
+        `random` selects the partition of the first new run; further runs take the next ones.
         """
         runs: list[tuple[int, int]] = []
         row_size = max(1, size // row_count) if row_count else 1

@@ -1,7 +1,7 @@
-"""A request as one frame, and the body of its answer: the client's side of a connection.
+"""Encoding of a request frame and decoding of its response: the client's side of a connection.
 
-Every client side has it from here: our clients, a broker towards its peers, tests and benchmarks.
-Each has its own kind of socket, and its own way to wait.
+Used by our clients, brokers that connect to their peers, tests and benchmarks. Each has its own
+kind of socket, and its own way to wait.
 
     on the wire   int32 size, header (header.py), body (codec.py), both ways
 """
@@ -40,7 +40,7 @@ def write_request(request: Message, version: int, correlation_id: int, client_id
 def write_request_start(
     request: Message, version: int, correlation_id: int, client_id: str, *, body_size: int
 ) -> bytearray:
-    """Write the frame of `request` up to its body, which follows in other buffers."""
+    """Write the start of a frame: size and header. A body of `body_size` bytes follows it."""
     return close_frame(_header(request, version, correlation_id, client_id), extra=body_size)
 
 
@@ -64,7 +64,7 @@ def read_response(response: type[R], version: int, frame: Buffer) -> R:
         and len(frame) >= 6
         and _ERROR_CODE.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
     ):
-        version = 0  # that answer has the oldest layout, whatever was asked (KIP-511)
+        version = 0  # that response has the v0 layout for any request version (KIP-511)
     return read_message(response, version, frame, position)
 
 

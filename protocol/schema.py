@@ -5,9 +5,9 @@ neither read nor written there and keeps its default, as in Kafka's own generate
 classes in messages/ are generated from Kafka's schemas by message_generator.py; codec.py compiles
 a reader and a writer for each (class, version) on first use.
 
-A broker has 280 of these classes and most processes use a tenth of theirs, so nothing is compiled
+A broker imports 280 of these classes and most processes use a tenth of them, so nothing is compiled
 for a class before its first object is made: `dataclass` would compile three methods for each, which
-was a quarter of what an import of the client costs, and of a broker's modules without Ray's.
+took a quarter of the import time of the client, and of a broker's modules without Ray.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def wire(
 ) -> Any:
     """Declare a dataclass field with its wire format; arrays default to an empty list.
 
-    secret: never shown, so that no log can have it.
+    secret: not in the repr, so that it is never logged.
     """
     struct = None if isinstance(kind, str) else kind
     metadata = {
@@ -70,7 +70,7 @@ def wire(
 
 
 class Struct:
-    """Base of all classes with wire fields. Compared and shown as dataclasses are."""
+    """Base of all classes with wire fields. Equality and repr are those of dataclasses."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -87,7 +87,7 @@ class Struct:
         names = [each.name for each in fields(self)]
         return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
 
-    __hash__ = None  # type: ignore[assignment]  # they change
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -114,7 +114,7 @@ S = TypeVar("S", bound=Struct)
 @dataclass_transform()
 def wire_struct(cls: type[S]) -> type[S]:
     """Make a class whose fields are made by `wire` a dataclass with slots."""
-    cls.__doc__ = cls.__doc__ or cls.__name__  # dataclass would take long to describe its __init__
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else dataclass computes one, slowly
     return dataclass(init=False, repr=False, eq=False, match_args=False, slots=True)(cls)
 
 

@@ -24,7 +24,7 @@ def check_topic_name(name: str) -> None:
     """Raise InvalidTopicException unless a topic may have this name.
 
     Raises:
-        InvalidTopicException: says which rule the name breaks.
+        InvalidTopicException: the text says which rule the name breaks.
     """
     if not name:
         raise InvalidTopicException("a topic name cannot be empty")
@@ -41,7 +41,7 @@ def check_topic_name(name: str) -> None:
 
 
 def fold(name: str) -> str:
-    """Name as metrics show it: `a.b` and `a_b` become the same, so they collide."""
+    """Name as in metrics, where `a.b` and `a_b` are the same, so they collide."""
     return name.replace(".", "_")
 
 

@@ -4,8 +4,8 @@ Seven bits a byte, the lowest first, the high bit set on all but the last. Zig-z
 to 0, 1, 2, 3 so that small negative numbers stay short. 32-bit values take at most 5 bytes, 64-bit
 values at most 10. Source: apache/kafka clients/.../common/utils/ByteUtils.java.
 
-One value at a time, in plain Python: for small messages, and the oracle for columns_kernels, which
-does the same for whole columns.
+One value at a time, in plain Python: for small messages, and the oracle for varint_kernels and
+columns_kernels, which do the same for whole columns.
 """
 
 from __future__ import annotations

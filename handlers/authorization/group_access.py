@@ -164,7 +164,7 @@ def _guard_coordinator(
 ) -> Any:
     resource_type = _KEY_TYPES.get(request.key_type)
     if resource_type is None:
-        return handle(request, context)  # which knows no such coordinators
+        return handle(request, context)  # which refuses the key type
     code = _KEY_CODES[request.key_type]
     if context.api_version < FIRST_WITH_KEYS:
         if rights.may(DESCRIBE, resource_type, request.key):

@@ -1,8 +1,9 @@
-"""Guards: they take out of a request what is not allowed, and merge the answers again.
+"""Guards: remove from a request the items that are not authorized, and merge their errors into the
+handler's response.
 
-Invariants: what is not allowed never reaches a handler. If nothing is left, the handler is
-not called, unless the answer has more in it than the items asked for. The answer has the items in
-the order of the request if the handler keeps it.
+Invariants: an item that is not authorized never reaches a handler. If no item remains, the handler
+is not called, unless its response has more than the requested items (Metadata: the brokers). The
+response has the items in the order of the request if the handler keeps that order.
 """
 
 from __future__ import annotations

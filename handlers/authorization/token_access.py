@@ -29,7 +29,7 @@ REFUSED = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 
 def owner_of(request: CreateDelegationTokenRequest, context: RequestContext) -> Principal:
-    """Owner of the token to be created; by default the principal that asks."""
+    """Owner of the token to be created; by default the requesting principal."""
     if not request.owner_principal_name:
         return context.session.principal
     return Principal(request.owner_principal_type or "", request.owner_principal_name)

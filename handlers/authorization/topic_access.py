@@ -67,7 +67,7 @@ def _guard_metadata(
             kept = [topic for place, topic in enumerate(wanted) if place not in refused]
             request = without(request, "topics", kept)
             if not kept and context.api_version == 0:
-                context = replace(context, api_version=1)  # or none would mean all
+                context = replace(context, api_version=1)  # in version 0 an empty list means all
 
     def finish(response: MetadataResponse) -> MetadataResponse:
         if asks_all:
@@ -120,16 +120,16 @@ def _refuse_description(
 ) -> MetadataResponseTopic | None:
     if wanted.topic_id != ZERO_UUID:
         if context.api_version < FIRST_BY_ID:
-            return None  # which the handler refuses
+            return None  # the handler refuses it
         name = context.node.image.topic_names.get(wanted.topic_id)
         if name is not None and rights.may(DESCRIBE, TOPIC, name):
             return None
-        # Unknown ids are answered here, too: the handler might know them a moment later.
+        # Unknown ids are answered here, too: they may be in the metadata when the handler looks.
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else REFUSED
         return MetadataResponseTopic(error_code=code, name=None, topic_id=wanted.topic_id)
     name = wanted.name
     if name is None:
-        return None  # which the handler says
+        return None  # the handler returns the error
     if rights.may(DESCRIBE, TOPIC, name) and (
         name in context.node.image.topics or may_create(name)
     ):
@@ -226,7 +226,7 @@ def _guard_deletion(
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif is_by_id:
             name = None
-        # An unknown topic is answered here: the controller may know it already.
+        # An unknown topic is answered here: the controller may have created it already.
         refused[place] = DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=code, error_message=None
         )

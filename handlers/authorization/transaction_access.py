@@ -213,7 +213,7 @@ TXN_OFFSET_COMMIT = Access(
 )
 
 
-# --- what there is --------------------------------------------------------------------------------
+# --- DescribeTransactions, ListTransactions -------------------------------------------------------
 
 
 def _describe_refused(

@@ -1,8 +1,8 @@
-"""AddRaftVoter (API key 80, KIP-853): one more directory that votes on the metadata.
+"""AddRaftVoter (API key 80, KIP-853): add a broker's directory to the voters of the metadata log.
 
-It gets the metadata log first, and counts when it has it; REQUEST_TIMED_OUT if that takes too long.
+It copies the committed log before it becomes a voter; REQUEST_TIMED_OUT if that takes too long.
 Unlike Kafka: the voter's addresses in the request are ignored, as a broker is known by the address
-that it registered with; and the answer comes when the change is committed.
+that it registered with; and the response is sent when the change is committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (API key 34): move replicas between the log directories of the broker asked.
 
-The answer comes when the move has begun; DescribeLogDirs shows how far it is. A partition named
-under two directories goes to the last one.
+The response is sent when the moves have begun; DescribeLogDirs shows their lag. A partition named
+under two directories is moved to the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ApiVersions (API key 18): what this broker speaks, derived from the handler table.
+"""ApiVersions (API key 18): the APIs and versions of this broker, derived from the handler table.
 
-The answer's header is always v0 and an unknown request version is answered in the v0 layout with
+The response header is always v0, and an unknown request version is answered in the v0 layout with
 error UNSUPPORTED_VERSION and our range of this API, so that a newer client can try again (KIP-511).
-Features are in every answer, as tagged fields, with the metadata offset that they are of (KIP-584).
+Features are in every response, as tagged fields, with the metadata offset as epoch (KIP-584).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def respond(
 
 
 def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
-    """Body in the v0 layout that tells a newer client our range of ApiVersions."""
+    """Response body in the v0 layout, with our version range of ApiVersions for newer clients."""
     return write_message(
         ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
@@ -73,7 +73,7 @@ def respond_to_unknown_version(lowest: int, highest: int) -> bytearray:
 
 
 def api_of(ranges: Callable[[], Ranges]) -> Api:
-    """Make the Api. `ranges`: returns the version ranges of the whole table, which contains it."""
+    """Make the Api. `ranges`: returns the version ranges of the whole table, this Api included."""
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         return respond(request, context, ranges())

@@ -1,7 +1,8 @@
-"""DescribeCluster (API key 60): the nodes, who answers for the controller, and what may be done.
+"""DescribeCluster (API key 60): brokers, controller id, and authorized operations on the cluster.
 
-Controllers have no listener, so a question for them is answered with
-MISMATCHED_ENDPOINT_TYPE, as a broker of Apache Kafka does. Source: AuthHelper, KafkaApis.
+The controller id is that of the answering node, which forwards admin requests. Controllers have no
+listener, so a request for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as a broker of
+Apache Kafka does. Source: AuthHelper, KafkaApis.
 """
 
 from __future__ import annotations

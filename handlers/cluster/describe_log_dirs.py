@@ -1,4 +1,4 @@
-"""DescribeLogDirs (API key 35): the log directories of the broker asked, and what is in them.
+"""DescribeLogDirs (API key 35): the log directories of the answering broker, with their logs.
 
 An offline directory is listed with KAFKA_STORAGE_ERROR and without partitions. A directory without
 any of the partitions asked for is listed, too, since v4 has the sizes of its disk.

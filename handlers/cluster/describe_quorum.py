@@ -1,11 +1,12 @@
-"""DescribeQuorum (API key 55): who holds the metadata log, and how far (KIP-595, KIP-836).
+"""DescribeQuorum (API key 55): voters and observers of the metadata log, with their log end offsets
+(KIP-595, KIP-836).
 
-The controller is not a Kafka node here, and tools look for the leader among the voters: the first
-of those that are farthest counts as the leader, or lags would be counted from a voter that was
-away. A voter is shown as the node whose directory it is; observers are the other nodes, which apply
-the metadata.
-A node fetches by asking for news, which it does every two seconds or more often; as in Kafka the
-times of the leader are those of the question.
+The controller is not a Kafka node here, and tools look for the leader among the voters: it is
+reported as the voter with the highest log end offset (of several the lowest node id), or lags would
+be computed from a voter that has fallen behind. A voter is shown as the node whose directory it is;
+observers are the other nodes, which apply the metadata.
+A node's last fetch is its last poll of the controller, at most about two seconds apart; as in Kafka
+the leader's timestamps are the time of the request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ElectLeaders (API key 43): give partitions back to their first replica, or to any that is left.
+"""ElectLeaders (API key 43): preferred or unclean leader election of partitions.
 
-Version 0 knows only preferred elections. Rules: cluster/control/partition_control.
+Version 0 has only preferred elections. Rules: cluster/control/partition_control.
 """
 
 from __future__ import annotations

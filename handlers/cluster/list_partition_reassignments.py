@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (API key 46): replicas that come and go at this moment (KIP-455).
+"""ListPartitionReassignments (API key 46): replicas now being added and removed (KIP-455).
 
-Without topics: all. Unknown partitions are omitted from the answer, as Apache Kafka does.
+Without topics: all partitions. Unknown ones are omitted from the answer, as Apache Kafka does.
 """
 
 from __future__ import annotations

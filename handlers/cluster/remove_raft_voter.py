@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (API key 81, KIP-853): one directory less that votes on the metadata.
+"""RemoveRaftVoter (API key 81, KIP-853): remove a directory from the voters of the metadata log.
 
 A voter whose disk was replaced belongs to no broker: its directory id alone identifies it.
 """

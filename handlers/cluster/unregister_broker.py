@@ -1,7 +1,7 @@
-"""UnregisterBroker (API key 64): forget a node that will not come back.
+"""UnregisterBroker (API key 64): remove a node that will not come back from the metadata.
 
-Unlike Apache Kafka it is refused while the node is in service or still has replicas: the metadata
-would name an unknown node.
+Unlike Apache Kafka it is refused while the node is in service, is a metadata voter or still has
+replicas: the metadata would refer to an unknown node.
 """
 
 from __future__ import annotations

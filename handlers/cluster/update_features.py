@@ -1,8 +1,8 @@
 """UpdateFeatures (API key 57): the level of a feature cannot be changed (KIP-584).
 
-Which there are: cluster/metadata/features. A request for the level that is there is carried out,
-and any other is refused by the feature's name. As in Apache Kafka the first error is that of the
-request.
+Features and levels: cluster/metadata/features. A request for the current level succeeds, and any
+other is refused with the name of the feature. As in Apache Kafka the first error is that of the
+whole request.
 """
 
 from __future__ import annotations

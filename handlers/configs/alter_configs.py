@@ -1,7 +1,7 @@
-"""AlterConfigs (API key 33): all settings of a topic or broker at once; what is not named is unset.
+"""AlterConfigs (API key 33): replace all settings of a topic or broker; those not named are unset.
 
 Deprecated in favour of IncrementalAlterConfigs, but librdkafka, kafkajs and aiokafka still send it.
-Source: ConfigAdminManager.scala. Names and values are judged by the controller (config_control).
+Source: ConfigAdminManager.scala. Names and values are validated by the controller (config_control).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 async def alter(
     wanted: Sequence[ResourceChanges], context: RequestContext, *, validate_only: bool
 ) -> list[RequestOutcome]:
-    """Alter settings; an outcome for each resource: refused here, or decided by the controller."""
+    """Alter settings; returns an outcome for each resource, from here or from the controller."""
     counts = Counter((resource.resource_type, resource.name) for resource in wanted)
     outcomes = [_refusal(resource, counts, context) for resource in wanted]
     for number, resource in enumerate(wanted):

@@ -1,7 +1,7 @@
 """The loggers of this process as a Kafka broker's: described, and their levels set (KIP-412).
 
 A node is a separate process, so its loggers are those of its code and of the libraries in it. A
-level that is set holds until the process ends, as in Kafka; nothing is written down.
+level that is set holds until the process ends, as in Kafka; it is not persisted.
 Source: apache/kafka core/.../logger/RuntimeLoggerManager.java.
 """
 

@@ -2,7 +2,7 @@
 
 A change of brokers' defaults for topics is also checked with every topic that has settings of its
 own: if a topic's settings would contradict each other (a jitter longer than its segments' age), the
-change is refused with the topic's name. Unlike Kafka, which fails when it opens the log.
+change is refused with the topic's name. Kafka accepts it, and fails when it opens the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ServerConfigRules:
 
     def is_list(self, resource_type: int, name: str) -> bool:
         if resource_type in (CLIENT_METRICS, GROUP):
-            return False  # nor in Kafka, though metrics and match hold several words
+            return False  # as in Kafka, though `metrics` and `match` hold several words
         keys = LogConfig.keys() if resource_type == TOPIC else server_keys()
         return name in keys and keys[name].type is ConfigType.LIST
 

@@ -1,8 +1,8 @@
 """DescribeConfigs (API key 32): the settings of topics and of the answering broker.
 
-Broker "" has what was set for all brokers at run time. So are the levels of its loggers, the
-settings of groups, and subscriptions to metrics of clients. Unknown names are errors per resource,
-an unknown type is one of the whole request.
+Broker "" has the settings made for all brokers at run time. Also described: the levels of the
+broker's loggers, the settings of groups, and subscriptions to client metrics. An unknown topic or
+broker is an error of that resource, an unknown resource type one of the whole request.
 How a setting is shown: config_description. Source: ConfigHelper.scala.
 """
 
@@ -104,7 +104,7 @@ def _configs(resource: DescribeConfigsResource, node: Node) -> list[DescribedCon
 
 
 def check_this_node(name: str, node: Node) -> None:
-    """Raise InvalidRequest unless `name` is this node's id, whose settings alone it knows."""
+    """Raise InvalidRequest unless `name` is this node's id: it has no settings of other nodes."""
     if not name.isdecimal():
         raise InvalidRequest(f"the name of a broker is its node id, a number, not {name!r}")
     if int(name) != node.node_id:

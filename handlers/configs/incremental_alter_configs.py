@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (API key 44): set, unset, add to or take from single settings (KIP-339).
+"""IncrementalAlterConfigs (API key 44): set, delete, append to, subtract from settings (KIP-339).
 
 Source: ConfigAdminManager.scala. The rules are in cluster/control/config_control.
 """

@@ -1,4 +1,4 @@
-"""DeleteGroups (API key 42): groups without members go, with their committed offsets."""
+"""DeleteGroups (API key 42): delete groups without members, and their committed offsets."""
 
 from __future__ import annotations
 

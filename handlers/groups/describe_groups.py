@@ -1,7 +1,7 @@
 """DescribeGroups (API key 15): state, members and assignments of groups.
 
 An unknown group is "Dead" without an error, and from version 6 on GROUP_ID_NOT_FOUND
-(KIP-1043). Without an authorizer everything is allowed that can be done to a group.
+(KIP-1043). Without an authorizer all operations on a group are reported as authorized.
 """
 
 from __future__ import annotations

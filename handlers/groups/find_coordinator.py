@@ -1,9 +1,9 @@
 """FindCoordinator (API key 10): the node that leads the partition of a group or transactional id.
 
 Groups are in __consumer_offsets, transactional ids in __transaction_state. v0-3 ask for one key,
-v4+ for many with an error each; v6 lets share groups be asked for, which are not there yet: their
-key type is refused. An empty group id has a coordinator as any other: old clients commit and fetch
-offsets under it, and no member can join it.
+v4+ for many with an error each; v6 adds the key type of share groups, which are not supported yet
+and refused. An empty group id has a coordinator like any other: old clients commit and fetch
+offsets under it, though no member can join such a group.
 Source: KafkaApis.getCoordinator.
 """
 

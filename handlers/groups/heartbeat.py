@@ -1,8 +1,7 @@
-"""Heartbeat (API key 12): a member lives, and learns whether it must rejoin.
+"""Heartbeat (API key 12): extends a member's session, and reports whether the member must rejoin.
 
-While the coordinator loads its log it cannot know the member, and answers without error, as Kafka
-does: the loaded group gives each member a full session, and some clients leave the group on any
-other answer.
+While the coordinator loads its log it has no members yet, and answers without error, as Kafka does:
+after loading each member has a full session timeout, and some clients leave the group on an error.
 """
 
 from __future__ import annotations

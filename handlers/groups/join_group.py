@@ -1,4 +1,4 @@
-"""JoinGroup (API key 11): a member enters its group, or begins the next generation with it.
+"""JoinGroup (API key 11): a member joins its group, or rejoins it for the next generation.
 
 Answered when the join phase ends, which may take the rebalance timeout. The rules are in
 groups/classic/classic_group. Versions 0-6 cannot carry a null protocol name: it is "" there.

@@ -1,7 +1,7 @@
-"""LeaveGroup (API key 13): members go before their sessions end.
+"""LeaveGroup (API key 13): members leave before their sessions time out.
 
 Versions 0-2 name one member, whose error is the response's; later ones a list with an error each
-(KIP-345), which an administrator also uses to send static members away.
+(KIP-345), which administrators also use to remove static members.
 """
 
 from __future__ import annotations

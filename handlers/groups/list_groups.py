@@ -1,7 +1,7 @@
 """ListGroups (API key 16): the groups that this node coordinates.
 
-A client asks every node and joins the lists. Filters by state (v4) and type (v5) do not look at
-case; an empty filter lets all through.
+A client sends it to every node and concatenates the lists. Filters by state (v4) and type (v5)
+ignore case; an empty filter matches all groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     response = ListGroupsResponse()
     for shard in shards:
         response.groups += [g for g in shard.list_groups() if _passes(g, states, types)]
-        await asyncio.sleep(0)  # there may be thousands: others have a turn in between
+        await asyncio.sleep(0)  # there may be thousands: other requests run in between
     return response
 
 

@@ -1,4 +1,4 @@
-"""OffsetCommit (API key 8): a group's positions are stored; answered once they are committed.
+"""OffsetCommit (API key 8): store a group's offsets; answered once the records are committed.
 
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch.
 

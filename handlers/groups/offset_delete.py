@@ -1,7 +1,7 @@
-"""OffsetDelete (API key 47): single committed offsets of a group go (KIP-496).
+"""OffsetDelete (API key 47): delete committed offsets of a group, by partition (KIP-496).
 
-Of a group with members only those in topics that no member is subscribed to. A group
-whose last offset goes stays, empty, until it is deleted or its retention is over.
+While the group has members, only in topics that none of them is subscribed to. A group without
+offsets and members remains, empty, until it is deleted or its retention has passed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OffsetFetch (API key 9): the committed positions of groups.
+"""OffsetFetch (API key 9): the committed offsets of groups.
 
-Version 8 asks for many groups with an error each; before, one group fills the response, with an
-top-level error from v2 on, and v1 repeats the error for each partition. A list of topics that is
-null asks for all (v2+). With `require_stable` (v7+) an offset that an open transaction may change
+From version 8 on for many groups, with an error each; before, the response is about one group, with
+a top-level error from v2 on, while v1 repeats the error for each partition. A null list of topics
+means all (v2+). With `require_stable` (v7+) an offset that an open transaction may change
 is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
@@ -38,7 +38,7 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
         groups = []
         for asked in request.groups:
             groups.append(await _fetch(asked, request, context))
-            await asyncio.sleep(0)  # there may be thousands: others have a turn in between
+            await asyncio.sleep(0)  # there may be thousands: other requests run in between
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:

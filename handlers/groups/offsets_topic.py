@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as it is made when the first group is looked for: topics/internal_topic."""
+"""`__consumer_offsets`, created on the first look-up of a group coordinator: internal_topic."""
 
 from __future__ import annotations
 

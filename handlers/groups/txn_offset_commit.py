@@ -1,10 +1,10 @@
-"""TxnOffsetCommit (API key 28): a group's positions are stored in a producer's transaction.
+"""TxnOffsetCommit (API key 28): store a group's offsets in a producer's transaction.
 
 Topics and partitions that do not exist are refused one by one; the rest is stored as one batch, and
-counts when the transaction does (KIP-98). Version 3 says which member of the group commits
-(KIP-447). Before the first batch the coordinator of the transaction is asked whether the group's
-partition of `__consumer_offsets` is in it; from version 5 on it is added with that (KIP-890).
-A long request comes in parts (request_parts), each a separate batch, as OffsetCommit does.
+takes effect when the transaction commits (KIP-98). Version 3 says which member of the group commits
+(KIP-447). Before the first batch the transaction coordinator verifies that the group's partition of
+`__consumer_offsets` is in the transaction; from version 5 on it adds the partition (KIP-890).
+A long request is handled in parts (request_parts), each a separate batch, like OffsetCommit.
 Source: apache/kafka KafkaApis.scala (handleTxnOffsetCommitRequest), CoordinatorPartitionWriter.
 """
 
@@ -95,7 +95,7 @@ async def _verified(
     """Verify the transaction with its coordinator; returns the guard of the append, or None.
 
     Raises:
-        KafkaError: the group's coordinator is not here, or the transaction's has refused.
+        KafkaError: this node is not the group's coordinator, or the transaction's has refused.
     """
     shard_of(request.group_id, context)
     partition = partition_of(request.group_id, context)
@@ -108,7 +108,7 @@ async def _verified(
         request.producer_id, request.producer_epoch, supports_epoch_bump=adds
     )
     if guard is None:
-        return None  # its transaction is open here
+        return None  # the transaction is open in this partition already
     topic_partition = (OFFSETS_TOPIC, partition)
     answers = await context.node.transaction_partitions.verify(
         request.transactional_id,
@@ -126,7 +126,7 @@ async def _verified(
 def _client_error(error: ErrorCode, api_version: int) -> ErrorCode:
     match error:
         case ErrorCode.NETWORK_EXCEPTION:
-            # Old clients do not expect this code; on the other one they retry at this coordinator.
+            # Old clients do not expect NETWORK_EXCEPTION; on this code they retry here.
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         case ErrorCode.TRANSACTION_ABORTABLE if api_version < FIRST_WITH_ABORTABLE:
             return ErrorCode.INVALID_TXN_STATE

@@ -1,10 +1,11 @@
 """Rights that a client needs before a handler sees its request: declared with each API.
 
 An Access has two parts. `needs` is documentation: docs/access.md is generated from it. `guard`
-enforces it: on a node with an authorizer it is called in the handler's place, with the handler as
-its last argument. It takes out of a request what is not allowed, has the handler answer the rest,
-and answers for what it took out. So a handler knows nothing of rights. Only Fetch checks for
-itself: what it reads is in its sessions, not in the request.
+enforces them: on a node with an authorizer it is called in the handler's place, with the handler as
+its last argument. It removes from a request the items that are not authorized, calls the handler
+with the rest, and adds the errors of the removed items. So handlers do not check rights. The two
+exceptions have no guard: Fetch, which reads the partitions of its session, not only those of the
+request, and DescribeTopicPartitions, whose pages count authorized topics only.
 
 The guards are in handlers/authorization. Source: apache/kafka core/.../server/KafkaApis.scala.
 """
@@ -26,7 +27,7 @@ class Authorizer(Protocol):
     @property
     @abstractmethod
     def version(self) -> int:
-        """Version of the rules: it differs once they have changed."""
+        """Version of the ACLs: another number after each change."""
 
     @abstractmethod
     def authorize(
@@ -39,7 +40,7 @@ class Authorizer(Protocol):
         *,
         asks: bool = False,
     ) -> bool:
-        """Whether the operation is allowed. `asks`: only a question, so a denial is not logged."""
+        """Whether the operation is allowed. `asks`: a denial is no error, and is not logged."""
 
     @abstractmethod
     def authorize_any(
@@ -88,8 +89,8 @@ Guard = Callable[[Any, Any, Rights, Callable[[Any, Any], Any]], Any]
 class Need:
     """One operation on one kind of resource that a client needs.
 
-    `what`: which resources, or how else it is allowed. `refusal`: the error code without the right;
-    "" where what may not be seen is left out.
+    `what`: which resources, or what else allows it. `refusal`: the error code without the right;
+    "" where resources that may not be seen are omitted from the response.
     """
 
     operation: AclOperation
@@ -100,7 +101,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Rights needed for an API. `guard` None: open to all, or the handler checks for itself."""
+    """Rights needed for an API. `guard` None: open to all, or the handler checks them itself."""
 
     needs: tuple[Need, ...] = ()
     guard: Guard | None = None

@@ -1,4 +1,4 @@
-"""Helper for an answer of a port that is available now, or later."""
+"""Helper for answers of ports that are available at once, or awaited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def answer_or(
 ) -> T | Awaitable[T]:
     """Answer of `ask()`, or `refuse(error)` if it raises; passed to `finish`, now or when awaited.
 
-    An answer that is available already costs no task: most heartbeats.
+    An answer that is available at once, as for most heartbeats, needs no task.
     """
     try:
         answer = ask()

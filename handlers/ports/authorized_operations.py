@@ -1,6 +1,6 @@
 """The client's authorized operations as a bit field: bit n is AclOperation n (KIP-430).
 
-Without an authorizer everyone may do everything that there is to do with a resource.
+Without an authorizer every operation that a resource type supports is authorized.
 Source: apache/kafka server-common/.../AclEntry.supportedOperations.
 """
 

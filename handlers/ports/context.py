@@ -1,7 +1,7 @@
 """Context of a handler: the ports of the node it runs on, and the client's session.
 
 The ports are implemented in actors/. A handler never awaits between reading a replica's state and
-acting on it, so between two awaits it sees one consistent node.
+acting on it, so between two awaits it sees one consistent state of the node.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class ProducerIds(Protocol):
         ...
 
     def take(self) -> int | None:
-        """Take an id; None if there is none at the moment, try again soon."""
+        """Take an id without waiting; None if the block is used up: try again soon."""
         ...
 
 
 class Coordinators(Protocol):
-    """Coordinators of groups and transactions on one node, and the port to those of others."""
+    """Coordinators of groups and transactions on one node, and the port to other nodes' ones."""
 
     @property
     def groups(self) -> Groups | None:
@@ -101,7 +101,7 @@ class Node(Coordinators, Protocol):
 
     @property
     def quotas(self) -> Quotas | None:
-        """Quotas of the node; None: none is set for any client."""
+        """Quotas of the node; None: no quota is set for any client."""
         ...
 
     @property
@@ -110,7 +110,7 @@ class Node(Coordinators, Protocol):
         ...
 
     async def run_in_thread(self, call: Callable[[], T]) -> T:
-        """Run a long call that touches nothing shared in a thread, one call after another."""
+        """Run a long call without shared state in the node's thread, one call after another."""
         ...
 
     @property
@@ -132,7 +132,7 @@ class RequestContext:
     correlation_id: int
     session: ClientSession = INTERNAL_SESSION
     trace: RequestTrace | None = None
-    """Trace of the request; None: the node asks itself, and no quotas apply."""
+    """Trace of the request; None: the node's own request, to which no quotas apply."""
 
     def endpoint_of(self, node: NodeImage) -> ListenerAddress | None:
         """Address of `node` for this client: at the listener that the request came by (KIP-103)."""

@@ -1,18 +1,19 @@
-"""Fetch sessions (KIP-227): from its second fetch on, a consumer names only the partitions of which
-it asks differently than before, and is sent only those that changed. For their epochs see
-protocol/fetch_session_epoch.
+"""Fetch sessions (KIP-227): from the second fetch on, a request names only the partitions whose
+fetch offset or limits differ from the last request, and the response only those that have changed.
+For their epochs see protocol/fetch_session_epoch.
 
-A session keeps, per partition, what the client asks and what it was sent. It also listens at the
+A session keeps, per partition, the last request and the last response. It also waits at the
 replicas: `dirty` are the partitions that may have something to send. All others were read to their
 end and have not changed since: the cost of an incremental fetch depends on the changes alone.
 
 Invariants:
-    a partition that is not dirty was read without error, was empty, and is listened to;
-    a partition whose records were sent goes to the end of `dirty`, so that with a small max_bytes
-    every partition gets its turn;
+    a partition that is not dirty was read without error, had no records, and has a waiter at its
+    replica;
+    a partition whose records were sent is moved to the end of `dirty`, so that with a small
+    max_bytes every partition gets its turn;
     a cache holds at most `slots` sessions and `most_partitions` partitions.
 
-Pure: time, random numbers and the waking of parked fetches come in from outside.
+Pure: time, random numbers and the waking of parked fetches are passed in.
 Source: apache/kafka server/.../FetchSession.java (FetchSessionCache, FetchManager), KIP-227.
 """
 
@@ -40,7 +41,7 @@ MOST_PARTITIONS: Final = 1_000_000
 REFUSED_AGAIN_MS: Final = 1_000
 """Milliseconds that a refusal of a session is remembered, for requests of the same size or less.
 
-With all slots in use every fetch asks for a session, and the search of all costs some 100 us.
+With all slots in use every full fetch requests a session, and searching them takes some 100 us.
 """
 
 TopicKey = tuple[str, "UUID"]
@@ -97,7 +98,7 @@ class CachedPartition:
             self._session.parked.on_changed()
 
     def must_send(self, answer: FetchedPartition) -> bool:
-        """Whether an incremental answer contains this partition; notes what the client knows."""
+        """Whether an incremental answer contains this partition; keeps what it tells the client."""
         _, error_code, high_watermark, _, log_start_offset, _, _, elsewhere, diverging, _ = answer
         changed = (
             high_watermark != self.high_watermark
@@ -107,14 +108,14 @@ class CachedPartition:
             or diverging is not None
             or answer.records_size > 0
         )
-        # After an error the next answer without one is always sent, to end the error at the client.
+        # After an error the next answer without one is always sent, to clear it at the client.
         self.high_watermark = -1 if error_code else high_watermark
         self.log_start_offset = log_start_offset
         return changed
 
 
 class FetchSession:
-    """Session of a consumer or follower. Soft state: lost with the node, renewed by the client."""
+    """Session of a consumer or follower. Soft state: if it is lost, the client begins another."""
 
     __slots__ = (
         "created_ms",
@@ -147,13 +148,13 @@ class FetchSession:
         """Version of the authorizer's rules when its partitions were last read."""
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        """Add a partition, or change what the client asks of it."""
+        """Add a partition, or replace the client's request for it."""
         cached = self.partitions.get(key)
         if cached is None:
             cached = self.partitions[key] = CachedPartition(self, key, wanted)
         else:
             if cached.wanted.current_leader_epoch != wanted.current_leader_epoch:
-                # The last answer was of an epoch that the client has left: it was not applied.
+                # The client has dropped the last answer, which was for another leader epoch.
                 cached.high_watermark = -1
             cached.wanted = wanted
         self.dirty.setdefault(cached)
@@ -194,8 +195,8 @@ class FetchSessionCache:
 
         Args:
             slots: max.incremental.fetch.session.cache.slots.
-            eviction_ms: min.incremental.fetch.session.eviction.ms. A session that was not used for
-                so long gives its place to any new one; one that is older, to a larger one.
+            eviction_ms: min.incremental.fetch.session.eviction.ms. A session unused for so long is
+                evicted for any new one; one in use for so long, for a larger one.
             random_id: draws from [1, 2**31 - 1].
             most_partitions: limit of partitions in all sessions.
         """
@@ -205,7 +206,7 @@ class FetchSessionCache:
         self._eviction_ms = eviction_ms
         # In order of last use, the oldest first: a used session moves to the end of the dict.
         self._sessions: dict[int, FetchSession] = {}
-        # The largest request refused lately (is_follower, size), and until when that holds.
+        # The largest request refused last (is_follower, size), and until when smaller ones are.
         self._refused, self._refused_until_ms = (False, 0), 0
         self.evictions = 0
 
@@ -252,7 +253,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchSession | None:
-        """Make a session for `size` partitions; None if no other one should be evicted for it."""
+        """Make a session for `size` partitions; None if no session may be evicted for it."""
         if not self._make_room(size, is_follower=is_follower, now_ms=now_ms):
             return None
         session_id = self._random_id()
@@ -265,7 +266,7 @@ class FetchSessionCache:
         return session
 
     def ensure_bound(self, session: FetchSession) -> None:
-        """Evict the least recently used others after a session may have grown."""
+        """Evict least recently used sessions, after this one may have grown beyond the limit."""
         if len(session.partitions) < self._most_partitions // max(1, len(self._sessions)):
             return
         for other in list(self._sessions.values()):

@@ -1,9 +1,8 @@
 """Port of the group handlers: the group coordinators on this node.
 
-The port is implemented in actors/coordinators/group_host. Every method takes what it needs from the
-request before it returns (a request points into the receive buffer), and returns the answer, now or
-later. A later answer raises a KafkaError: NotCoordinator when the partition has moved away
-meanwhile.
+The port is implemented in actors/coordinators/group_host. Every method copies what it needs of the
+request before it returns (a request points into the receive buffer). An awaitable may be done
+already, or raise a KafkaError: NotCoordinator when another node has become leader of the partition.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ class GroupShard(Protocol):
     ) -> Awaitable[None]:
         """Write the marker of the partition, and apply the offsets that it commits or aborts.
 
-        This is the only way for a marker into the log of `__consumer_offsets`. It may be repeated.
+        Markers are written to `__consumer_offsets` by this method only. A call may be repeated.
 
-        Raises (later):
+        Raises (when awaited):
             KafkaError: see LeaderReplica.append_marker; RequestTimedOut: not committed in time, but
             it still may be; NotCoordinator: perhaps written, but another node leads or the log is
             being loaded again.

@@ -1,4 +1,4 @@
-"""A node's log directories, as handlers reach them. See actors/replication/hosted_log_dirs."""
+"""Port of handlers to a node's log directories. See actors/replication/hosted_log_dirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class LogInDir(NamedTuple):
-    """A log in a log directory; offset_lag: number of offsets that it still has to copy."""
+    """A log in a log directory; offset_lag: offsets that a future log has yet to copy."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class LogDirs(Protocol):
     async def describe(self) -> list[LogDirState]: ...
 
     async def move(self, topic: str, partition: int, path: str) -> None:
-        """Begin to move a replica to the directory `path`; it is served meanwhile.
+        """Begin to move a replica to the directory `path`; it is served during the move.
 
         A move to its current directory cancels a move in progress.
 

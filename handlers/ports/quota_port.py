@@ -1,7 +1,7 @@
 """Port of handlers to the quotas of the client of a request. Implemented in actors/quotas.
 
-Each answer is a throttle time in ms; 0 means none. A handler that gets more sets throttle_time_ms
-in its response and calls `hold`, which mutes the connection for that time (KIP-219).
+Most methods return a throttle time in ms; 0 means none. For a positive one the caller sets
+throttle_time_ms in the response and calls `hold`, which mutes the connection for it (KIP-219).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .request_metrics import RequestTrace
 
 
 class AskedBy(Protocol):
-    """The part of a RequestContext that quotas depend on."""
+    """The part of a RequestContext that quotas depend on: the client, and the request's trace."""
 
     @property
     def client_id(self) -> str | None: ...
@@ -52,7 +52,7 @@ class Quotas(Protocol):
         ...
 
     def connecting(self, address: str) -> int:
-        """Count a new connection; returns ms to hold it, unserved, 0 if it is served."""
+        """Count a new connection; returns the ms to delay it, 0 to serve it at once."""
         ...
 
     def hold(self, context: AskedBy, quota: str, throttle_ms: int) -> None:

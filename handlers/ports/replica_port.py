@@ -1,7 +1,8 @@
 """Port of handlers to this node's partitions: replicas, slices of their logs, waiters.
 
 Implemented in actors/replication (hosted_replica, partition_host), the throttle in replication/.
-What is not awaitable is immediate and of this moment; see context for how handlers use that.
+A result that is not awaitable is the state at the time of the call; for how handlers use that see
+context.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class FoundSlice(FileSlice, Protocol):
 
     @property
     def is_limited(self) -> bool:
-        """Whether more could be read now, but for max_bytes."""
+        """Whether max_bytes alone has limited the slice: more could be read now."""
         ...
 
 
@@ -81,7 +82,7 @@ class LeaderReplica(Protocol):
         coordinator_epoch: int,
         transaction_version: int,
     ) -> Appended:
-        """End the producer's transaction in this partition. Harmless if none is open.
+        """End the producer's transaction in this partition, with a marker even if none is open.
 
         Raises (and nothing was appended):
             InvalidProducerEpoch: a newer incarnation of the producer has written; from
@@ -107,8 +108,8 @@ class LeaderReplica(Protocol):
             supports_epoch_bump: whether the client follows transaction.version 2.
 
         Returns:
-            The guard for append and produce, once the coordinator has agreed. None: the
-            transaction is open here, append without asking.
+            The guard for append and produce, once the coordinator has confirmed. None: the
+            transaction is open in this partition, append without verification.
         """
         ...
 
@@ -120,15 +121,15 @@ class LeaderReplica(Protocol):
         acks_all: bool,
         guard: VerificationGuard | None = None,
     ) -> Appended | Awaitable[Appended]:
-        """Append what a client sent, in the order of the calls, even if it is done later.
+        """Append a client's records. Appends keep the order of the calls, also deferred ones.
 
         Args:
-            records: one batch of magic 2, or a message set. Writable, and used up or copied when
+            records: one batch of magic 2, or a message set. Writable, and appended or copied when
                 this returns.
             acks_all: the producer waits for the in-sync replicas.
             guard: the result of begin_verification, or UNVERIFIED.
 
-        Raises (now or later):
+        Raises (now, or when awaited):
             KafkaError: nothing was appended.
         """
         ...
@@ -152,25 +153,25 @@ class LeaderReplica(Protocol):
     ) -> Awaitable[FoundOffset | None]: ...
     def offset_of_max_timestamp(self, *, up_to: int) -> Awaitable[FoundOffset | None]: ...
     def on_follower_fetch(self, fetch: FollowerFetch) -> tuple[int, int] | None:
-        """Note the offset of a follower.
+        """Update the fetch offset of a follower.
 
         Returns None, or (epoch, end offset) where its log diverges from ours: then nothing was
-        noted, and it must truncate to there.
+        updated, and the follower must truncate its log to that offset.
 
         Raises:
             OffsetOutOfRange: its log does not overlap with ours.
-            UnknownLeaderEpoch: it is no replica in the metadata that is known here.
+            UnknownLeaderEpoch: it is not a replica in this node's current metadata.
         """
         ...
 
     def in_sync_with(self, offset: int) -> list[int]:
-        """Other nodes in sync that have the records from `offset` on; the furthest first."""
+        """In-sync followers that have the records from `offset` on; highest end offset first."""
         ...
 
     def when_deleted(self, offset: int) -> Awaitable[None] | None:
-        """Future that is done when the ISR has deleted what is below `offset`; None: it has.
+        """Future: done when the ISR has deleted the records below `offset`; None if it already has.
 
-        Raises NotLeaderOrFollower when another node leads before that.
+        Raises NotLeaderOrFollower when another node becomes the leader before that.
         """
         ...
 
@@ -221,22 +222,22 @@ class Partitions(Protocol):
     ) -> LeaderReplica | None:
         """Replica of a partition that this node follows in that leader epoch, or None.
 
-        Consumers may read what it knows to be committed.
+        Consumers may read from it up to the high watermark that it has received.
         """
         ...
 
     def on_follower_fetch_from(self, node_id: int, peer: str) -> None:
-        """Note that a replica of the node fetches from here, over the connection from `peer`.
+        """Record that a follower on the node fetches over the connection from `peer`.
 
-        When the connection closes, the node's process may be gone.
+        When the connection closes, the process of that node may have ended.
         """
         ...
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Stop serving the records below `before_offset` (-1: below the high watermark).
 
-        Returns the log start offset, which a crash may take back until
-        checkpoint_log_start_offsets returns.
+        Returns the log start offset, which a crash may undo until checkpoint_log_start_offsets
+        returns.
         Raises OffsetOutOfRange above the high watermark, PolicyViolation on a log that is only
         compacted, and the errors of leader_of.
         """

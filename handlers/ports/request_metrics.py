@@ -1,13 +1,13 @@
-"""Counters of one node's requests: plain integers, made into metrics at a scrape.
+"""Counters of one node's requests: plain integers, converted to metrics at a scrape.
 
-A request leaves its marks in three steps: dispatch says which API it is of, the connection says
-when it came, was handled, was ready and was sent, and dispatch counts the error codes of its
-response. Together about 1 us per request (benchmarks in docs/metrics.md), so nothing is looked
-up by text, nothing locks, and its times are put into histograms some hundred requests at a time,
-or before these are read (`settle`).
+A request is counted in three steps: dispatch sets its API, the connection the times at which it was
+received, handled, ready and sent, and dispatch counts the error codes of its response. Together
+about 1 us per request (benchmarks in docs/metrics.md), so there are no look-ups by text and no
+locks, and times are added to the histograms for some hundred requests at once, or before these are
+read (`settle`).
 
-Cardinality is bounded by what this broker has: APIs of the table, error codes, topics that exist.
-Clocks are read by the caller. Not here: the names users see (actors/metrics/metrics_collector.py).
+Cardinality is bounded by the APIs of the table, error codes, and topics that exist. Clocks are read
+by the caller. Not here: the names of the metrics (actors/metrics/metrics_collector.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ UNSETTLED: Final = 256
 class ApiMetrics:
     """Counters of one API's requests. Error code 0 is not counted.
 
-    `settle` comes before the histograms are read.
+    Call `settle` before reading the histograms.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class ApiMetrics:
         self.waiting = Histogram()
         self.sending = Histogram()
         self.unsettled: list[tuple[float, float, float, float]] = []
-        """Times at which requests came, were handled, were ready and were sent."""
+        """Times at which requests were received, handled, ready and sent."""
 
     def settle(self) -> None:
         """Put the times of all requests that were counted into the histograms."""
@@ -133,7 +133,7 @@ class RequestTrace:
         self.is_begun = True
         """Whether its handler was called, so that the connection's next request may be handled."""
         self.keeps_frame = False
-        """Before: the frame stays unchanged. After: the request is made of its bytes."""
+        """Before dispatch: the frame's buffer is not reused. After: the request refers to it."""
         self.held_bytes = 0
         """Approximate memory that the request takes until it is answered, in bytes."""
         self.on_begun: Callable[[], None] | None = None
@@ -143,12 +143,12 @@ class RequestTrace:
         self.handled_at = received_at
         self.ready_at = received_at
         self.throttle_ms = 0
-        """Milliseconds that the connection is not read from, once this request is answered."""
+        """Milliseconds for which the connection is muted, once this request is answered."""
         self.work: BusyTime | None = None
-        """Busy time of a request that waits, while its client's time is counted."""
+        """Busy time of a request that waits, if a quota of request time applies to its client."""
 
     def busy_seconds(self, now: float) -> float:
-        """Seconds of the event loop, and of the thread beside it, that the request has taken."""
+        """Seconds that the request has used on the event loop and in the node's thread."""
         if self.work is not None:
             return self.work.seconds + now - self.work.since
         is_waiting = self.handled_at != self.received_at
@@ -178,7 +178,7 @@ class RequestMetrics:
     def __init__(self) -> None:
         self.apis: dict[int, ApiMetrics] = {}
         self.bytes_out: dict[str, int] = {}
-        """Bytes of records given to consumers, by topic."""
+        """Bytes of records sent to consumers, by topic."""
 
     def api(self, key: int, name: str) -> ApiMetrics:
         found = self.apis.get(key)

@@ -4,13 +4,13 @@
     dynamic default   set for all nodes at run time (AlterConfigs, broker "")
     dynamic broker    set for this node at run time (AlterConfigs, broker "3")
 
-The later layer counts. Of the names of one setting, log.retention.ms counts before
-log.retention.minutes before log.retention.hours, whatever the layer: only the first can be changed
-at run time, so a later layer covers all names of it.
+A later layer overrides an earlier one. Synonyms of one setting have an order of precedence in all
+layers (log.retention.ms, then log.retention.minutes, then log.retention.hours): only the first can
+be changed at run time, so a dynamic layer overrides all synonyms.
 Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
 
 It joins the tables of five classes (brokers, listeners, groups, transactions, defaults of topics),
-which do not know each other. Immutable: a change makes another one.
+which are independent of each other. Immutable: a change makes another object.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class ServerConfig:
         for layer in layers:
             for name in layer:
                 if is_of_a_listener(name) and layer is layers[0]:
-                    continue  # SecurityConfig looks at them
+                    continue  # checked by SecurityConfig
                 if name not in keys:
                     raise InvalidConfig(BrokerConfig.why_refused(name, keys))
-                keys[name].parse(layer[name])  # also those that another name covers
+                keys[name].parse(layer[name])  # also those that a synonym overrides
             values |= layer
         groups, rest = GroupCoordinatorConfig.split(values)
         transactions, rest = TransactionConfig.split(rest)

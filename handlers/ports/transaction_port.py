@@ -1,8 +1,8 @@
 """Port of the transaction handlers: the coordinators on this node, and those of other nodes.
 
-Implemented in actors/coordinators. Every method takes what it needs from the request before it
-returns (a request points into the receive buffer), and returns the answer, now or later. A later
-answer raises a KafkaError: NotCoordinator when the partition has moved away meanwhile.
+Implemented in actors/coordinators. Every method copies what it needs of the request before it
+returns (a request points into the receive buffer). An awaitable may be done already, or raise a
+KafkaError: NotCoordinator when another node has become leader of the partition.
 """
 
 from __future__ import annotations
@@ -90,6 +90,6 @@ class TransactionPartitions(Protocol):
         """Check whether each partition is in the producer's open transaction.
 
         `adds`: missing partitions are added, for clients of transaction.version 2. Errors of the
-        coordinator's node are among the codes; nothing is raised.
+        request to the coordinator's node are returned as codes; nothing is raised.
         """
         ...

@@ -21,7 +21,7 @@ from ..ports.api import api
 from ..ports.context import RequestContext
 
 WAIT_MS = 1_000
-"""Milliseconds to wait for the nodes to apply the change; it stands in any case."""
+"""Milliseconds to wait for the nodes to apply the change, which is committed before."""
 
 
 async def handle(

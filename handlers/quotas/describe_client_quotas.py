@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (API key 48): which quotas are set (KIP-546). Rules: quotas/quota_filter."""
+"""DescribeClientQuotas (API key 48): the quotas that are set (KIP-546). Rules: quota_filter."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Throttling: a response tells its client to wait, and its connection is muted (KIP-219).
+"""Throttling: a response has a throttle time, and its connection is muted for it (KIP-219).
 
-The answer goes out at once, with throttle_time_ms, the longest that one of the client's quotas asks
-for; then the connection is not read from for that time. With acks=0 there is no answer, but the
-connection is muted. Requests that only brokers send are exempt, among them the verification of
-transactions: it is made for a producer that has a quota of its own. Fetch throttles itself, before
-its answer changes its session: see records/throttled_fetch.
+The response is sent at once, with throttle_time_ms, the longest throttle time of the client's
+quotas; then the connection is not read from for that time. With acks=0 there is no response, but
+the connection is muted. Requests that only brokers send are exempt, among them the verification of
+transactions: it is made for a producer that has a quota of its own. Fetch is throttled elsewhere,
+before its response changes its session: see records/throttled_fetch.
 Source: KafkaApis.handleProduceRequest, RequestHandlerHelper in apache/kafka.
 """
 

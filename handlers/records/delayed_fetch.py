@@ -1,9 +1,9 @@
-"""A fetch that waits for more records, or until its time is up: a long poll.
+"""A fetch that waits for more records, at most max_wait_ms: a long poll.
 
-It is parked at replicas, woken by an append there or by its timer, and then reads again. There is
-no task and no future behind it: a thousand polls that find nothing cost a broker half as much
-without (docs/notes/performance.md). Where the steps of a request are timed (quotas of request time)
-or their answer is converted, it is awaited like any other.
+It is parked at replicas, woken by an append there or by its timer, and then reads again. It has
+neither task nor future: that halves what a thousand empty polls cost a broker
+(docs/notes/performance.md). Where the steps of a request are timed (quotas of request time) or its
+response is converted, it is awaited like any other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Done = Callable[[FetchAnswer | None, Exception | None], None]
 
 
 class DelayedFetch:
-    """Answer of a fetch that comes later: by a call (`begin`), or to who awaits it. Once."""
+    """Later answer of a fetch: passed to a callback (`begin`), or awaited. Once."""
 
     def __init__(
         self, fetch: PendingFetch, wait_ms: int, context: RequestContext, quotas: Quotas | None
     ) -> None:
-        """Park the fetch: at once, as an append that comes next must wake it."""
+        """Park the fetch: at once, as the next append must wake it already."""
         self._fetch = fetch
         self._wait_ms = wait_ms
         self._context = context
@@ -44,11 +44,11 @@ class DelayedFetch:
         self._park()
 
     def begin(self, done: Done) -> None:
-        """Have `done` called with the answer, or what went wrong, in a later turn of the loop."""
+        """Call `done` with the answer, or the exception, in a later iteration of the loop."""
         self._done = done
 
     def cancel(self) -> None:
-        """Stop waiting: nobody is called any more."""
+        """Stop waiting: the callback is not called any more."""
         self._unpark()
         self._done = None
 
@@ -79,7 +79,7 @@ class DelayedFetch:
             self._fetch.unpark(parked)
 
     def _wake(self) -> None:
-        """Read again in the next turn: this one is in the middle of an append."""
+        """Read again in the loop's next iteration: in this one an append is still in progress."""
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._go_on)
@@ -97,7 +97,7 @@ class DelayedFetch:
         answer, failure = None, None
         try:
             answer = self._read_again()
-        except Exception as error:  # noqa: BLE001 -- the connection judges it
+        except Exception as error:  # noqa: BLE001 -- the connection handles it
             failure = error
         if answer is not None or failure is not None:
             done = self._done
@@ -105,7 +105,7 @@ class DelayedFetch:
             done(answer, failure)
 
     def _read_again(self) -> FetchAnswer | None:
-        """Answer, if there is enough now or it is time; else it is parked again."""
+        """Answer, if there are enough bytes now or the wait is over; else None: parked again."""
         self._unpark()
         fetch = self._fetch
         if not fetch.resume(is_late=self._loop.time() >= self._deadline):

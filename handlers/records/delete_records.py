@@ -1,8 +1,9 @@
 """DeleteRecords (API key 21): records below an offset are no longer served (KIP-107).
 
--1 means the high watermark. Whole segments below the new log start offset go with the next
-round of retention; the offset itself is on the leader's disk before the answer, and the replicas in
-sync have dropped the records, too. The answer is the low watermark, their least log start offset.
+-1 means the high watermark. Whole segments below the new log start offset are deleted in the next
+retention pass; before the response is sent, the offset is on the leader's disk, and the in-sync
+replicas have deleted the records, too. The response has the low watermark, the least of their log
+start offsets.
 Source: ReplicaManager.deleteRecords, Partition.deleteRecordsOnLeader.
 """
 
@@ -76,7 +77,7 @@ async def _await_replicas(
 ) -> None:
     """Wait for the replicas in sync, and set the result.
 
-    It is an error if the partition's disk has failed, or another node leads it now.
+    The result is an error if the partition's disk has failed, or another node now leads it.
     """
     try:
         replica = context.node.partitions.leader_of(topic, result.partition_index)

@@ -1,7 +1,7 @@
-"""DescribeProducers (API key 61): the producers that a partition's leader remembers.
+"""DescribeProducers (API key 61): the producer state of a partition, from its leader.
 
 The answer includes the start of each open transaction: tools that look for hanging transactions
-compare it with what the coordinators know. Source: ProducerStateManager,
+compare it with the coordinators' transactions. Source: ProducerStateManager,
 Partition.activeProducerState.
 """
 

@@ -1,6 +1,7 @@
-"""Fetch (API key 1): slices of the log, at once or when enough is there (a long poll).
+"""Fetch (API key 1): slices of the log, at once or when min_bytes are available (a long poll).
 
-What is read is in fetch_reading, what is waited for in pending_fetch, the waiting in delayed_fetch.
+Reading is in fetch_reading, the conditions of waiting in pending_fetch, the waiting in
+delayed_fetch.
 Consumers before Kafka 0.11 (versions 0-3) get message sets: see fetch_down_conversion.
 """
 

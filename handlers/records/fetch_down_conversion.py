@@ -1,15 +1,15 @@
-"""Fetch versions 0-3: the consumers before Kafka 0.11, who read message sets of magic 0 or 1.
+"""Fetch versions 0-3: for consumers before Kafka 0.11, which read message sets of magic 0 or 1.
 
     versions 0, 1   magic 0
     versions 2, 3   magic 1
 
-The slices that were found are read and converted in the node's conversion threads, a partition
-after the other, and the sets are held in memory: so one answer covers at most MOST_BYTES of log.
-Control batches are dropped; a partition that has nothing else in its slice is read on, because a
-consumer that gets nothing would ask for the same offset forever.
+The slices are read and converted in the node's conversion threads, one partition after another, and
+the sets are held in memory: so one response covers at most MOST_BYTES of log. Control batches are
+dropped; if a slice has nothing else, the next one is read, because a consumer that receives no
+records would fetch from the same offset forever.
 
-Unlike Kafka: a first batch larger than the partition's limit comes whole here, too, where Kafka
-sends its beginning to these versions and the consumer fails.
+Unlike Kafka: a first batch larger than the partition's limit is returned whole to these versions,
+too, where Kafka returns its beginning and the consumer fails.
 Source: KafkaApis.maybeDownConvert (3.9), RecordsUtil.downConvert.
 """
 

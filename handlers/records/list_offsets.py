@@ -1,15 +1,15 @@
 """ListOffsets (API key 2): the offset at a timestamp, or at the start or end of the log.
 
-Timestamps below zero are questions: -1 latest, -2 earliest, -3 the largest timestamp (KIP-734),
--4 earliest local (KIP-405), -5 latest tiered (there are no tiers: none). A consumer of committed
-transactions is answered from the last stable offset. A look-up by time reads the disk, so it runs
+Timestamps below zero have a meaning: -1 latest, -2 earliest, -3 the largest timestamp (KIP-734),
+-4 earliest local (KIP-405), -5 latest tiered (none, as there is no tiered storage). Look-ups of a
+read_committed consumer end at the last stable offset. A look-up by time reads the disk, so it runs
 in a thread.
 
-To a follower the latest offset is the end of the log, committed or not.
+For a follower the latest offset is the log end offset, committed or not.
 
-Version 0 (before Kafka 0.10.1) is answered with the end of the log and base offsets of segments,
-newest first, at most as many as asked for: for -1 from the end on, for -2 the first one, for a time
-those from before it. Unlike Kafka: the time of a segment is its newest record's, not the file's.
+Version 0 (before Kafka 0.10.1) gets the high watermark and base offsets of segments, newest first,
+at most max_num_offsets: for -1 all, for -2 the first segment's, for a time those of segments not
+newer. Unlike Kafka: the time of a segment is its newest record's, not the file's.
 
 Source: Partition.fetchOffsetForTimestamp, UnifiedLog.legacyFetchOffsetsBefore (Kafka 3.9).
 """
@@ -47,7 +47,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
-# question -> first version in which it may be asked
+# special timestamp -> first version that has it
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 READ_COMMITTED = 1
 FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
@@ -164,7 +164,7 @@ async def _find(
         return FoundOffset(replica.log.log_end_offset, -1, replica.leader_epoch)
     committed = isolation_level == READ_COMMITTED
     up_to = replica.log.last_stable_offset if committed else replica.log.high_watermark
-    # By the high watermark in either case: an open transaction may be older than the epoch.
+    # The high watermark in either case: an open transaction may have begun before the epoch.
     is_behind = replica.log.high_watermark < _epoch_start_offset(replica.log)
     if is_behind and timestamp not in (EARLIEST, EARLIEST_LOCAL):
         _refuse_for_now(version)
@@ -184,7 +184,7 @@ async def _find(
 
 
 def _refuse_for_now(version: int) -> None:
-    """Refuse while a new leader does not know how much before its epoch is committed (KIP-207)."""
+    """Refuse while a new leader's high watermark may be too low (KIP-207)."""
     text = "the high watermark is not known yet after an election"
     if version >= FIRST_WITH_OFFSET_NOT_AVAILABLE:
         raise OffsetNotAvailable(text)
@@ -202,6 +202,6 @@ API = api(
 
 
 def _epoch_start_offset(log: PartitionLog) -> int:
-    """Start offset of the leader epoch; below it, what is committed may not be known yet."""
+    """Start offset of the leader epoch. A high watermark below it may be out of date."""
     entries = log.epochs.entries
     return entries[-1][1] if entries else log.log_start_offset

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23): where a leader epoch ended; detects truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (API key 23): end offset of a leader epoch; detects truncation (KIP-320)."""
 
 from __future__ import annotations
 

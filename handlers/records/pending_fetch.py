@@ -1,13 +1,13 @@
-"""One Fetch from request to answer, with the rules of waiting: steps, without a clock.
+"""One Fetch from request to response, with the rules of waiting: steps, without a clock.
 
-Answered at once when min_bytes are there, on any error, or when nothing may be waited for; else
-parked on (bytes still missing, deadline) and read again when woken.
+Answered at once when min_bytes are available, on any error, or if there is no replica or time to
+wait for; else parked until the missing bytes are appended or the time is up, and then read again.
 
 Without a session every partition of the request is read and answered. In a session (KIP-227, from
 version 7) only those that may have changed are read, and only those that did are answered.
 
-The driver calls `finish` if the fetch is ready; else `park`, and when it is woken, or its time is
-up, `resume`, until that returns that it is ready.
+The driver calls `finish` if the fetch is ready; else `park`, and when the fetch is woken, or its
+time is up, `resume`; if that returns False, `park` again.
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch, FetchSession.
 """
 
@@ -44,7 +44,7 @@ from .fetch_reading import (
 class ParkedFetch:
     """A byte countdown that the partitions of one fetch share; see delayed_fetches.FetchWaiter.
 
-    `wake` is called when there may be enough; it makes no calls itself.
+    `wake` is called when enough bytes may be available; it must not resume the fetch at once.
     """
 
     __slots__ = ("_missing", "_wake")
@@ -63,7 +63,7 @@ class ParkedFetch:
 
 
 def begin_fetch(request: FetchRequest, context: RequestContext) -> PendingFetch | FetchAnswer:
-    """Make a first pass. Returns an answer if there is nothing to wait for."""
+    """Read a first time. Returns an answer to a refused request, or if no partition is left."""
     if request.isolation_level not in ISOLATION_LEVELS:
         return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, context)
     epoch = request.session_epoch
@@ -111,7 +111,7 @@ class FullFetch:
         )
 
     def park(self, wake: Callable[[], None]) -> ParkedFetch:
-        """Have `wake` called when there is more than was read last."""
+        """Call `wake` when more may be readable than was read last."""
         reading = self._reading
         parked = ParkedFetch(self._minimum - reading.size, wake)
         for replica in reading.replicas:
@@ -126,7 +126,7 @@ class FullFetch:
             replica.unpark(parked)
 
     def resume(self, *, is_late: bool) -> bool:
-        """Read again; returns True if `finish` comes next (always if late), or False for `park`."""
+        """Read again; True if `finish` is to be called next (always if late), False if `park`."""
         self._reading = reading = read_all(self._request, self._context)
         return reading.size >= self._minimum or reading.must_respond_now or is_late
 
@@ -135,7 +135,7 @@ class FullFetch:
         return self._reading.topics
 
     def give_back(self) -> FetchAnswer:
-        """Give up instead of `finish`: an empty answer, and no session begins."""
+        """Called instead of `finish`: returns an empty answer, and begins no session."""
         return FetchAnswer([], [], is_for_follower=self._reading.is_for_follower)
 
     def finish(self) -> FetchAnswer:
@@ -184,7 +184,7 @@ def _begin_incremental(
     except KafkaError as error:
         return FetchAnswer([], [], error.code)
     if session.parked is not None:
-        session.parked.on_changed()  # the client has given up on its former request
+        session.parked.on_changed()  # the client does not wait for its previous request
     for topic in request.topics:
         for wanted in topic.partitions:
             session.put(_key(topic.topic, topic.topic_id, wanted.partition, context), wanted)
@@ -247,10 +247,10 @@ class IncrementalFetch:
             if reading.must_respond_now or answer.records_size:
                 live.append((cached, answer))
                 if reading.size >= reading.budget:
-                    break  # the others stay dirty and have their turn in the next fetch
+                    break  # the others stay dirty and are read first in the next fetch
             else:
                 self._idle[cached] = answer
-                if not reading.is_throttled:  # else nothing would wake it but new records
+                if not reading.is_throttled:  # the end of throttling wakes no waiter
                     del session.dirty[cached]
 
     def park(self, wake: Callable[[], None]) -> ParkedFetch:
@@ -278,7 +278,7 @@ class IncrementalFetch:
         return _by_topic(self._live)
 
     def give_back(self) -> FetchAnswer:
-        """Give up; see FullFetch.give_back. All that was read stays dirty, as it was not sent."""
+        """See FullFetch.give_back. All partitions that were read stay dirty: they were not sent."""
         session = self._session
         if session.epoch != self._epoch:
             return FetchAnswer([], [], ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -312,7 +312,7 @@ class IncrementalFetch:
 
 
 def _by_topic(found: list[tuple[CachedPartition, FetchedPartition]]) -> list[FetchedTopic]:
-    if len(found) == 1:  # most answers: the key of a topic is slow to hash
+    if len(found) == 1:  # most answers; hashing the key of a topic is slow
         (cached, answer) = found[0]
         return [FetchedTopic(cached.key[0], cached.key[1], [answer])]
     topics: dict[tuple[str, UUID], list[FetchedPartition]] = {}

@@ -1,9 +1,9 @@
-"""Timers of long polls: those that end at about the same time share one of the event loop.
+"""Timers of long polls: polls that end at about the same time share one timer of the event loop.
 
 With a timer each, polls wake the loop one by one: an eighth of the cost of a thousand idle polls
-(docs/notes/performance.md). So the end of a poll is put off to the next tick; ticks are at most a
+(docs/notes/performance.md). So the end of a poll is postponed to the next tick; ticks are at most a
 fiftieth of its wait apart. Kafka's purgatory has ticks, too (SystemTimer). All polls of a tick are
-woken in one turn of the loop, and their clients, which ask again at once, stay together.
+woken in one iteration of the loop, and their clients, which fetch again at once, stay on one tick.
 
 A poll never ends before its time. Not here: what wakes it earlier (replication/partition).
 """

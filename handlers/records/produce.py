@@ -1,19 +1,19 @@
-"""Produce (API key 0): append one record batch per partition, answer as `acks` asks.
+"""Produce (API key 0): append one record batch per partition, answer according to `acks`.
 
-    acks 0    no answer at all; on an error the connection closes, so the producer notices
+    acks 0    no response; on an error the connection is closed, so the producer notices
     acks 1    answered when this leader has appended
-    acks -1   answered when the batch is committed (and on disk, where the topic asks for that);
+    acks -1   answered when the batch is committed (and on disk, where the topic requires it);
               until then it waits in replication/partition/delayed_produces
 
 Everything up to the append happens before the first await, in arrival order: an idempotent producer
 has up to five batches of one partition in flight. The batch is validated (header, CRC, records:
-storage/log/batch_validation) and appended as it came; `records` is a slice of the receive buffer,
-used up before this returns. Where validation takes long, or the topic keeps another codec, the
-replica takes a copy and appends it later, in the same order.
+storage/log/batch_validation) and appended unchanged; `records` is a slice of the receive buffer,
+consumed before this returns. Where validation takes long, or the topic has another codec, the
+replica makes a copy and appends it later, in the same order.
 
-The first batch of a transaction is appended when its coordinator has agreed: see verified_appends.
+The first batch of a transaction is appended when the coordinator has verified it: verified_appends.
 
-Versions 0-2 carry message sets of magic 0 and 1, which become batches; from 3 on a request has
+Versions 0-2 carry message sets of magic 0 and 1, converted to batches; from 3 on a request has
 exactly one batch of magic 2 per partition.
 Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords.
 """
@@ -75,7 +75,7 @@ REFUSED_BY_THE_LOG: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_RECORD,
 )
-"""Errors whose answer contains the log start offset, like Kafka's."""
+"""Errors that are answered with the log start offset, as in Kafka."""
 FIRST_WITH_BATCHES: Final = 3
 
 
@@ -127,7 +127,7 @@ def handle(
     base_offset, log_append_time_ms, log_start_offset, committed = outcome
     if acks_all and committed is not None:
         return _answer(request, [(name, outcome)], context)
-    # Not the constructor of a named tuple, which is a function of Python.
+    # Not the constructor of the named tuple, a Python function, which is slower.
     return tuple.__new__(
         ProducedBatch,
         (
@@ -228,7 +228,7 @@ def _append(
             )
         return replica.produce(batch, is_message_set=False, acks_all=acks_all)
     except KafkaError as error:
-        # Its traceback would hold this frame, and with it the receive buffer.
+        # Its traceback would reference this frame, and with it the receive buffer.
         return error.with_traceback(None)
 
 
@@ -334,7 +334,7 @@ def _describe(
     if topic is None:
         return
     if error.code in REFUSED_BY_THE_LOG and not isinstance(error, _NoBatch):
-        with suppress(KafkaError):  # the partition may have moved meanwhile
+        with suppress(KafkaError):  # another node may have become leader
             replica = context.node.partitions.leader_of(topic, answer.index)
             answer.log_start_offset = replica.log.log_start_offset
     if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -375,7 +375,7 @@ async def _complete(
                 _fill(one.answer, appended)
                 committed = appended.committed
             if committed is not None and request.acks == ACKS_ALL:
-                # Late: the batch stays in the log.
+                # On a timeout the batch stays in the log.
                 async with asyncio.timeout_at(deadline):
                     await committed
         except TimeoutError:

@@ -1,8 +1,8 @@
-"""A consumer's Fetch beyond its quota: an empty answer, which says how long to wait.
+"""A consumer's Fetch beyond its quota: an empty response with a throttle time.
 
-What was read is not sent, and the session is unchanged: the client asks again for the same. No
-client is given more at once than its quota's window allows, or one large answer would throttle it
-for minutes. Followers are exempt.
+The records that were read are not sent, and the session is unchanged: the client fetches again.
+One response has at most the bytes that the quota's window allows, or a single large response would
+throttle the client for minutes. Followers are exempt.
 Source: KafkaApis.handleFetchRequest in apache/kafka.
 """
 

@@ -1,14 +1,14 @@
-"""The batches of one Produce request that are a transaction's (KIP-890).
+"""The transactional batches of one Produce request (KIP-890).
 
-The first one in a partition is appended when the transaction's coordinator has confirmed that the
-partition is part of the transaction; the ones after it at once. From version 12 on that request
-also adds the partition. While a batch waits, later ones of its producer in the partition are
-verified, too: responses come in the order of the requests, so sequences reach the log in order.
-Another producer's batches do not wait.
+A transaction's first batch in a partition is appended when the transaction coordinator has
+confirmed that the partition is part of the transaction; later batches at once. From Produce version
+12 on the same request to the coordinator also adds the partition. While a batch waits, later ones
+of its producer in the partition are verified, too: the coordinator's responses arrive in the order
+of the requests, so sequences reach the log in order. Other producers' batches do not wait.
 
-Clients before version 11 do not know TRANSACTION_ABORTABLE, and before 12 they would treat a
-coordinator's errors as a broken transaction: they get NOT_ENOUGH_REPLICAS, which they retry
-without looking for another leader.
+Clients before version 11 do not know TRANSACTION_ABORTABLE, and clients before 12 would fail the
+transaction on a coordinator's errors: they get NOT_ENOUGH_REPLICAS, which they retry without
+refreshing metadata.
 Source: ReplicaManager.handleProduceAppend and maybeSendPartitionsToTransactionCoordinator in
 apache/kafka (4.1).
 """
@@ -29,7 +29,7 @@ from ..ports.replica_port import Appended, LeaderReplica
 
 FIRST_WITH_ABORTABLE = 11
 FIRST_THAT_ADDS = 12
-_TROUBLES = (
+_COORDINATOR_ERRORS = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -60,7 +60,7 @@ class VerifiedAppends:
     ) -> Appended | Awaitable[Appended]:
         """Append a batch now, or once it is verified. All batches are of one producer.
 
-        `batch` is copied if it waits. Raises KafkaError: it is not appended.
+        `batch` is copied if it has to wait. Raises KafkaError if it is not appended.
         """
         header = read_header(batch)
         transactions = self._context.node.server_config.transactions
@@ -89,7 +89,8 @@ class VerifiedAppends:
                 self._transactional_id, *self._producer, list(self._waiting), adds=self._adds
             )
         )
-        # Not in the task that awaits the response: it may be cancelled, and tasks run in any order.
+        # Not in the task that awaits the response: that may be cancelled, and tasks run in any
+        # order.
         answer.add_done_callback(self._on_verified)
 
     def _on_verified(self, answer: asyncio.Future[dict[TopicPartitionPair, ErrorCode]]) -> None:
@@ -105,9 +106,9 @@ class VerifiedAppends:
             try:
                 appended = self._produce(waiting.replica, memoryview(waiting.batch), waiting.guard)
             except InvalidTxnState as error:
-                # A marker of a later epoch came after the question: this transaction has timed out,
-                # or another producer has begun. On a retry the coordinator returns which, and the
-                # client does not get an error that is fatal for it.
+                # A marker of a later epoch was appended during the verification: this transaction
+                # has timed out, or another producer was initialized. On a retry the coordinator
+                # returns which of the two, and the client gets no error that is fatal for it.
                 again = NotEnoughReplicas("the transaction has just been ended")
                 _refuse(waiting.answer, again if self._adds else error)
             except KafkaError as error:
@@ -124,7 +125,7 @@ class VerifiedAppends:
         return replica.produce(batch, is_message_set=False, acks_all=self._acks_all, guard=guard)
 
     def _error(self, code: ErrorCode) -> KafkaError:
-        is_trouble = code in _TROUBLES or (
+        is_trouble = code in _COORDINATOR_ERRORS or (
             code == ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds
         )
         if is_trouble:
@@ -140,7 +141,7 @@ class VerifiedAppends:
 def _refuse(answer: asyncio.Future[Appended], error: BaseException) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # retrieved, in case the producer is gone
+        answer.exception()  # marked as retrieved, in case the producer has disconnected
 
 
 def _pass_on(appended: Appended | Awaitable[Appended], answer: asyncio.Future[Appended]) -> None:

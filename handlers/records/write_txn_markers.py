@@ -1,11 +1,11 @@
 """WriteTxnMarkers (API key 27): a coordinator, or an operator, ends transactions in partitions.
 
-All markers are given to their logs before the first await, in the order of the request; then each
-is waited for until the replicas in sync have it, as with acks=all. Partitions of __consumer_offsets
-are the group coordinators', who apply the offsets along with the marker.
+All markers are appended to their logs before the first await, in the order of the request; then
+each is awaited until it is committed, as with acks=all. In partitions of __consumer_offsets the
+group coordinators append the marker, and apply the offsets along with it.
 
-Version 2 also says which transaction.version the transaction follows (KIP-1228); a marker of
-version 1 counts as one of the earlier versions. Source: KafkaApis.handleWriteTxnMarkersRequest.
+Version 2 has the transaction.version of the transaction (KIP-1228); a marker of version 1 is
+treated as one of the earlier versions. Source: KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _append(
             .committed
         )
     except KafkaError as error:
-        return _in_words_of_leaders(error.code)
+        return _leader_error(error.code)
     return ErrorCode.NONE if committed is None else committed
 
 
@@ -113,11 +113,11 @@ async def _settle(committed: Awaitable[None]) -> ErrorCode:
     except TimeoutError:
         return ErrorCode.REQUEST_TIMED_OUT
     except KafkaError as error:
-        return _in_words_of_leaders(error.code)
+        return _leader_error(error.code)
     return ErrorCode.NONE
 
 
-def _in_words_of_leaders(code: ErrorCode) -> ErrorCode:
+def _leader_error(code: ErrorCode) -> ErrorCode:
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in NOT_READY else code
 
 

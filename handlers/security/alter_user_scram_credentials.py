@@ -1,7 +1,8 @@
 """AlterUserScramCredentials (API key 51): add, replace and remove users' credentials (KIP-554).
 
-The client sends a salted password; the keys that are stored are derived from it here. It is enough
-to log in, so it goes no further. The rules are in cluster/control/access/scram_control.
+The client sends a salted password; this node derives from it the keys that are stored. A salted
+password suffices to log in, so it is not passed on. The rules are in
+cluster/control/access/scram_control.
 """
 
 from __future__ import annotations

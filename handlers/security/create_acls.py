@@ -1,6 +1,6 @@
-"""CreateAcls (API key 30): ACLs. What they may be: cluster/control/access/acl_control.
+"""CreateAcls (API key 30): create ACLs. Which are valid: cluster/control/access/acl_control.
 
-The answer comes when every node applies the new rules, or after WAIT_MS.
+The response is sent when every node applies the new ACLs, or after WAIT_MS.
 """
 
 from __future__ import annotations

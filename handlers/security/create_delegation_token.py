@@ -1,4 +1,4 @@
-"""CreateDelegationToken (API key 38): a secret to log in with for a time, as oneself or another.
+"""CreateDelegationToken (API key 38): a temporary secret to log in with, for oneself or others.
 
 Source: ControllerApis.scala, DelegationTokenControlManager.java.
 """

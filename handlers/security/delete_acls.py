@@ -1,4 +1,4 @@
-"""DeleteAcls (API key 31): the ACLs that filters match go. See create_acls."""
+"""DeleteAcls (API key 31): delete the ACLs that match the filters. See create_acls."""
 
 from __future__ import annotations
 

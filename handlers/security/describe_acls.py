@@ -1,7 +1,7 @@
 """DescribeAcls (API key 29): the ACLs that a filter matches, by resource.
 
-Without an authorizer SECURITY_DISABLED, as of every broker: nothing is protected here, which tools
-ask before they copy or show rules. Source: AclApis.handleDescribeAcls.
+Without an authorizer it is answered SECURITY_DISABLED, as in Kafka: tools check for that error
+before they copy or show ACLs. Source: AclApis.handleDescribeAcls.
 """
 
 from __future__ import annotations

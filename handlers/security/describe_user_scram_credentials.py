@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials (API key 50): which users have which credentials (KIP-554).
+"""DescribeUserScramCredentials (API key 50): the users' credentials (KIP-554).
 
-Mechanisms and iterations, and nothing else of them. Source: ScramImage.describe in apache/kafka.
+Mechanisms and iterations only, no secrets. Source: ScramImage.describe in apache/kafka.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SaslAuthenticate (API key 36): a token of the mechanism that SaslHandshake has named.
+"""SaslAuthenticate (API key 36): a token of the mechanism chosen in SaslHandshake.
 
 A failure is answered after connection.failed.authentication.delay.ms, and then the connection is
-closed: this slows down the guessing of passwords.
+closed: this slows down attempts to guess passwords.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     unknown         ApiVersions, SaslHandshake
     authenticating  ApiVersions, SaslAuthenticate; after SaslHandshake 0 the next frames are tokens
-    known           everything, until the session ends; SaslHandshake begins it again (KIP-368)
-    refused         nothing: the connection ends with the answer that says so
+    known           everything, until the session ends; SaslHandshake re-authenticates (KIP-368)
+    refused         nothing: the connection is closed after the response with the error
 
-A client that does not re-authenticate before its session ends, or does so as another user, is
-refused.
+A client that does not re-authenticate before its session ends, or re-authenticates as another
+principal, is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SaslAuthentication:
     Args:
         session: gets the principal.
         mechanisms: the listener's.
-        make_server: begins an exchange of a mechanism; its flag: the client is re-authenticating.
+        make_server: begins an exchange of a mechanism; second argument: is it a re-authentication.
         max_reauth_ms: connections.max.reauth.ms; 0: sessions do not end.
         max_receive_bytes: maximum size of a token.
     """
@@ -101,7 +101,7 @@ class SaslAuthentication:
         """Begin an exchange with a mechanism.
 
         Raises:
-            UnsupportedSaslMechanism: not one of the listener, or not that of its session.
+            UnsupportedSaslMechanism: not enabled on the listener, or not that of the session.
             IllegalSaslState: in the middle of another exchange, or again too soon.
         """
         if self.stage is Stage.AUTHENTICATING:
@@ -127,7 +127,7 @@ class SaslAuthentication:
         self.takes_raw_tokens = version == 0
 
     def on_token(self, token: bytes, *, now_ms: int) -> tuple[bytes, int]:
-        """Take a token; returns the reply, and the lifetime of the session in ms (0: no end).
+        """Process a token; returns the reply, and the session's lifetime in ms (0: no end).
 
         Raises:
             SaslAuthenticationFailed: the credentials are wrong; the text is for the client.

@@ -1,7 +1,7 @@
-"""SaslHandshake (API key 17): a client names the mechanism for its authentication.
+"""SaslHandshake (API key 17): a client chooses the mechanism for its authentication.
 
-Clients guess a broker's age from the APIs that it has; this one came with Kafka 0.10. On a listener
-without SASL it is ILLEGAL_SASL_STATE. After version 0 the tokens follow without headers.
+Old clients infer a broker's version from its APIs; this one exists since Kafka 0.10. On a listener
+without SASL it is answered ILLEGAL_SASL_STATE. After version 0 tokens are sent without headers.
 """
 
 from __future__ import annotations

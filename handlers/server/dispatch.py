@@ -1,13 +1,14 @@
 """A request frame in, the chunks of its response out: header, table row, handler, writer.
 
-What a peer did wrong ends in one of three ways: an error code inside its response (the handler),
-a version it can fall back from (ApiVersions), or PeerError, upon which its connection is closed.
-Anything else is our bug: logged with its traceback by the connection, which closes.
+A peer's error has one of three results: an error code in its response (from the handler), a version
+to fall back to (ApiVersions), or PeerError, upon which its connection is closed. Anything else is
+our bug: logged with its traceback by the connection, which is closed.
 
-Small requests are read, handled and written here and now. A long one (LONG_FRAME) is read, and a
-response of many elements (LONG_RESPONSE) written in the node's thread for such work, so that no
-other client waits for it; what asks about many things is handled in parts (request_parts). Produce
-is never read in that thread, as its records are used up in place: its partitions are bounded.
+Small requests are decoded and handled, and their responses encoded, at once. A long request
+(LONG_FRAME) is decoded, and a response of many elements (LONG_RESPONSE) encoded, in the node's
+thread, so that no other client waits for it; a request about many items is handled in parts
+(request_parts). Produce is never decoded in that thread, as its records are consumed in place: its
+partitions are bounded.
 """
 
 from __future__ import annotations
@@ -53,9 +54,8 @@ Chunks = list[Chunk]
 PRODUCE_KEY: Final = 0
 OFFSET_COMMIT_KEY: Final = 8
 APPENDING: Final = frozenset({PRODUCE_KEY, OFFSET_COMMIT_KEY})
-"""APIs whose handler has appended when it returns; the rest of the wait is for disk or followers.
-"""
-# Size of a waiting request's objects, in multiples of its bytes (measured with Fetch).
+"""APIs whose handler has appended when it returns: its result awaits only the disk or followers."""
+# Memory of a waiting request's objects, in multiples of its bytes (measured with Fetch).
 PARSED_WEIGHT: Final = 8
 SHORT_FRAME: Final = 1024
 """Size up to which reading a copy costs less than reading the receive buffer."""
@@ -69,11 +69,11 @@ MAX_WHOLE_ELEMENTS: Final = 20_000
 
 _HINTS: Final = {b"GET ": "HTTP", b"POST": "HTTP", b"HEAD": "HTTP", b"\x16\x03\x01": "TLS"}
 _ANSWERS: Final = (ProducedBatch, FetchAnswer, Message)
-"""Types that a handler returns at once; all else is awaited (inspect.isawaitable costs 1.5 us)."""
+"""Types of complete responses; other results are awaited (inspect.isawaitable costs 1.5 us)."""
 
 
 class DelayedChunks:
-    """Response of a fetch that waits: by a call (`begin`), or to who awaits it. Once."""
+    """Response of a fetch that waits: passed to a callback (`begin`), or awaited. Once."""
 
     def __init__(
         self, fetch: DelayedFetch, api: Api, context: RequestContext, trace: RequestTrace
@@ -89,12 +89,12 @@ class DelayedChunks:
         return self._trace
 
     def begin(self, done: Callable[[DelayedChunks, Chunks, Exception | None], None]) -> None:
-        """Have `done` called with the response, or what went wrong, in a later turn of the loop."""
+        """Call `done` with the response, or the exception, in a later iteration of the loop."""
         self._done = done
         self._fetch.begin(self._on_answer)
 
     def cancel(self) -> None:
-        """Stop waiting: nobody is called any more."""
+        """Stop waiting: the callback is not called any more."""
         self._fetch.cancel()
 
     def __await__(self) -> Generator[Any, None, Chunks | None]:
@@ -106,7 +106,7 @@ class DelayedChunks:
         if answer is not None:
             try:
                 chunks = _frame_fetched(answer, self._api, self._context, self._trace)
-            except Exception as error:  # noqa: BLE001 -- the connection judges it
+            except Exception as error:  # noqa: BLE001 -- the connection handles it
                 failure = error
         self._done(self, chunks, failure)
 
@@ -130,7 +130,7 @@ def check_size(size: int, limit: int, first: memoryview) -> None:
     """Check the size that a frame announces. `first`: its bytes as they came.
 
     Raises:
-        PeerError: it is above `limit`, or none; with what else the peer seems to speak.
+        PeerError: it is above `limit`, or not positive; names HTTP or TLS if it looks like those.
     """
     if not 0 < size <= limit:
         hint = _HINTS.get(bytes(first)) or _HINTS.get(bytes(first[:3]))
@@ -141,10 +141,11 @@ def check_size(size: int, limit: int, first: memoryview) -> None:
 def check_header(start: memoryview, size: int, limit: int | None) -> None:
     """Check the first four bytes of a frame of `size` bytes that is still coming.
 
-    limit: size of the first request of a connection, unless it is Produce; None: any.
+    limit: maximum size of a connection's first request, unless it is Produce; None: no limit.
 
     Raises:
-        PeerError: the API or version is not served; better known now than after 100 MiB.
+        PeerError: the API or version is not served, which is checked before 100 MiB are received;
+            or above `limit`.
     """
     api_key = int.from_bytes(start[:2], "big", signed=True)
     _supported(api_key, int.from_bytes(start[2:4], "big", signed=True))
@@ -166,7 +167,7 @@ def dispatch(
     its effects would overtake this one's.
 
     Raises:
-        PeerError: what the peer sent, in words.
+        PeerError: the request cannot be answered; the text says what the peer sent.
     """
     trace = trace or RequestTrace()
     sasl = session.sasl
@@ -191,8 +192,8 @@ def dispatch(
             trace.held_bytes = 0
             max_elements = MAX_WHOLE_ELEMENTS if is_long_frame else None
         else:
-            # Byte fields may be slices of the frame, which is reused before a late answer. Only
-            # Produce is done with its records before it returns.
+            # Byte fields may be slices of the frame, which is reused before a later response is
+            # made. Only Produce has consumed its records when it returns.
             if not may_keep and not isinstance(buffer, bytes):
                 buffer = bytes(frame)
             source = buffer
@@ -231,10 +232,11 @@ def dispatch(
 async def _in_parts(
     request: Any, api: Api, parts: Parts, context: RequestContext, trace: RequestTrace
 ) -> Chunks | None:
-    """Handle a long request in parts; other connections have their turn in between.
+    """Handle a long request in parts; requests of other connections are handled in between.
 
-    The next request of this connection waits until the last part is begun, so order is kept. What a
-    part waits for (an fsync, another actor) is awaited at the end.
+    The next request of this connection waits until the last part is begun, so order is kept. For
+    APPENDING APIs the parts' results (fsync, followers) are awaited at the end, for others each
+    before the next part.
     """
     if api.key == PRODUCE_KEY:
         request = without_repeats(request)
@@ -242,7 +244,7 @@ async def _in_parts(
     for part in split(parts, request):
         answer = _call(api, part, context)
         if inspect.isawaitable(answer):
-            # Appended parts wait for the disk together.
+            # Parts that are appended share the wait for the disk and followers.
             answer = asyncio.ensure_future(answer) if api.key in APPENDING else await answer
         elif isinstance(answer, ProducedBatch):
             answer = as_response(answer)
@@ -307,7 +309,7 @@ def _authorized(api: Api, request: Message, context: RequestContext) -> Any:
 
 
 def _supported(api_key: int, api_version: int) -> Api | None:
-    """Row of the table; None for a version of ApiVersions for which there is a fallback."""
+    """Row of the table; None for an unknown version of ApiVersions, which has a fallback."""
     api = APIS.get(api_key)
     if api is None:
         raise NotServed(f"sent API key {api_key}, which is not served here")
@@ -369,7 +371,7 @@ def _frame(
 def _frame_fetched(
     answer: FetchAnswer, api: Api, context: RequestContext, trace: RequestTrace
 ) -> Chunks:
-    """Frame of a fetch, which has throttled itself."""
+    """Frame of a Fetch response, to which quotas have been applied already."""
     assert trace.api is not None
     context.node.metrics.count_fetched(trace.api, answer)
     version = context.api_version
@@ -392,7 +394,7 @@ async def _frame_in_thread(
 
 
 def element_count(message: Message) -> int:
-    """Number of elements in the arrays of `message` and one level deeper, to tell if it is long."""
+    """Number of elements in the arrays of `message`, and one level deeper while it is not long."""
     count = 0
     cls: Any = type(message)
     for name, below in _arrays(cls):

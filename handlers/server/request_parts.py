@@ -1,13 +1,13 @@
-"""Long requests in parts: a request about thousands of things must not hold up all other clients.
+"""Long requests in parts: a request about thousands of items must not delay all other clients.
 
 Many APIs have a list of independent items. Such a request is handled as several smaller ones, one
-after another, with turns for other clients in between, and their responses are merged; the handler
-does not know. Order is kept; a topic that was split is one topic again in the response.
+after another, with other clients' requests in between, and the responses are merged; the handler
+is not involved. Order is kept; a topic that was split is one topic again in the response.
 
-A commit of offsets is one batch in the log only up to its `size`; beyond, each part is a batch.
+A commit of offsets is one batch in the log only up to Parts.size offsets; beyond, each part is one.
 
-Requests that share something across their list are not split (a fetch its byte budget, the creation
-of topics its check for duplicates).
+Requests whose items depend on each other are not split (Fetch has one byte budget, CreateTopics a
+check for duplicates).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateTopics (API key 19): checks of the request; the rules are in cluster/control/topic_control.
 
-From version 5 on the answer also shows what was made: partitions, replication factor and every
-setting with its source (KIP-525).
+From version 5 on the response also describes the new topic: partitions, replication factor and
+every setting with its source (KIP-525).
 Source: ControllerApis.createTopics, ReplicationControlManager.createTopic.
 """
 

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (API key 75): topics in order of name, a page at a time (KIP-966).
 
 A page has at most response_partition_limit partitions, and never more than
-max.request.partition.size.limit. The cursor of the next one names the first partition that did not
-fit. A topic that is gone by the time of the next page is passed over.
+max.request.partition.size.limit. Its cursor names the first partition of the next page. If all
+topics are asked for, one that is deleted before its page is omitted.
 Source: apache/kafka core/.../server/handlers/DescribeTopicPartitionsRequestHandler.java.
 """
 

@@ -1,7 +1,7 @@
 """Creation of the coordinators' topics, on the first look-up of a coordinator, as in Kafka.
 
-By then the nodes of a cluster that was just started have come, so a topic's replicas can be on
-several of them: as many as its setting says, or one on each machine if there are fewer.
+By then the nodes of a new cluster have registered, so a topic's replicas can be on several of them:
+as many as its setting says, or one on each machine if there are fewer machines.
 Source: AutoTopicCreationManager in apache/kafka.
 """
 
@@ -19,7 +19,7 @@ from ..ports.context import RequestContext
 
 logger = logging.getLogger(__name__)
 
-# Records are fsynced before they are answered, many with one fsync: they survive a power cut.
+# Records are fsynced before they are acknowledged, many with one fsync: they survive a power cut.
 CONFIGS = {"cleanup.policy": "compact", "flush.messages": "1"}
 TIMEOUT_MS = 5_000
 
@@ -41,7 +41,7 @@ class InternalTopic(NamedTuple):
 
 
 async def create(wanted: InternalTopic, context: RequestContext) -> None:
-    """Create the topic; returns when it is there. Raises CoordinatorNotAvailable."""
+    """Create the topic; returns when it exists. Raises CoordinatorNotAvailable."""
     node = context.node
     machines = {machine_of(each) for each in node.image.live_nodes("group")}
     if not machines:

@@ -1,9 +1,9 @@
 """Metadata (API key 3): nodes, topics, partitions and their leaders.
 
-Every listening process is a node here, so a client talks straight to the one that owns the data.
-Topics are asked for by name, from version 12 on also by id; below, a request by id or without a
-name is INVALID_REQUEST for each topic in it.
-The controller named is the node that answers: any of them forwards admin requests. Source:
+Every listening process is a node here, so a client connects directly to the process with the data.
+Topics are requested by name, from version 12 on also by id; before, each topic with an id or
+without a name gets INVALID_REQUEST.
+The controller id is that of the answering node: every node forwards admin requests. Source:
 KafkaApis.handleTopicMetadataRequest. Missing topics are created when request and broker allow it.
 """
 
@@ -43,7 +43,7 @@ def handle(
     if missing:
         return _create_then_respond(missing, request, context)
     if _partition_count(request, context.node.image) > LONG:
-        # The image never changes, so another thread may look at it for as long as it takes.
+        # The image is immutable, so another thread may read it for as long as it takes.
         return context.node.run_in_thread(partial(_respond, request, context))
     return _respond(request, context)
 
@@ -88,7 +88,7 @@ async def _create_then_respond(
     for topic in response.topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in codes:
             code = codes[topic.name]
-            # Created, but this node does not know it yet: the client asks again soon.
+            # Created, but not in this node's metadata yet: the client retries soon.
             is_there = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE if is_there else code
     return response

@@ -1,7 +1,7 @@
 """Changes of topics by clients, counted against their quota (KIP-599).
 
-From some version on clients know THROTTLING_QUOTA_EXCEEDED and are refused; older ones are only
-told to wait. The counting is the controller's: cluster/quotas/mutation_quotas.
+Clients from version `strict_from` on know THROTTLING_QUOTA_EXCEEDED and are refused; older ones
+only get a throttle time. The controller counts: cluster/quotas/mutation_quotas.
 """
 
 from __future__ import annotations

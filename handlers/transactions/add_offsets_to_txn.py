@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (API key 25): a transaction is going to commit offsets of a consumer group.
 
 The group's partition of __consumer_offsets becomes part of the transaction. Clients of
-transaction.version 2 do not ask: their TxnOffsetCommit adds it.
+transaction.version 2 do not send this: their TxnOffsetCommit adds the partition.
 Source: KafkaApis.handleAddOffsetsToTxnRequest.
 """
 
@@ -42,7 +42,7 @@ async def handle(
 
 
 def _partition_of(group_id: str, context: RequestContext) -> TopicPartitionPair:
-    """Partition of a group in __consumer_offsets, as it will be if the topic does not exist yet."""
+    """Partition of a group in __consumer_offsets, even if the topic does not exist yet."""
     topic = context.node.image.topics.get(OFFSETS_TOPIC)
     count = 0 if topic is None else len(topic.partitions)
     return OFFSETS_TOPIC, partition_for_group(

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (API key 24): partitions become part of a transaction, all of them or none.
 
-Versions 0-3 come from clients, for one transaction. From version 4 on brokers ask for many: to add
-partitions for clients of transaction.version 2, or only whether they have been added (KIP-890). If
-one partition does not exist none is added, and the others get OPERATION_NOT_ATTEMPTED.
+Clients send versions 0-3, for one transaction; brokers send version 4 and later, for many: to add
+partitions for clients of transaction.version 2, or only to verify that they were added (KIP-890).
+If one partition does not exist none is added, and the others get OPERATION_NOT_ATTEMPTED.
 Source: KafkaApis.handleAddPartitionsToTxnRequest.
 """
 

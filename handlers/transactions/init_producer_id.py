@@ -1,8 +1,8 @@
-"""InitProducerId (API key 22): who a producer is from now on.
+"""InitProducerId (API key 22): allocates a producer id, or the next producer epoch.
 
-Without a transactional id it gets a new producer id, even if it names the one it has, as in Apache
-Kafka. With one, the coordinator gives it the next epoch, and fences the producer that used the
-transactional id before; a producer that names its id and epoch recovers from an error (KIP-360).
+A producer without a transactional id gets a new producer id, even if it sends its current one, as
+in Apache Kafka. With one, the coordinator assigns the next epoch, and fences the previous producer
+of that transactional id; a producer that sends its id and epoch recovers from an error (KIP-360).
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """
 
@@ -28,7 +28,7 @@ def handle(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     has_id, has_epoch = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_EPOCH
-    if has_id != has_epoch:  # one without the other is invalid
+    if has_id != has_epoch:  # an id without an epoch, or the reverse, is invalid
         return _answer(InitializedProducer(ErrorCode.INVALID_REQUEST), context)
     if request.transactional_id is None:
         return _without_transactions(context)

@@ -4,8 +4,8 @@ r"""Regular expressions that a client may send: matched in time linear in the te
     x*  x+  x?  x{2}  x{2,}  x{2,5}, each also lazy  ^  $  \A  \z  \b  \B  (?i) first
 
 The rest of RE2's syntax (Unicode and POSIX classes, names, flags) is refused. Python's own matcher
-backtracks, for minutes on a pattern like (a+)+b, and no other client is served meanwhile; this one
-reads the text once and keeps the set of all positions in the pattern where it may be.
+backtracks, for minutes on a pattern like (a+)+b, which would block all other clients; this one
+reads the text once and keeps the set of all positions in the pattern that are possible.
 Source: github.com/google/re2/wiki/Syntax, which Kafka's brokers use (KIP-1152).
 """
 
@@ -26,7 +26,7 @@ _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 
 
 class InvalidPattern(ValueError):
-    """Error: not a regular expression, or one that is not supported here."""
+    """The text is not a regular expression, or uses syntax that is not supported here."""
 
 
 class _Take(NamedTuple):
@@ -52,7 +52,7 @@ _Steps = list[_Step]
 
 
 class LinearPattern:
-    """Compiled pattern. Cost of a match: about 1 us for each character and step it may be at."""
+    """Compiled pattern. Cost of a match: about 1 us for each character and possible step."""
 
     def __init__(self, text: str) -> None:
         """Compile a pattern. Raises InvalidPattern."""

@@ -1,7 +1,7 @@
 """ListTransactions (API key 66): the transactional ids that this node coordinates (KIP-664).
 
-A client asks every node and joins the lists. Filters are by state, by producer id, by how long a
-transaction has been open (v1, KIP-994), and by a pattern that the whole id matches (v2, KIP-1152).
+A client sends it to every node and concatenates the lists. Filters are by state, by producer id, by
+how long a transaction has been open (v1, KIP-994), and by a pattern of the whole id (v2, KIP-1152).
 An unknown state is listed in the answer, and matches nothing.
 Source: TransactionStateManager.listTransactionStates.
 """
@@ -57,7 +57,7 @@ async def handle(
                 for name, metadata in known[start : start + IDS_AT_A_TIME]
                 if _passes(request, metadata, now_ms) and (pattern is None or pattern.matches(name))
             ]
-            await asyncio.sleep(0)  # there may be thousands: others have a turn in between
+            await asyncio.sleep(0)  # there may be thousands: other requests run in between
     return response
 
 

@@ -1,7 +1,7 @@
 """Common part of the transaction handlers: the coordinator of an id, and errors for old clients.
 
-A client says with the version of a request which transaction.version it follows (KIP-890): 2 from
-AddPartitionsToTxn 4 (which brokers send for it) and EndTxn 5 on, else 0.
+The version of a request implies the transaction.version that its client follows (KIP-890): 2 from
+AddPartitionsToTxn 4 (which brokers send for clients) and EndTxn 5 on, else 0.
 """
 
 from __future__ import annotations

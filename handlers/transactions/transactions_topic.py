@@ -1,4 +1,4 @@
-"""`__transaction_state` as it is made when the first transactional id is looked for."""
+"""`__transaction_state`, created on the first look-up of a transaction coordinator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One process of `local(processes=N)`: it runs one Node, until its parent process is gone.
+"""One process of `local(processes=N)`: it runs one Node, until its parent process ends.
 
-It is started by node_process with its end of the channel as an inherited socket. A node that is
-fenced off, or has no disk any more, ends the process, and the other one starts it again.
+node_process starts it, with one end of the channel as an inherited socket. A node that is fenced,
+or whose disk has failed, ends the process, and the parent restarts it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .channel import Channel
 T = TypeVar("T")
 EXIT_FENCED: Final = 71
 CLOSE_SECONDS: Final = 60.0
-"""Maximum seconds to flush data to the disk once the other process is gone."""
+"""Maximum seconds to flush data to the disk once the parent process has ended."""
 
 Incarnation = tuple[int, str]
 """Node id, and id of the node's current incarnation."""
 
 
 class DistantController(Controller):
-    """Controller in the process at the other end."""
+    """Controller in the parent process, at the other end of the channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -99,7 +99,7 @@ async def _serve(connection: socket.socket) -> None:
 
 def main(descriptor: int) -> None:
     """Run a node. descriptor: the inherited socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process, which closes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     heap.own_process()
     uvloop.run(_serve(socket.socket(fileno=descriptor)))
     sys.stdout.flush()

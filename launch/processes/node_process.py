@@ -1,8 +1,8 @@
-"""One node of a local cluster in a process of its own, as the process that started it has it.
+"""One node of a local cluster in a child process: the parent's side.
 
 Invariants:
-    It ends with the process that started it, however that ends: the channel is closed then.
-    A process that dies is started again on the same data, as Ray does with its actors.
+    The child ends with its parent, however that ends: the channel is closed then.
+    A child that dies is restarted on the same data, as Ray does with its actors.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NodeProcess:
         self._keeper = asyncio.create_task(self._keep(reading))
 
     async def knows(self, others: Sequence[Incarnation]) -> bool:
-        """Whether it knows the other nodes; also True while down: it learns of them on start."""
+        """Whether its metadata has the other nodes. True while down: it gets them on start."""
         with contextlib.suppress(ConnectionFailed):
             return self.life is None or bool(await self._ask("knows", others))
         return True
@@ -108,7 +108,7 @@ class NodeProcess:
                 try:
                     reading = await self._begin()
                     break
-                except Exception as error:  # noqa: BLE001 -- whatever it is, the data waits
+                except Exception as error:  # noqa: BLE001 -- any failure is retried
                     logger.warning(
                         "process of %s failed to start: %s", self._config.directory, error
                     )
@@ -117,7 +117,7 @@ class NodeProcess:
         return await self._controller.ask(call)
 
     async def _end(self) -> None:
-        """Close its channel, upon which it closes its node and exits; wait for its end."""
+        """Close the channel, upon which the child closes its node and exits; wait for its exit."""
         self.life = None
         if self._channel is not None:
             self._channel.close()

@@ -1,7 +1,7 @@
 """The certificate authority of one cluster: a key and a certificate in a folder of its user.
 
-It signs certificates of nodes and nothing else. With its key one could act as a node: the key stays
-on the machine where `bradbury up --secure` was run, readable by its user alone.
+It signs certificates of nodes and nothing else. The owner of its key could act as a node: the
+key stays on the machine where `bradbury up --secure` was run, readable by its user alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NODE_NAME: Final = "bradbury-node"
 AUTHORITY_DAYS: Final = 3650
 NODE_DAYS: Final = 365
 _EARLIER: Final = dt.timedelta(hours=1)
-"""Time that certificates are valid before now, as clocks of machines differ."""
+"""How long before now certificates become valid, as clocks of machines differ."""
 _USAGE: Final = dict.fromkeys(
     (
         "digital_signature",
@@ -55,7 +55,7 @@ class CertificateAuthority:
         """Open the authority in the folder; make a new one, called `name`, if there is none.
 
         Raises:
-            OSError, ValueError: its files cannot be read, or are none.
+            OSError, ValueError: its files cannot be read, or are not a key and a certificate.
         """
         try:
             key = serialization.load_pem_private_key((folder / KEY_FILE).read_bytes(), None)
@@ -88,7 +88,7 @@ class CertificateAuthority:
         )
         made = cls(key, certificate)
         make_private_folder(folder)
-        # The key comes last: a folder without one has no authority yet.
+        # The key is written last: a folder without a key has no authority yet.
         write_private(folder / AUTHORITY_FILE, made.certificate)
         write_private(
             folder / KEY_FILE,

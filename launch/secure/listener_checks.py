@@ -25,7 +25,7 @@ def check_for_a_new_ray(
     secure: bool,
     insecure: bool,
 ) -> None:
-    """Refuse early what a start would refuse, before a Ray is started for nothing.
+    """Refuse settings that a start would refuse, before an embedded Ray is started in vain.
 
     data_dir: the first data directory, which has the keys of a secured cluster.
 
@@ -34,7 +34,7 @@ def check_for_a_new_ray(
     settings = {str(key): str(value) for key, value in (config or {}).items()}
     check_secrets(settings)
     if secure:
-        return  # these settings are only complete together with the secured cluster's own
+        return  # incomplete without the settings that SecureCluster adds
     server = ServerConfig.from_kafka(settings)
     if insecure:
         return
@@ -45,7 +45,7 @@ def check_for_a_new_ray(
 
 def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) -> None:
     """Raise UpError for listeners without authentication that other machines can reach."""
-    unprotected = [each for each in security.listener_configs() if not _asks(each)]
+    unprotected = [each for each in security.listener_configs() if not _authenticates(each)]
     hosts = sorted({address for address in addresses if not is_loopback(address)})
     if unprotected and hosts:
         raise UpError(
@@ -58,10 +58,10 @@ def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) ->
 def refuse_secured_data(security: SecurityConfig, data_dir: str) -> None:
     """Raise UpError for listeners without authentication on data that --secure has protected.
 
-    Otherwise one forgotten option would serve the data of a secured cluster to everyone. Only the
-    data directory of this machine is looked at.
+    Otherwise a forgotten --secure would serve the data of a secured cluster to everyone. Only the
+    data directory of this machine is checked.
     """
-    unprotected = [each for each in security.listener_configs() if not _asks(each)]
+    unprotected = [each for each in security.listener_configs() if not _authenticates(each)]
     if unprotected and (Path(data_dir) / FOLDER / NODE_FILE).exists():
         raise UpError(
             f"the data in {data_dir} is a secured cluster's, and listener {unprotected[0].name} "
@@ -70,7 +70,7 @@ def refuse_secured_data(security: SecurityConfig, data_dir: str) -> None:
         )
 
 
-def _asks(listener: ListenerConfig) -> bool:
+def _authenticates(listener: ListenerConfig) -> bool:
     if listener.protocol is SecurityProtocol.SSL:
         return listener.tls.client_auth == "required"
     return listener.protocol.is_sasl
@@ -79,7 +79,7 @@ def _asks(listener: ListenerConfig) -> bool:
 def check_secrets(config: Mapping[str, str]) -> None:
     """Raise InvalidConfig if a password or key is given in clear, not as a reference.
 
-    The settings go to every node by way of Ray, which keeps them in clear.
+    The settings are sent to every node by Ray, which stores them in clear.
     """
     keys = server_keys()
     for name, value in config.items():

@@ -1,8 +1,8 @@
 """A node's key and certificate, on the node: `<data directory>/tls/node.pem`, and its trusted CA.
 
-The key is made on the node and never leaves it: what goes to the authority is a request, and what
-comes back is a certificate. Until that is here the key waits beside it; then both are put in place
-together, so a reader of node.pem finds a matching pair. Runs in a Ray task.
+The key is made on the node and never leaves it: the node sends a signing request to the authority,
+and receives a certificate. Until then the key is in a file of its own; then both are written to
+node.pem together, so its readers find a matching pair. Runs in a Ray task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _NEW_KEY: Final = "node.key.new"
 RENEW_DAYS: Final = 120
-"""Days before its expiry at which a certificate is replaced by `bradbury up --secure`."""
+"""Days before its expiry from which a certificate is replaced (up --secure, NodeCertifier)."""
 
 
 def request_if_needed(
@@ -39,8 +39,8 @@ def request_if_needed(
 ) -> bytes | None:
     """Make a request for a new certificate of this node, in PEM.
 
-    The data directories become private, where they are this user's: what they have, records and
-    SCRAM keys, is behind a password for everybody else.
+    The data directories become private, if this user owns them: they hold records and SCRAM keys,
+    which nobody else may read without a password.
 
     Args:
         data_dir: data directory of the cluster, on this node.
@@ -48,7 +48,8 @@ def request_if_needed(
         hosts: names and addresses at which others reach the node.
         authority: the certificate of the cluster's authority, in PEM.
 
-    Returns None if it has one of this authority, for these hosts, that is valid for long enough.
+    Returns None if the node has a certificate of this authority, for these hosts, that is valid for
+    RENEW_DAYS more.
     """
     for each in (data_dir, *more_data_dirs):
         _make_private_if_own(Path(each))
@@ -98,7 +99,7 @@ def _is_good(folder: Path, hosts: Sequence[str], authority: str, now: dt.datetim
         signer = x509.load_pem_x509_certificate(authority.encode())
         certificate.verify_directly_issued_by(signer)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # noqa: BLE001 -- whatever is wrong with it, a new one takes its place
+    except Exception:  # noqa: BLE001 -- any invalid certificate is replaced
         return False
     has = {
         *names.get_values_for_type(x509.DNSName),

@@ -1,4 +1,4 @@
-"""Files that their user alone can read, whole or not there."""
+"""Files that only their user can read, written atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a cluster by `bradbury up --secure`: settings, certificates, a user, a client file.
+"""Additions of `bradbury up --secure` to a cluster: settings, certificates, a user, a client file.
 
     $XDG_STATE_HOME/bradbury/secure-<namespace>/     on the machine where it is run, 0700
         ca.key, ca.pem         the cluster's authority
@@ -8,11 +8,11 @@
         client.properties      the same, for tasks and actors that run there
 
 Listener CLIENT requires a password (SASL_SSL, SCRAM-SHA-512); listener INTERNAL, for connections
-between nodes, requires a certificate of the authority. Run again, it does what is missing.
+between nodes, requires a certificate of the authority. A repeated run adds what is missing.
 
-NodeCertifier does that while the cluster is up: certificates for nodes that join, and new ones for
-those that expire soon. The controller's actor has it, and runs it in a task on the machine that has
-the authority's key.
+NodeCertifier does so while the cluster is up: it makes certificates for nodes that join, and
+replaces those that expire soon. The controller's actor calls it; it runs in a Ray task on the
+machine with the authority's key.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class SecureCluster:
             _answer(done, address, data_dir)
 
     def certifier(self, namespace: str, data_dir: str) -> NodeCertifier:
-        """Make a certifier for later; `data_dir`: see `certify`."""
+        """Make a certifier for nodes that join later; `data_dir`: see `certify`."""
         address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return NodeCertifier(namespace, str(self._folder), address, data_dir)
 
@@ -153,7 +153,7 @@ class SecureCluster:
         admin = ScramUpsertion(name=ADMIN, mechanism=number, credential=credential)
         return AlterUserScramCredentials(deletions=(), upsertions=(admin,))
 
-    # --- the file of clients ---------------------------------------------------------------------
+    # --- client file -----------------------------------------------------------------------------
 
     def _client_settings(self, folder: str) -> str:
         return (
@@ -177,7 +177,7 @@ class SecureCluster:
 
 @dataclass(frozen=True, slots=True)
 class NodeCertifier:
-    """Certifier of nodes, from anywhere in the Ray cluster; the authority's key stays where it is.
+    """Certifies nodes from any node of the Ray cluster; the authority's key is not moved.
 
     address: the Ray node whose machine has that key, in `folder`.
     """
@@ -204,7 +204,7 @@ class NodeCertifier:
         running = task.remote(self.namespace, self.folder, self.data_dir, tuple(plans))
         try:
             ray.get(running, timeout=2 * TASK_SECONDS)
-        except Exception as error:  # noqa: BLE001 -- whatever happened there, it is said
+        except Exception as error:  # noqa: BLE001 -- any failure of the task is reported
             raise UpError(f"{getattr(error, 'cause', None) or error}") from None
 
 
@@ -245,7 +245,7 @@ def _on_node(plan: ActorPlan, function: Callable[..., Any]) -> Any:
 def _answer(task: Any, address: str, data_dir: str) -> Any:
     try:
         return ray.get(task, timeout=TASK_SECONDS)
-    except Exception as error:  # noqa: BLE001 -- whatever happened there, this is where
+    except Exception as error:  # noqa: BLE001 -- any failure is reported with its node
         cause = getattr(error, "cause", None) or error
         raise UpError(
             f"the node at {address} cannot store its key in {data_dir}/{FOLDER}: {cause}"

@@ -9,12 +9,12 @@ produce.
 Invariants:
     bytes from a peer decode or raise KafkaError: never another exception, never a read out of
     bounds, never more than `decompress_limit` bytes out of compressed batches;
-    what is decoded owns its memory, so the buffer it came from may be reused (not by value_views);
-    work is per batch here and per record only in columns_compiled (numba) or its plain twin, which
-    answers while the kernels are not loaded and the process has done little yet.
+    decoded columns own their memory, so the buffer may be reused (except with value_views);
+    work is per batch here and per record only in columns_compiled (numba) or columns_plain, which
+    is used until the kernels are loaded, while the process has handled few records.
 
-This is the one module that clients import; the parts are columns_decode, columns_encode and
-columns_loops. Not here: single records (records); on which thread `warm_up` runs (clients).
+Clients import this module only; the parts are columns_decode, columns_encode and columns_loops.
+Not here: single records (records); on which thread `warm_up` runs (clients).
 """
 
 from .columns_arrow import HEADER_TYPE, HEADERS_TYPE, TIMESTAMP_TYPE

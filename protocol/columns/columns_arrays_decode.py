@@ -1,15 +1,15 @@
-"""Records -> columns by numpy, one field of all records at a time: quick without the kernels.
+"""Records -> columns by numpy, one field of all records at a time: fast without the kernels.
 
-A walk in Python finds where each record begins, as only the one before it says that; then each
-field is read for all records at once. Loading numba takes as long as 2 million records do here.
-Cost: 0.5 us a record without headers, and 0.2 ms a call.
+A loop in Python finds where each record begins, which follows from the length of the one before;
+then each field is read for all records at once. Loading numba takes as long as decoding 2 million
+records here. Cost: 0.5 us a record without headers, and 0.2 ms a call.
 
 Invariants:
-    what is returned is what columns_plain finds; where bytes are malformed, or only unusual (a
-    record of 128 MiB, more than MOST_HEADERS headers), nothing is: columns_plain then says what is
-    wrong with them, or decodes them.
+    the result equals that of columns_plain; for malformed bytes, or merely unusual ones (a record
+    of 128 MiB, more than MOST_HEADERS headers), it is None: columns_plain then raises the error, or
+    decodes them.
 
-Not here: encoding; which calls are worth it (columns_plain).
+Not here: encoding; which calls use this module (columns_plain).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .columns_arrow import (
 from .value_views import view_array
 
 MOST_HEADERS: Final = 16
-"""Most headers of one record that are decoded here: each is a step over all records."""
+"""Maximum headers of a record that are decoded here: each takes a pass over all records."""
 _MOST_VARINT_BYTES: Final = 4
 _MOST_VARLONG_BYTES: Final = 8
 
@@ -52,7 +52,7 @@ class _Unusual(Exception):
 def decode_records(
     source: Bytes, batches: Int64s, *, fetch_offset: int, end_offset: int, value_views: bool
 ) -> ParsedRecords | None:
-    """Decode records, with the result of columns_plain.decode_records; None: that must be used."""
+    """Decode records like columns_plain.decode_records; None: use that instead."""
     try:
         starts = _record_starts(source.tobytes(), batches)
         return _decode(source, batches, starts, fetch_offset, end_offset, value_views)
@@ -61,7 +61,7 @@ def decode_records(
 
 
 def _record_starts(content: bytes, batches: Int64s) -> list[int]:
-    """Starts of the records of each batch, one after the other; each batch ends with its last."""
+    """Start of every record, batch by batch. The last record must end where its batch ends."""
     starts: list[int] = []
     note = starts.append
     for batch in batches.tolist():
@@ -71,7 +71,7 @@ def _record_starts(content: bytes, batches: Int64s) -> list[int]:
             length = content[position]
             position += 1
             shift = 7
-            while length >> shift:  # the byte read last says that another one follows
+            while length >> shift:  # while the high bit of the last byte is set
                 if shift == 7 * _MOST_VARINT_BYTES:
                     raise _Unusual
                 length += (content[position] - 1) << shift
@@ -94,7 +94,7 @@ def _decode(
     batch_of_row = np.repeat(np.arange(len(batches)), batches[:, COUNT])
     lengths, position = _varints(source, np.array(starts, np.int64), _MOST_VARINT_BYTES)
     ends = position + lengths
-    _demand(lengths > 0)
+    _require(lengths > 0)
     timestamps, position = _varints(source, position + 1, _MOST_VARLONG_BYTES)
     deltas, position = _varints(source, position, _MOST_VARINT_BYTES)
     keys, position = _fields(source, position, ends)
@@ -103,9 +103,9 @@ def _decode(
     headers = None
     if header_counts.any():
         headers, position = _header_fields(source, header_counts, position, ends)
-    _demand(position == ends)
-    _demand((deltas >= 0) & (deltas <= batches[batch_of_row, LAST_OFFSET_DELTA]))
-    _demand((np.diff(deltas) > 0) | (np.diff(batch_of_row) > 0))
+    _require(position == ends)
+    _require((deltas >= 0) & (deltas <= batches[batch_of_row, LAST_OFFSET_DELTA]))
+    _require((np.diff(deltas) > 0) | (np.diff(batch_of_row) > 0))
 
     offsets = batches[batch_of_row, BASE_OFFSET] + deltas
     append_times = batches[batch_of_row, APPEND_TIME]
@@ -128,7 +128,7 @@ def _decode(
     )
 
 
-def _demand(holds: npt.NDArray[np.bool_]) -> None:
+def _require(holds: npt.NDArray[np.bool_]) -> None:
     if not holds.all():
         raise _Unusual
 
@@ -155,7 +155,7 @@ def _fields(source: Bytes, position: Int64s, ends: Int64s) -> tuple[_Field, Int6
     """(bytes or null at each position, position after them), as a field."""
     lengths, starts = _varints(source, position, _MOST_VARINT_BYTES)
     position = starts + np.maximum(lengths, 0)
-    _demand((lengths >= -1) & (position <= ends))
+    _require((lengths >= -1) & (position <= ends))
     return (starts, lengths), position
 
 
@@ -163,7 +163,7 @@ def _header_fields(
     source: Bytes, counts: Int64s, position: Int64s, ends: Int64s
 ) -> tuple[tuple[Int64s, _Field, _Field], Int64s]:
     """((headers of each row, their keys, their values), position after them)."""
-    _demand((counts >= 0) & (counts <= MOST_HEADERS))
+    _require((counts >= 0) & (counts <= MOST_HEADERS))
     places = np.cumsum(counts) - counts
     total = int(counts.sum())
     pieces = np.empty((4, total), np.int64)
@@ -171,7 +171,7 @@ def _header_fields(
     for number in range(int(counts.max())):
         rows = np.flatnonzero(counts > number)
         key, after_key = _fields(source, position[rows], ends[rows])
-        _demand(key[1] >= 0)
+        _require(key[1] >= 0)
         value, position[rows] = _fields(source, after_key, ends[rows])
         pieces[:, places[rows] + number] = (*key, *value)
     return (counts, (pieces[0], pieces[1]), (pieces[2], pieces[3])), position
@@ -196,7 +196,7 @@ def _rows(field: _Field, wanted: npt.NDArray[np.bool_]) -> _Field:
 
 
 def _column(source: Bytes, field: _Field) -> pa.Array:
-    """Column of a field. Arrow copies the bytes: in a quarter of the time of joining slices."""
+    """Column of a field. Arrow copies the bytes, four times as fast as joining slices."""
     return _views(source, field).cast(pa.binary())
 
 

@@ -1,13 +1,13 @@
-"""Columns -> records by numpy, one field of all records at a time: quick without the kernels.
+"""Columns -> records by numpy, one field of all records at a time: fast without the kernels.
 
-Arrow joins the pieces of each record: what precedes its key, the key, what precedes its value, the
-value, and its count of headers. Cost: 0.7 us a record, and 0.1 ms a batch.
+Arrow joins the pieces of each record: the bytes before its key, the key, the length of its value,
+the value, and its count of headers. Cost: 0.7 us a record, and 0.1 ms a batch.
 
 Invariants:
-    what is returned is what columns_plain makes; records with headers, batches of few records and
-    long keys to hash are left to it.
+    the result equals that of columns_plain; for records with headers, batches of few records and
+    long keys to hash it is None, and columns_plain does the work.
 
-Not here: decoding (columns_arrays_decode); which calls are worth it (columns_plain).
+Not here: decoding (columns_arrays_decode); which calls use this module (columns_plain).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .columns_arrow import (
 )
 
 LEAST_RECORDS: Final = 32
-"""Fewest records of a batch that are encoded here: each batch is some fifteen steps."""
+"""Minimum records of a batch that is encoded here: each batch takes some fifteen numpy calls."""
 LONGEST_KEY: Final = 1024
-"""Longest key to hash here, in bytes: each four are a step over all keys."""
+"""Longest key to hash here, in bytes: each four bytes take a pass over all keys."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _MULTIPLIER: Final = np.uint32(0x5BD1E995)
@@ -49,7 +49,7 @@ _Varints = tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]
 def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns | None:
-    """Encode rows, with the result of columns_plain.encode_rows; None if that must be used."""
+    """Encode rows like columns_plain.encode_rows; None: use that instead."""
     if not len(rows) or columns.headers is not None or max_records < LEAST_RECORDS:
         return None
     taken = number_array(rows, pa.int64())
@@ -117,7 +117,7 @@ def _runs(records: pa.Array, timestamps: Int64s, counts: list[int]) -> EncodedRu
 
 
 def hash_keys(keys: pa.Array) -> Int32s | None:
-    """Hash keys, with the result of columns_plain.hash_keys; None if that must be used."""
+    """Hash keys like columns_plain.hash_keys; None: use that instead."""
     lengths = _lengths(keys)
     if not len(lengths) or lengths.max() > LONGEST_KEY:
         return None

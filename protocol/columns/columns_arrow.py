@@ -8,8 +8,8 @@
 Invariants:
     arrays made here own their memory: the buffer that records were parsed from may be reused.
 
-`pa.array(list)`, `pa.scalar` and `to_numpy` are called only where it cannot be helped: the first
-call of any of them imports pandas, which takes most of a second.
+`pa.array(list)`, `pa.scalar` and `to_numpy` are called only where unavoidable: the first call of
+any of them imports pandas, which takes most of a second.
 
 Not here: records as bytes (columns_plain, columns_compiled).
 """
@@ -36,7 +36,7 @@ HEADERS_TYPE = pa.list_(HEADER_TYPE)
 TIMESTAMP_TYPE = pa.timestamp("ms", "UTC")
 MAX_COLUMN_BYTES = 2**31 - 1
 
-# Columns of the table of batches that a decoder is given, one row a batch, int64.
+# Columns of a decoder's input, the table of batches: one row a batch, int64.
 START, END, COUNT, BASE_OFFSET, LAST_OFFSET_DELTA, BASE_TIMESTAMP, APPEND_TIME = range(7)
 NOT_APPEND_TIME = -(2**63)
 """Value in the APPEND_TIME column if the records have their own timestamps."""
@@ -91,7 +91,7 @@ class EncodedRuns(NamedTuple):
 
 
 class ColumnBuffers(NamedTuple):
-    """Binary column as the kernels take it. `valid` is empty if no row is null."""
+    """Buffers of a binary column, for the kernels. `valid` is empty if no row is null."""
 
     ends: Int32s
     data: Bytes
@@ -115,7 +115,7 @@ def record_columns(
 
     Raises:
         ValueError: lengths differ, a timestamp is null, or a header has no key.
-        MessageTooLarge: a column has 2 GiB or more; hand it over in slices.
+        MessageTooLarge: a column has 2 GiB or more; pass it in slices.
     """
     given = keys if keys is not None else values
     if given is None:
@@ -134,7 +134,7 @@ def record_columns(
 
 
 def buffers_of(array: pa.Array) -> ColumnBuffers:
-    """Buffers of a binary or string array, wherever a slice of it begins. Nothing is copied."""
+    """Buffers of a binary or string array, or of a slice of one. Not copied, unless misaligned."""
     valid, ends, data = array.buffers()
     first, last = array.offset, array.offset + len(array) + 1
     return ColumnBuffers(
@@ -171,7 +171,7 @@ def binary_of(items: Sequence[bytes | None]) -> pa.Array:
         raise MessageTooLarge(f"a column of {ends[-1]} bytes is 2 GiB or more")
     data = np.frombuffer(b"".join(items), np.uint8)  # type: ignore[arg-type]
     if len(data) != ends[-1]:
-        raise TypeError("an item is not bytes: its length is not its size")  # a view of numbers
+        raise TypeError("an item is not bytes: its length is not its size")  # a typed view
     return binary_array(ends.astype(np.int32), data, valid, null_count)
 
 
@@ -193,7 +193,7 @@ def headers_of(rows: Sequence[Headers | None]) -> pa.Array | None:
 def headers_array(ends: Int32s, keys: pa.Array, values: pa.Array) -> pa.Array:
     """Lists of headers; `ends` has one more entry than there are records.
 
-    What is not UTF-8 in a key becomes U+FFFD, as in Java's consumer: brokers store any bytes.
+    Bytes of a key that are not UTF-8 become U+FFFD, as in Java's consumer: brokers store any bytes.
     """
     try:
         names = keys.cast(pa.string())
@@ -231,7 +231,7 @@ def _one_chunk(array: Any) -> pa.Array:
         if array.nbytes > MAX_COLUMN_BYTES:
             raise MessageTooLarge(f"a column of {array.nbytes} bytes is 2 GiB or more")
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # as older releases of pyarrow answer
+        if isinstance(array, pa.ChunkedArray):  # as older releases of pyarrow return
             array = array.chunk(0) if array.num_chunks else pa.nulls(0, array.type)
     return array
 

@@ -1,8 +1,8 @@
 """Decoding of the records field of a fetch response to DecodedBatches.
 
-One walk over the batch headers checks lengths and CRCs, omits what the consumer must not see
-(control batches, aborted transactions) and decompresses the rest; then one call of the loops parses
-the records of all batches at once. Small batches are common, so there is no call for each.
+One pass over the batch headers checks lengths and CRCs, omits batches that the consumer must not
+see (control batches, aborted transactions) and decompresses the rest; then one call of the loops
+parses the records of all batches at once. Small batches are common, so there is no call for each.
 
 Not here: the loops (columns_compiled, columns_plain).
 """
@@ -55,13 +55,13 @@ class DecodedBatches:
 
     Attributes:
         offsets, timestamps: int64; ms since 1970.
-        keys, values: binary arrays, null where the record has none; values a binary_view array by
-            `value_views`.
+        keys, values: binary arrays, null where the record has none; with `value_views` the values
+            are a binary_view array.
         headers: list<struct<key: string, value: binary>>, or None if no record has any.
         timestamp_types: int32, 0 CreateTime or 1 LogAppendTime.
         next_offset: where to fetch next, past skipped control, aborted and compacted records too.
-        consumed_bytes: how much of the buffer was looked at. Less than all of it when the last
-            batch is cut, or the decompression limit was met: then decode or fetch from there on.
+        consumed_bytes: bytes of the buffer that were decoded or skipped. Less than all if the last
+            batch is cut off, or the decompression limit was reached: then decode or fetch the rest.
         needed_bytes: size of the first batch when the buffer was too small for it, else 0.
     """
 
@@ -127,13 +127,13 @@ def decode_batches(
         fetch_offset: records below are skipped (a batch is served whole, KIP-74).
         end_offset: records at or above are omitted. None: all are taken.
         aborted: the response's aborted transactions as (producer id, first offset), for a
-            read_committed consumer; their records are skipped. None: read_uncommitted. Of an
-            answer that takes several calls, the same AbortedProducers for all of them: the list
-            holds from its first batch on.
+            read_committed consumer; their records are skipped. None: read_uncommitted. If a
+            response is decoded in several calls, pass one AbortedProducers to all of them: the list
+            applies from the first batch of the response on.
         check_crc: `check.crcs` of a consumer.
-        decompress_limit: most bytes that come out of compressed batches, below 2 GiB. A batch that
-            alone exceeds it is refused; further ones are left for the next call.
-        value_views: values that are not compressed are not copied: the array keeps `buffer`.
+        decompress_limit: maximum bytes that compressed batches decompress to, below 2 GiB. A batch
+            that alone exceeds it is refused; further ones are left for the next call.
+        value_views: values that are not compressed are not copied: the array references `buffer`.
 
     Raises:
         CorruptMessage: a wrong length, CRC, count, varint or compressed block.
@@ -169,7 +169,7 @@ def _first_size(view: memoryview) -> int:
 
 
 class _Scan:
-    """One walk over the batches of a fetch: selects those to decode, and finds their records."""
+    """One pass over the batches of a fetch: selects those to decode, and finds their records."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Scan:
         self._any_compressed = False
 
     def run(self, view: memoryview) -> int:
-        """Look at every whole batch; returns the position after the last one."""
+        """Scan the whole batches; returns the position after the last one that was consumed."""
         end = 0
         if self.next_offset >= self.end_offset:
             return end
@@ -239,7 +239,7 @@ class _Scan:
         return parsed
 
     def _take(self, batch: memoryview, header: RecordBatchHeader, position: int) -> bool:
-        """Note the batch's records, if they are for the consumer. False if there is no room."""
+        """Add the batch's records, if the consumer may see them. False: beyond the limit."""
         if header.is_control:
             if self._aborted is not None:
                 self._aborted.on_control_batch(batch, header)
@@ -253,7 +253,7 @@ class _Scan:
             records = records_of(batch, header, decompress_limit=room)
         except InvalidRecord:
             if self._batches:
-                return False  # the next call has all the room for it, or refuses it
+                return False  # the next call has the whole limit for it, or refuses it
             raise
         if header.record_count * LEAST_RECORD_BYTES > len(records):
             raise CorruptMessage(f"{len(records)} bytes cannot hold {header.record_count} records")
@@ -292,7 +292,7 @@ def _check_header(header: RecordBatchHeader) -> None:
 
 
 class AbortedProducers:
-    """Producers whose aborted transaction is open, while batches go by in order of offset.
+    """Producers with an open aborted transaction, at the current batch; batches in offset order.
 
     Source: apache/kafka clients/.../consumer/internals/CompletedFetch.java.
     """

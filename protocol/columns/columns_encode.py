@@ -1,10 +1,10 @@
 """Encoding of Arrow columns to record batches, cut by size and count, as one run of rows or by
 partition.
 
-The loops write the records of all batches into one buffer and leave room for their headers, which
-are filled in here. Compressed batches get a separate buffer.
+The loops write the records of all batches into one buffer and leave room for the batch headers,
+which are filled in here. Compressed batches get separate buffers.
 
-Not here: the loops (columns_compiled, columns_plain); when a batch is due (clients).
+Not here: the loops (columns_compiled, columns_plain); when a batch is sent (clients).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .columns_loops import loops_for
 class EncodedBatch(NamedTuple):
     """One batch ready to send.
 
-    `batch` is writable (records.stamp_producer gives it a producer later). Uncompressed batches of
+    `batch` is writable (records.stamp_producer sets its producer later). Uncompressed batches of
     one call share one buffer, which lives as long as any of them.
     """
 
@@ -56,7 +56,7 @@ class EncodedBatch(NamedTuple):
 
 
 class ProducerSequence(NamedTuple):
-    """Producer that writes a batch: from InitProducerId, and the sequence of the next record."""
+    """Producer id and epoch, from InitProducerId, and the sequence of a batch's first record."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
@@ -115,10 +115,10 @@ def encode_batches(
         max_bytes: most bytes of a batch before compression (`batch.size`). A record that is larger
             has its own batch: compare its size with `max.request.size`.
         max_records: most records of a batch.
-        producer: the sequences of the batches follow on one another, modulo 2**31.
+        producer: of the first batch; sequences continue over the batches, modulo 2**31.
 
     Raises:
-        ValueError: see record_columns; or a row that is none.
+        ValueError: see record_columns; or a row out of range.
         MessageTooLarge: a column or a record has 2 GiB or more.
         UnsupportedCompressionType: `codec` is not 0-4.
     Cost: 15 us, 5 us a batch and 180 ns a record of 100 bytes with the kernels; 0.7 us a record
@@ -178,7 +178,7 @@ def columns_of(
 
     Cost: 0.2-0.4 us a record, 0.6 us with a header.
     """
-    # Four walks: zip(*records) makes one call of as many arguments as records, four times as slow.
+    # Four passes: zip(*records), a call with as many arguments as records, is four times as slow.
     keys, values, timestamps, headers = (list(map(itemgetter(i), records)) for i in range(4))
     return (
         binary_of(keys),

@@ -1,14 +1,14 @@
 """Compiled loops over records: parse, gather, plan, write, hash, group. Importing compiles them.
 
 Each loop takes numpy arrays and nothing else, checks every bound itself and runs without the GIL,
-so fetches of several partitions decode in parallel threads. Nothing is ever read outside
-[start, end) of the batch at hand: what comes from a peer is never trusted with an index.
+so fetches of several partitions decode in parallel threads. Nothing is read outside [start, end) of
+the batch: lengths from a peer are never used as an index unchecked.
 
 The machine code is cached next to this file, or in the user's cache directory (or NUMBA_CACHE_DIR)
 where the package cannot be written; where no directory can be, it is compiled in memory.
 
-Not here: Arrow (columns_arrow), and what the records of a fetch mean (columns). columns_plain does
-the same in plain Python and is the oracle.
+Not here: Arrow (columns_arrow), and the rules of a fetch (columns_decode). columns_plain does the
+same in plain Python and is the oracle.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIRST_ROW, ROWS, POSITION, SIZE, FIRST_TIMESTAMP, MAX_TIMESTAMP = range(6)
 PLAN_FIELDS = 6
 HEADER_BYTES = HEADER_SIZE
 
-# What `parse` found wrong. 0: nothing.
+# Errors that `parse` returns. 0: none.
 BAD_VARINT, BAD_LENGTH, BAD_OFFSET_DELTA, BAD_HEADERS, LEFT_OVER = 1, 2, 3, 4, 5
 
 _raw_memcpy: Any = cgutils.raw_memcpy
@@ -92,7 +92,7 @@ def parse(
 
     Fills one row a record: offset, timestamp, where key, value and headers start in `source`, and
     Arrow's offsets (`…_ends`, one entry longer) and validity bits of keys and values.
-    `result` gets rows, null keys, null values, headers. Returns 0, or what is wrong.
+    `result` gets rows, null keys, null values, headers. Returns 0, or one of the errors above.
     """
     row, null_keys, null_values, headers = 0, 0, 0, 0
     key_end, value_end = 0, 0
@@ -188,7 +188,7 @@ def parse_headers(
     source: Any, header_starts: Any, header_ends: Any, source_end: int,
     key_starts: Any, key_ends: Any, value_starts: Any, value_ends: Any, value_valid: Any,
 ) -> None:  # fmt: skip
-    """Parse the headers that `parse` has found valid, one row each."""
+    """Parse headers that `parse` has validated, one row each."""
     key_end, value_end = 0, 0
     key_ends[0] = 0
     value_ends[0] = 0
@@ -311,7 +311,7 @@ def write(
     keys: Any, values: Any, header_ends: Any, header_keys: Any, header_values: Any,
     timestamps: Any, rows: Any, sizes: Any, batches: Any, target: Any,
 ) -> None:  # fmt: skip
-    """Write the records that `plan` measured, leaving the bytes of each batch's header free."""
+    """Write the records of the batches that `plan` has cut, leaving room for each batch header."""
     for batch in range(len(batches)):
         first, count = batches[batch, FIRST_ROW], batches[batch, ROWS]
         position = batches[batch, POSITION] + HEADER_BYTES
@@ -373,7 +373,7 @@ def murmur2(column: Any, hashes: Any) -> None:
 def group(partitions: Any, order: Any, ends: Any) -> bool:
     """Order rows by partition, stably: those of p are order[ends[p]:ends[p + 1]].
 
-    `ends` comes zeroed, one longer than there are partitions. False if a partition is none of them.
+    `ends`: zeros, one more than there are partitions. Returns False if a partition is out of range.
     """
     count = len(ends) - 1
     for row in range(len(partitions)):

@@ -1,7 +1,6 @@
-"""Choice of the loops that do the work: the compiled ones once they are loaded, the plain ones
-before.
+"""Choice of the loops: the compiled ones once they are loaded, the plain ones before.
 
-When they are loaded decides kernel_loading.
+kernel_loading decides when they are loaded.
 """
 
 from __future__ import annotations

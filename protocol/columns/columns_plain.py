@@ -1,8 +1,8 @@
 """Records <-> Arrow columns without the kernels: the counterpart of columns_compiled.
 
-It answers while the kernels are not loaded and the work is small. One record at a time, in plain
-Python, it is the oracle of the tests of both others: the kernels, and columns_arrays_decode and
-columns_arrays_encode, which work for it where there are more than a few records.
+It is used until the kernels are loaded, while a process handles few records. One record at a time,
+in plain Python, it is the tests' oracle of the kernels, and of columns_arrays_decode and
+columns_arrays_encode, which it calls for more than a few records.
 Cost: 0.5-1 us a record; 3 us to encode one and 5-8 us to decode one where there are few.
 """
 
@@ -127,7 +127,7 @@ def encode_rows(
     columns: RecordColumns, rows: Int64s, *, max_bytes: int, max_records: int
 ) -> EncodedRuns:
     """Encode rows; see columns_compiled.encode_rows."""
-    if len(rows) >= 2 * kernel_loading.ARRAYS_PAY:  # twice the steps of decoding
+    if len(rows) >= 2 * kernel_loading.ARRAYS_PAY:  # encoding takes twice the steps of decoding
         encoded = columns_arrays_encode.encode_rows(
             columns, rows, max_bytes=max_bytes, max_records=max_records
         )

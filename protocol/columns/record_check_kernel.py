@@ -1,6 +1,6 @@
-"""The compiled loop of record_check. Importing it loads numba and what it compiles to.
+"""The compiled loop of record_check. Importing it loads numba, and compiles or loads the loop.
 
-Nothing is ever read outside the records at hand: what comes from a peer is never trusted.
+Nothing is read outside the records: lengths from a peer are checked before use.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def _check(source: Any, count: int) -> Any:
 
 
 def check(records: Buffer, count: int) -> bool:
-    """Whether `count` sound records fill `records`."""
+    """Whether `count` valid records fill `records`."""
     return bool(_check(np.frombuffer(records, np.uint8), count))

@@ -1,9 +1,9 @@
 """Values as views of the received bytes: Arrow's binary_view, for large ones.
 
 Invariants:
-    an array made here keeps the buffer that its records were parsed from.
+    an array made here references the buffer that its records were parsed from.
 
-Not here: who wants them (DecodedBatches by `value_views`); columns that are copied (columns_arrow).
+Not here: their use (decode_batches with `value_views`); columns that are copied (columns_arrow).
 Source of the layout: Arrow's columnar format, "Variable-size Binary View Layout".
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from .columns_arrow import Bytes, Int32s, Int64s
 
-# Arrow's view of one value: short ones are in it, of longer ones the beginning and the place.
+# Arrow's view of one value: a short value itself; of a longer one the prefix and the position.
 INLINE_BYTES = 12
 VIEW = np.dtype(
     [("size", np.int32), ("prefix", np.uint8, 4), ("buffer", np.int32), ("offset", np.int32)]
@@ -27,7 +27,7 @@ VIEW = np.dtype(
 def view_array(
     source: Bytes, starts: Int32s, sizes: Int32s, valid: Bytes, null_count: int
 ) -> pa.Array:
-    """binary_view array of parts of `source`, which it keeps. Nothing over 12 bytes is copied.
+    """binary_view array of parts of `source`, which it references. Values over 12 bytes: no copy.
 
     sizes: 0 where a row is null.
     """
@@ -52,7 +52,7 @@ def view_array(
 def views_of(array: pa.Array) -> Any:
     """Values of a binary_view array: an object array of read-only arrays of uint8, or None.
 
-    Nothing is copied, and each value keeps the memory that it is in. Cost: 1 us a value.
+    Nothing is copied, and each value references its memory. Cost: 1 us a value.
     """
     _, content, *buffers = array.buffers()
     memory = [np.frombuffer(buffer, np.uint8) for buffer in (content, *buffers)]

@@ -1,9 +1,9 @@
-"""Compiled reading of varints in records, and of fields whose lengths they are.
+"""Compiled reading of varints in records, and of the fields after their lengths.
 
-What brokers load to check batches (record_check_kernel) and clients with all other loops
-(columns_kernels): apart, because a broker needs neither those nor Arrow. See columns_kernels for
-where machine code is cached. numba's cache does not notice when a function of another file changes:
-after changing one here, delete `__pycache__/*.nbi` beside it.
+Used by record_check_kernel, with which brokers check batches, and by columns_kernels, the other
+loops, for clients. A separate module, because a broker needs neither those nor Arrow. See
+columns_kernels for where machine code is cached. numba's cache does not detect that a function of
+another file has changed: after changing one here, delete `__pycache__/*.nbi` beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @compiled(_position(u8, types.int64, types.int64))
 def varlong(source: Any, position: int, end: int) -> Any:
-    """(zig-zag value, position after it), position -1 if it does not end in time."""
+    """(zig-zag value, position after it), position -1 if it is too long or passes `end`."""
     shift = 0
     value = np.uint64(0)
     while position < end and shift < 70:
@@ -50,7 +50,7 @@ def varlong(source: Any, position: int, end: int) -> Any:
 
 @compiled(_position(u8, types.int64, types.int64))
 def varint(source: Any, position: int, end: int) -> Any:
-    """(zig-zag value of 32 bits, position after it), position -1 if it does not end in time."""
+    """(32-bit zig-zag value, position after it), position -1 if too long or beyond `end`."""
     if position < end:
         byte = np.int64(source[position])
         if byte < 0x80:  # the common case

@@ -7,15 +7,15 @@
     zstd    one frame, with or without its content size
 
 Invariants:
-    `decompress` allocates at most `limit` bytes of output, whatever the data claims: sizes are read
-    from block headers before anything is inflated, and the codec writes into a buffer that large.
+    `decompress` allocates at most `limit` bytes of output, whatever size the data declares: sizes
+    are read from block headers before anything is inflated, and the output buffer has that size.
     A zstd window beyond `limit` (or 8 MiB, if that is larger) is refused: the codec allocates it.
     Concatenated lz4 and zstd frames, skippable frames and dictionaries are refused.
 
 Source: apache/kafka clients/.../common/compress/*.java, RFC 8878, lz4_Frame_format.md.
 
-Not here: which codec a topic or producer wants. cramjam does snappy, lz4 and zstd (python-snappy is
-a wrapper of it that copies again); zlib does gzip, as fast as cramjam and bounded by itself.
+Not here: which codec a topic or producer uses. cramjam does snappy, lz4 and zstd (python-snappy is
+a wrapper of it that copies again); zlib does gzip, as fast as cramjam and with a bounded output.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
     Raises:
         UnsupportedCompressionType: `codec` is not 0-4.
-    Cost for 1 MiB of JSON: gzip 17 ms, zstd 2.8 ms, lz4 1.4 ms, snappy 1.3 ms. All leave the GIL.
+    Cost for 1 MiB of JSON: gzip 17 ms, zstd 2.8 ms, lz4 1.4 ms, snappy 1.3 ms. All release the GIL.
     """
     if codec == CompressionType.NONE:
         return bytes(data)
@@ -119,11 +119,11 @@ def decompress(codec: int, data: Buffer, *, limit: int) -> Buffer:
     Args:
         codec: 0-4.
         data: the whole compressed block.
-        limit: most bytes that may come out.
+        limit: maximum size of the output.
 
     Raises:
         CorruptMessage: `data` is not what the codec writes.
-        InvalidRecord: more than `limit` bytes would come out.
+        InvalidRecord: the output would be larger than `limit`.
         UnsupportedCompressionType: `codec` is not 0-4.
     Cost for 1 MiB of JSON: gzip 1.6 ms, snappy, lz4 and zstd 0.5-0.7 ms.
     """
@@ -169,7 +169,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def _decompress_into(decompressor: object, data: memoryview, capacity: int, limit: int) -> Buffer:
-    # A bytearray is zeroed lazily by the kernel: what the codec does not write costs nothing.
+    # A bytearray is zeroed lazily by the kernel: pages that the codec does not write cost nothing.
     output = bytearray(capacity)
     try:
         size = decompressor(data, output)  # type: ignore[operator]  # cramjam has no types
@@ -243,9 +243,9 @@ def _decompress_snappy(block: memoryview, remaining: int, limit: int | None = No
 def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     """Decompress a frame.
 
-    What librdkafka and Java send for a small batch, a frame of one block without checksums, goes to
-    the decoder of blocks: the frame's makes buffers of 64 KiB each time, ten times the cost. What
-    that cannot read goes to the frame's decoder, which says why.
+    A frame of one block without checksums, as librdkafka and Java send it for a small batch, is
+    decoded by the block decoder: the frame decoder allocates buffers of 64 KiB each time, at ten
+    times the cost. If the block decoder fails, the frame decoder decodes it, or reports the error.
     """
     block_bytes = _LZ4_PLAIN_FRAMES.get(bytes(data[:7]))
     if block_bytes is not None:
@@ -308,7 +308,7 @@ def _zstd_capacity(data: memoryview, limit: int) -> int:
         if window > _ZSTD_MOST_WINDOW:
             raise InvalidRecord(text)
         if limit < _ZSTD_LEAST_WINDOW_LIMIT:
-            raise TooLarge(text)  # with a larger limit it will do
+            raise TooLarge(text)  # a larger limit allows it
     capacity, last = 0, False
     while not last:
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16

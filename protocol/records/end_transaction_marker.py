@@ -18,7 +18,7 @@ from .record_batch import read_header
 from .records import ControlType, control_type, iterate_records
 
 MOST_MARKER_BYTES = 64 * 1024
-"""Most bytes of the records of a control batch: one record without headers."""
+"""Maximum bytes of the records of a control batch, which is one record without headers."""
 _VALUE = Struct(">hi")
 
 
@@ -30,13 +30,13 @@ class EndTransactionMarker(NamedTuple):
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """Marker in one whole control batch; None if it has another type.
+    """Marker in one whole control batch, whose CRC is not checked.
 
-    None: of no transaction; compaction has emptied it, or its type is another one. Its CRC is not
-    checked.
+    None: not the marker of a transaction: the control record has another type, or compaction has
+    removed it from the batch.
 
     Raises:
-        CorruptMessage, InvalidRecord: its record is not what the header promises.
+        CorruptMessage, InvalidRecord: the record does not match the header.
     """
     if read_header(batch).record_count == 0:
         return None

@@ -35,7 +35,7 @@ _LEADER: Final = Struct(">BBiiB")
 
 
 IN_MEMORY: Final = (bytes, bytearray, memoryview)
-"""Types of records in memory; a union of them would be built at every use."""
+"""Types of records in memory; a union type would be built at every use."""
 
 
 class OpenFile(Protocol):
@@ -69,9 +69,7 @@ class FetchedPartition(NamedTuple):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether nothing was read, as the reader must truncate or fetch from another replica
-        first.
-        """
+        """Whether nothing was read: the reader must truncate, or fetch from another replica."""
         return self.diverging is not None or self.preferred_read_replica >= 0
 
     @property
@@ -129,7 +127,7 @@ def write_fetch_response(
         for partition in topic.partitions:
             size = _write_partition(out, partition, version)
             if size:
-                # Record sets held in memory are never bytearrays, so those are all ours below.
+                # Records in memory are never bytearrays, so all bytearrays in `chunks` are ours.
                 total += size + len(out)
                 chunks.append(partition.records)
                 out = bytearray()

@@ -15,11 +15,11 @@ A compressed set is one entry, the wrapper, whose value is the compressed inner 
                 and the largest timestamp (or with LogAppendTime the one of them all)
 
 Invariants:
-    what is read comes from a peer: bytes that break a rule raise a KafkaError, nothing else, and
-    at most `limit` bytes are decompressed;
-    what is written keeps the offsets of the log, so an old consumer commits what a new one can use.
+    invalid bytes, which may come from a peer, raise a KafkaError, nothing else, and at most `limit`
+    bytes are decompressed;
+    down-converted messages keep the log's offsets, so a new consumer can use an old one's commits.
 
-Plain Python, 5-10 us a record: for threads, and for clients that are ten years old.
+Plain Python, 5-10 us a record: run in threads, for clients that are ten years old.
 Source: apache/kafka 3.9 clients/.../common/record/LegacyRecord.java,
 AbstractLegacyRecordBatch.java, RecordsUtil.java, storage/.../log/LogValidator.java.
 """
@@ -95,14 +95,14 @@ class ConvertedSet(NamedTuple):
 
 
 def read_entries(data: Buffer, *, may_be_cut: bool = True) -> Iterator[LegacyMessage]:
-    """Outer entries of a set, CRCs checked. Compressed messages are not opened.
+    """Outer entries of a set, CRCs checked. Compressed messages are not decompressed.
 
     Args:
         data: the set.
-        may_be_cut: omit an entry at the end that is not whole.
+        may_be_cut: whether an incomplete entry at the end is omitted.
 
     Raises:
-        CorruptMessage: a size or CRC is wrong, or an entry is cut off and may not be.
+        CorruptMessage: a size or CRC is wrong, or (not `may_be_cut`) an entry is cut off.
         InvalidRecord: magic is neither 0 nor 1.
     """
     data = bytes(data)
@@ -152,7 +152,7 @@ def open_wrapper(wrapper: LegacyMessage, *, limit: int) -> Iterator[LegacyMessag
 
     Raises:
         CorruptMessage, InvalidRecord: not such a set, or more than `limit` bytes.
-        UnsupportedCompressionType: no codec of this format.
+        UnsupportedCompressionType: not a codec of this format.
     """
     if wrapper.codec > CompressionType.LZ4:
         raise UnsupportedCompressionType(f"a message set cannot have codec {wrapper.codec}")
@@ -247,18 +247,18 @@ def convert_down(data: Buffer, magic: int, *, fetch_offset: int, limit: int) -> 
     """Convert record batches to a message set for a consumer that reads from `fetch_offset` on.
 
     Batches keep their codec, records their offsets. Control batches, headers, producer ids and
-    (in magic 0) timestamps are lost. It may be shorter than `data`: what comes after a batch that
-    cannot be converted, or does not fit in `limit` any more, is left for the next fetch.
+    (in magic 0) timestamps are lost. The set may end before `data` does: at a batch that cannot be
+    converted, or after `limit` bytes; the rest is left for the next fetch.
 
     Args:
         data: whole batches of magic 2.
         magic: 0 or 1.
         fetch_offset: records below it are omitted.
-        limit: most bytes that may be decompressed and written, but for the first batch.
+        limit: maximum decompressed size of a batch; after `limit` bytes of output it stops.
 
     Raises:
         UnsupportedCompressionType: the first batch is compressed with zstd.
-        CorruptMessage, InvalidRecord: the first batch is not sound.
+        CorruptMessage, InvalidRecord: the first batch is invalid.
     """
     out = bytearray()
     view = memoryview(data)

@@ -4,8 +4,8 @@
     4   flags u8, block descriptor u8, [content size u64 if flags & 0x08]
     6   (or 14) checksum u8: the second byte of xxHash-32 over bytes [4, 6) (or [4, 14))
 
-Kafka's first LZ4 code hashed from the magic on, [0, 6). Its clients of that time read and write
-only that, in message sets of magic 0; from magic 1 on the checksum is right.
+Kafka's first LZ4 code hashed from the magic on, [0, 6). Clients of that time read and write only
+this checksum, in message sets of magic 0; from magic 1 on the checksum is right.
 Source: apache/kafka clients/.../common/compress/Lz4BlockOutputStream.java (KAFKA-3160); the hash is
 https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, for inputs below 16 bytes.
 """

@@ -1,10 +1,10 @@
 """Entries of logs from before Kafka 0.11, each as a batch: a header, and its records.
 
 An uncompressed message is a batch of one record. A compressed one (a wrapper; legacy_messages has
-the layout) is a batch of those inside: in magic 1 their offsets count from 0, or from where
-compaction has left the first one, and the wrapper has the absolute offset of the last; with
-LogAppendTime the wrapper's timestamp is that of all. The header is that of a record batch; what
-these formats do not have (leader epoch, producer, sequence, in magic 0 timestamps) is -1 in it.
+the layout) is a batch of its inner messages: in magic 1 their offsets count from 0, or after
+compaction from a higher number, and the wrapper has the absolute offset of the last; with
+LogAppendTime the wrapper's timestamp is that of all. The header is that of a record batch; fields
+that these formats do not have (leader epoch, producer, sequence, in magic 0 timestamps) are -1.
 
 For tools that read files, not for requests: producers' sets get new offsets (legacy_messages).
 Source: apache/kafka 3.9 clients/.../common/record/AbstractLegacyRecordBatch.java.
@@ -39,7 +39,7 @@ class OldBatch(NamedTuple):
 
 
 def is_old(batch: Buffer) -> bool:
-    """Whether its magic is 0 or 1. It must have 17 bytes."""
+    """Whether the magic of an entry of at least 17 bytes is 0 or 1."""
     return batch[MAGIC_POSITION] < MAGIC
 
 
@@ -49,7 +49,7 @@ def least_size(magic: int) -> int:
 
 
 def believed_header(entry: Buffer) -> RecordBatchHeader:
-    """Header of an entry by its first 26 bytes, without any check: as if of one record."""
+    """Header of an entry from its first 26 bytes, unchecked, as if the entry were one record."""
     magic, offset = entry[MAGIC_POSITION], int.from_bytes(entry[:8], "big", signed=True)
     timestamp = int.from_bytes(entry[18:26], "big", signed=True) if magic else -1
     return _header(entry, offset, offset, 1, timestamp, timestamp)
@@ -61,7 +61,7 @@ def read_old_batch(entry: Buffer, *, limit: int = DECOMPRESS_LIMIT) -> OldBatch:
     Raises:
         CorruptMessage, InvalidRecord: see legacy_messages.read_entries and open_wrapper; a wrapper
             without messages, or whose offset is below those of its messages.
-        UnsupportedCompressionType: no codec of this format.
+        UnsupportedCompressionType: not a codec of this format.
     """
     (message,) = read_entries(entry, may_be_cut=False)
     records = _records_of(message, limit) if message.codec else [_record(message, 0, None)]
@@ -76,7 +76,7 @@ def _records_of(wrapper: LegacyMessage, limit: int) -> list[Record]:
     if not inner:
         raise InvalidRecord("a compressed message without messages in it")
     last = inner[-1].offset
-    # Versions of librdkafka left 0 in the wrapper.
+    # Some versions of librdkafka write 0 into the wrapper.
     if last > wrapper.offset and wrapper.offset:
         raise CorruptMessage(
             f"a compressed message of offset {wrapper.offset} ends with a message of offset {last}"

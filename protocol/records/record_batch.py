@@ -1,4 +1,4 @@
-"""The record batch, magic 2: the one unit on the wire, in the log and in a client's buffer.
+"""The record batch, magic 2: the format on the wire, in the log and in a client's buffer.
 
     offset  field                     offset  field
      0      base_offset i64 (free)     27     base_timestamp i64
@@ -12,10 +12,10 @@
 Invariants:
     batch_length counts everything after itself, so a batch is 12 + batch_length bytes.
     crc is CRC-32C over [21, end). base_offset and leader_epoch lie outside it: the leader stamps
-    them in place, and that is the only change a batch sees between producer and consumer.
+    them in place, as a rule the only change to a batch between producer and consumer.
     last sequence = base_sequence + last_offset_delta, modulo 2**31.
 
-After compaction a batch may hold fewer records than last_offset_delta + 1, even none.
+After compaction a batch may have fewer records than last_offset_delta + 1, even none.
 Source: apache/kafka clients/.../common/record/DefaultRecordBatch.java.
 
 Not here: single records (columns), message sets of magic 0 and 1.
@@ -112,12 +112,12 @@ class RecordBatchHeader(NamedTuple):
 
 def read_header(buffer: Buffer, position: int = 0) -> RecordBatchHeader:
     """The header at `position`, which must have HEADER_SIZE bytes behind it. Nothing is checked."""
-    # Not _make, which is a function of Python and checks the number that the struct has given.
+    # Not _make, a Python function that checks the number of fields, which the struct guarantees.
     return tuple.__new__(RecordBatchHeader, HEADER.unpack_from(buffer, position))
 
 
 def read_record_count(batch: Buffer) -> int:
-    """The number of records that the header of a batch says."""
+    """The number of records according to the header of a batch."""
     return int.from_bytes(batch[57:HEADER_SIZE], "big", signed=True)
 
 
@@ -132,9 +132,9 @@ def walk_batches(
 ) -> Iterator[tuple[int, RecordBatchHeader]]:
     """(position, header) of each whole batch in `records`, from `position` on.
 
-    It ends at a batch that is cut off, as the last one of any fetch may be. Where a length cannot
-    be it ends, too; with `strict` it raises there, and at a batch of another magic. Nothing else is
-    checked.
+    It ends at a batch that is cut off, as the last one of any fetch may be. It also ends at an
+    impossible length; with `strict` it raises there, and at a batch of another magic. Nothing else
+    is checked.
 
     Raises:
         CorruptMessage: see above.
@@ -201,7 +201,7 @@ def stamp(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int)
 def stamp_max_timestamp(
     batch: bytearray | memoryview, timestamp: int, *, log_append_time: bool
 ) -> None:
-    """Rewrite timestamp type and max timestamp, and with them the CRC they are under."""
+    """Rewrite timestamp type and max timestamp, and the CRC, which covers them."""
     attributes = int.from_bytes(batch[21:23], "big")
     attributes &= ~TIMESTAMP_TYPE_MASK
     if log_append_time:

@@ -1,12 +1,12 @@
-"""Walk through the records of one batch, for the few questions that its header cannot answer.
+"""Iteration over the records of one batch, for timestamps and checks that its header cannot give.
 
     length varint, attributes i8, timestamp_delta varlong, offset_delta varint,
     key length varint (-1 null), key, value length varint, value,
     header count varint, then for each: key length varint, key, value length varint, value
 
-walk_records looks for a timestamp (offset and timestamp, the rest skipped); scan_records checks
-what a producer sent (every length, and that offsets count up from 0). Plain Python, 1 and 2-4 us a
-record; for keys and values use columns.
+walk_records returns offsets and timestamps, and skips the rest; scan_records checks a producer's
+records (every length, and that offset deltas count up from 0). Plain Python, 1 and 2-4 us a record;
+for keys and values use columns.
 Source: apache/kafka clients/.../common/record/DefaultRecord.java.
 """
 
@@ -28,7 +28,7 @@ def walk_records(batch: Buffer, *, limit: int) -> Iterator[tuple[int, int]]:
     size, in bytes.
 
     Raises:
-        CorruptMessage, InvalidRecord: the records are not what the header promises.
+        CorruptMessage, InvalidRecord: the records do not match the header.
     """
     header = read_header(batch)
     records = records_of(batch, header, decompress_limit=limit)
@@ -125,8 +125,8 @@ def scan_records(records: Buffer, count: int) -> Iterator[tuple[int, bool]]:
 
 
 def _longer(records: bytes, position: int) -> tuple[int, int]:
-    """(value before zig-zag, position after it) of a varint whose first byte, of several, is before
-    `position`.
+    """(value before zig-zag, position after it) of a varint of several bytes, of which the first is
+    at `position` - 1.
     """
     second = records[position]
     if second < 128:

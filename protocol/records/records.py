@@ -16,7 +16,7 @@ Invariants:
     bytes that break a rule raise CorruptMessage, nothing else.
 
 For small uses (the broker's own topics, a timestamp look-up, `log dump`): 3 us to encode a record,
-5 us to decode one. No numpy, no pyarrow. Clients use columns, which takes whole fetches.
+5 us to decode one. No numpy, no pyarrow. Clients use columns, which decodes whole fetches.
 Source: apache/kafka clients/.../common/record/DefaultRecord.java, EndTransactionMarker.java.
 """
 
@@ -50,7 +50,7 @@ from .record_batch import (
 Headers = Sequence[tuple[str, bytes | None]]
 
 DECOMPRESS_LIMIT: Final = 256 * 1024 * 1024
-"""Most bytes that one batch may decompress to, unless the caller gives another limit."""
+"""Maximum bytes that one batch may decompress to, unless the caller passes another limit."""
 
 LEAST_RECORD_BYTES: Final = 7
 """Fewest bytes of a record: length, attributes, two deltas, two lengths, header count, one byte
@@ -208,8 +208,8 @@ def iterate_records(
     """Records of exactly one batch, which fills `batch`. Control records are included.
 
     Raises:
-        CorruptMessage: wrong length or CRC, or records that are not what the header says.
-        InvalidRecord: magic is not 2, or more than `decompress_limit` bytes come out.
+        CorruptMessage: wrong length or CRC, or records that do not match the header.
+        InvalidRecord: magic is not 2, or they decompress to more than `decompress_limit` bytes.
     """
     header = check_batch(batch) if check_crc else _header_of(batch)
     records = records_of(batch, header, decompress_limit=decompress_limit)
@@ -246,7 +246,7 @@ def parse_records(
     size = len(records)
     if not 0 <= record_count * LEAST_RECORD_BYTES <= size:
         raise CorruptMessage(f"{size} bytes cannot hold {record_count} records")
-    # One copy of the batch, or two objects for each field of a record.
+    # Copying the batch once is cheaper than two objects for each field of a record.
     records = bytes(records) if copy else memoryview(records)
     position, last_delta = 0, -1
     for _ in range(record_count):
@@ -271,7 +271,7 @@ def control_type(key: bytes | None) -> ControlType | None:
     """Type in the key of a control record; None for a type that is not about transactions.
 
     Raises:
-        CorruptMessage: too short to say.
+        CorruptMessage: the key is too short.
     """
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptMessage("a control record has no type")
@@ -313,7 +313,7 @@ def _parse_bytes(records: Buffer, position: int, end: int) -> tuple[Any, int]:
 
 
 def wrap_int64(value: int) -> int:
-    """`value` wrapped to 64 bits: Java's arithmetic on timestamps wraps, and so must ours."""
+    """`value` wrapped to 64 bits, as Java's arithmetic on timestamps does."""
     return (value + 2**63) % 2**64 - 2**63
 
 

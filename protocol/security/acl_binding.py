@@ -1,10 +1,10 @@
 """ACLs as on the wire: operations that principals may, or may not, do on resources.
 
 Codes and names are Kafka's: clients/.../common/acl/AclOperation.java, AclPermissionType.java,
-common/resource/ResourceType.java, PatternType.java. A code that is not known here is UNKNOWN, as
-there, so that what a newer client means is refused by name and not taken for something else.
+common/resource/ResourceType.java, PatternType.java. An unknown code becomes UNKNOWN, as in Kafka,
+so that a newer client's value is refused and not mistaken for another one.
 
-Not here: what rules decide (cluster/security).
+Not here: authorization by ACLs (cluster/security).
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class AclBinding(NamedTuple):
 class AclFilter(NamedTuple):
     """Filter of ACLs; None and ANY match all.
 
-    With MATCH a name means every rule that is about a resource of that name: literal, prefixed or
-    wildcard.
+    With MATCH a name matches every ACL that applies to a resource of that name: literal, prefixed
+    or wildcard.
     """
 
     resource_type: ResourceType = ResourceType.ANY

@@ -15,9 +15,7 @@ NO_GSSAPI: Final = (
 
 
 def refuse_gssapi(values: Mapping[str, Any]) -> None:
-    """Refuse settings of GSSAPI, by Kafka's names, or with underscores. Raises InvalidConfig: there
-    is one.
-    """
+    """Raise InvalidConfig if a setting is about GSSAPI. Names: Kafka's, or with underscores."""
     for given, value in values.items():
         name = given.replace("_", ".").lower()
         words = {each.strip().upper() for each in str(value).split(",")}

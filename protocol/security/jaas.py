@@ -4,8 +4,8 @@ r"""Kafka's `sasl.jaas.config`: one login module with its options.
         username="alice" password="se;c\"ret";
 
 Words, or texts in single or double quotes with C's escapes; `//`, `/* */` and `/` begin comments.
-Errors say where, never what: the text holds passwords. Source: JaasConfig in apache/kafka, which
-reads it with Java's StreamTokenizer.
+Errors name a position, never the text, which has passwords. Source: JaasConfig in apache/kafka,
+which parses it with Java's StreamTokenizer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JaasEntry:
-    """A login module with its options, which are never shown: they hold passwords."""
+    """A login module with its options, which are not in the repr: they contain passwords."""
 
     login_module: str
     options: Mapping[str, str] = field(repr=False)
@@ -51,7 +51,7 @@ def parse_jaas(text: str) -> JaasEntry:
     """Parse the one login module of a text.
 
     Raises:
-        InvalidConfig: it is none, or there are several. In one line, without a password.
+        InvalidConfig: there is no login module, or several. One line of text, without passwords.
     """
     tokens = list(_tokens(text))
     if not tokens:
@@ -93,7 +93,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
             yield found["word"], False
         else:
             if not (found["end1"] or found["end2"]):
-                # Java's reader takes the end of the line for the quote: a password would be cut.
+                # Java's tokenizer ends the text at the end of the line: a password would be cut.
                 raise InvalidConfig("sasl.jaas.config: a quote is not closed in its line")
             yield _ESCAPE.sub(_unescape, found["double"] or found["single"] or ""), False
 

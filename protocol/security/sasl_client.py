@@ -1,6 +1,6 @@
 """Client side of SASL: messages to authenticate, and checks of the answers. Pure.
 
-A client of ours, or a node that connects to another one.
+Used by our clients, and by nodes that connect to other nodes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _SEEN: Final = b"\x01"
 
 
 class ClientExchange(Protocol):
-    """One authentication: `first`, then `on_challenge` with every answer, until it is None."""
+    """One authentication: `first`, then `on_challenge` with each answer, until it returns None."""
 
     def first(self) -> bytes: ...
 
     def on_challenge(self, challenge: bytes) -> bytes | None:
-        """Next message; None: the broker has finished, and is authentic.
+        """Next message; None: the exchange is complete, and the broker is authentic.
 
         Raises:
-            AuthenticationFailed: it is not the one that it should be, or does not know SASL.
+            AuthenticationFailed: the broker does not prove that it knows the password, or its
+                message is invalid.
         """
 
 
 class OauthBearerExchange:
-    """OAUTHBEARER (RFC 7628): sends the token; if it is refused, the broker waits for one byte
-    more.
+    """OAUTHBEARER (RFC 7628): sends the token; if it is refused, the broker expects one more byte.
 
-    Source: OAuthBearerSaslClient in apache/kafka. Raises InvalidConfig: what is given is no token.
+    Source: OAuthBearerSaslClient in apache/kafka. Raises InvalidConfig: the token is malformed.
     """
 
     def __init__(self, token: str) -> None:

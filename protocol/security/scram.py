@@ -7,12 +7,12 @@
     ClientProof     = ClientKey XOR HMAC(StoredKey, AuthMessage)
     ServerSignature = HMAC(ServerKey, AuthMessage)
 
-A broker keeps salt, iterations, StoredKey and ServerKey: who reads them cannot log in by that, but
-can try passwords, and can play the broker.
+A broker stores salt, iterations, StoredKey and ServerKey: an attacker who reads them cannot log in
+with them, but can try passwords offline, and can impersonate the broker.
 
-Passwords and names are their UTF-8, without SASLprep: Kafka and its clients leave it out, and a
-password that one side prepares and the other does not would never fit. Source: ScramFormatter and
-ScramMechanism in apache/kafka.
+Passwords and names are used as UTF-8, without SASLprep: Kafka and its clients omit it, and a
+password that only one side prepares would not match. Source: ScramFormatter and ScramMechanism in
+apache/kafka.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Mechanisms by KIP-554's numbers on the wire; 0 is unknown."""
 MIN_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
-"""Most iterations of a credential (KIP-554). Clients accept a server that asks for more."""
+"""Maximum iterations of a credential (KIP-554). Clients accept servers with more iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """Credential of one user, derived from the password. Its repr shows nothing of it."""
+    """Credential of one user, derived from the password. Its repr hides all of it."""
 
     salt: bytes
     stored_key: bytes
@@ -57,7 +57,7 @@ class ScramCredential:
     def of_password(
         cls, mechanism: str, password: str, *, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """Derive a credential from a password. Takes milliseconds, as does trying one."""
+        """Derive a credential from a password. Takes milliseconds, as does each guess at one."""
         salted = salted_password(mechanism, password, salt, iterations)
         return cls.of_salted_password(mechanism, salted, salt=salt, iterations=iterations)
 

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, the client's side (RFC 5802, RFC 7677): pure.
 
-The password is never sent, and the server shows that it knows it, too: without a right signature
-nothing it says is believed. Source: ScramSaslClient in apache/kafka.
+The password is never sent, and the server proves with its signature that it knows the credential:
+without a valid one the authentication fails. Source: ScramSaslClient in apache/kafka.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from .scram_messages import (
 )
 
 MOST_ITERATIONS: Final = 1_000_000
-"""Most accepted iterations, half a second of work: a server that asks for more would block clients.
-"""
+"""Maximum accepted iterations, half a second of work: more would let a server block its clients."""
 
 
 class ScramClient:
@@ -51,7 +50,7 @@ class ScramClient:
         """Client-final message with the proof, for the server's answer to `first`.
 
         Raises:
-            AuthenticationFailed: that is no such message, or one that is not safe to answer.
+            AuthenticationFailed: the answer is malformed, or its nonce or iterations are unsafe.
         """
         try:
             asked = ServerFirst.parse(challenge)

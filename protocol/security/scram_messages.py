@@ -5,8 +5,8 @@
     client-final  c=biws,r=<nonce><more>,p=<proof>
     server-final  v=<signature>
 
-What is read has the grammar of ScramMessages in apache/kafka: names are ASCII, extensions that
-nobody knows are passed over. The mandatory extension `m=` is refused, as the RFC demands.
+Messages are parsed by the grammar of ScramMessages in apache/kafka: names are ASCII, unknown
+extensions are ignored. The mandatory extension `m=` is refused, as the RFC demands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClientFirst:
     """Client-first message. header: of GS2, repeated in client-final. bare: the rest, a part of
     AuthMessage.
 
-    authorization_id: "" where the client wants to be who it is.
+    authorization_id: "" if the client authenticates as itself.
     """
 
     header: str
@@ -173,6 +173,6 @@ def _decode(text: str) -> bytes:
         data = base64.b64decode(text, validate=True)
     except binascii.Error:
         raise MalformedRequest("a SCRAM message with invalid base64") from None
-    if _encode(data) != text:  # bits behind the end: two texts would be one proof
+    if _encode(data) != text:  # non-zero unused bits: two texts would be one proof
         raise MalformedRequest("a SCRAM message with invalid base64")
     return data

@@ -1,9 +1,8 @@
 """References to secrets stored elsewhere: `${file:/run/secrets/broker:password}` or `${env:NAME}`.
 
 Kafka's FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider (KIP-297, KIP-887). The
-settings of a cluster, and those of a client in a task, go through Ray or Spark to other nodes, and
-both keep them in clear; a reference is looked up on the node itself, where it is used, and only
-there.
+settings of a cluster, and those of a client in a task, are sent to other nodes by Ray or Spark, and
+both store them in clear; a reference is resolved only on the node where the secret is used.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _REFERENCE: Final = re.compile(r"\$\{(file|dir|env):([^}]*?)(?::([^}:]*))?\}")
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text is only a reference, so that it shows no secret."""
+    """Whether the text is a reference and nothing else, so that it has no secret."""
     return bool(_REFERENCE.fullmatch(text.strip()))
 
 
@@ -28,7 +27,7 @@ def resolve(
     """Replace the references in `text`. `read` returns the text of a file, or raises OSError.
 
     Raises:
-        InvalidConfig: it is not there. The message names the place, never what stands in it.
+        InvalidConfig: a secret cannot be found or read. The message names the place, no content.
     """
 
     def value(match: re.Match[str]) -> str:
