@@ -95,8 +95,8 @@ class ClusterDescription:
 class Admin:
     """Admin client, usable from any thread. Each call waits for its answer, at most `timeout_ms`.
 
-    Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if one does not
-    accept this client, RequestTimedOut after `timeout_ms`. `security`: see SecurityOptions.
+    Every call raises ConnectionFailed if no broker answers, AuthenticationFailed if a broker does
+    not accept this client, RequestTimedOut after `timeout_ms`. `security`: see SecurityOptions.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Admin:
         """Delete one topic and its records.
 
         Raises:
-            UnknownTopicOrPartition: there is none.
+            UnknownTopicOrPartition: there is no such topic.
         """
         self.delete_topics([name])
 
@@ -205,7 +205,8 @@ class Admin:
             validate_only: check, change nothing.
 
         Raises:
-            UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment: the broker says.
+            UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment: the broker
+                refuses.
         """
         self._run(
             create_partitions(
@@ -223,7 +224,7 @@ class Admin:
     def delete_records(
         self, before: Mapping[TopicPartitionPair, int | str]
     ) -> dict[TopicPartition, int]:
-        """Delete the records below an offset; "latest": all there are. They do not come back.
+        """Delete the records below an offset; "latest": all records. It cannot be undone.
 
         Returns the first offset that is left, for each partition.
 
@@ -247,8 +248,8 @@ class Admin:
         """Configs of a topic, or of a broker by node id; "all": those set for all brokers.
 
         Raises:
-            ValueError: not exactly one of the two is given.
-            UnknownTopicOrPartition, BrokerNotAvailable: there is none.
+            ValueError: topic and broker are both given, or neither.
+            UnknownTopicOrPartition, BrokerNotAvailable: there is no such topic or broker.
         """
         of = resource(topic, broker)
         return self._run(describe_configs(self._client, of, documentation=documentation))
@@ -276,7 +277,7 @@ class Admin:
         Raises:
             InvalidConfig: an unknown name, or a value that is not allowed.
             InvalidRequest: a name is given twice, or cannot be changed while brokers run.
-            UnknownTopicOrPartition, BrokerNotAvailable: there is none.
+            UnknownTopicOrPartition, BrokerNotAvailable: there is no such topic or broker.
         """
         self._run(
             alter_configs(
@@ -359,7 +360,7 @@ class Admin:
 
         Raises:
             PreferredLeaderNotAvailable, EligibleLeadersNotAvailable: no such replica is live.
-            UnknownTopicOrPartition: there is no such partition; the others are done.
+            UnknownTopicOrPartition: there is no such partition; for the others elections are held.
         """
         if election not in ELECTION_TYPES:
             raise ValueError(f'{election!r}: use "preferred" or "unclean"')
@@ -379,7 +380,7 @@ class Admin:
             targets: the node ids for each partition, the preferred leader first.
 
         Raises:
-            InvalidReplicaAssignment: unknown nodes, or one twice.
+            InvalidReplicaAssignment: an unknown node, or a node that is given twice.
             NoReassignmentInProgress: there is nothing to cancel.
             UnknownTopicOrPartition: there is no such partition.
         """
@@ -561,7 +562,7 @@ class Admin:
         return ClusterView().updated(response, asked=names)
 
     def _see_partitions(self, topic: str, total: int) -> Steps[None]:
-        """Wait until the nodes know the added partitions, for a moment at most."""
+        """Wait, at most NEW_TOPIC_GRACE_MS, until metadata has the added partitions."""
         waited_ms = 0
         self._client.want([topic])
         while waited_ms < NEW_TOPIC_GRACE_MS:
@@ -574,7 +575,7 @@ class Admin:
     def _describe_known(self, names: list[str]) -> Steps[list[TopicDescription]]:
         """Describe topics with fresh metadata, as their leaders and partitions may have changed.
 
-        It retries for a moment, as a topic that was just created may be unknown to some nodes.
+        It retries for NEW_TOPIC_GRACE_MS, as some nodes may not know a topic that was just created.
         """
         self._client.want(names)
         yield from wait(self._client.refresh())

@@ -141,7 +141,7 @@ def alter_configs(
         ],
         validate_only=validate_only,
     )
-    # Done twice, each of the four operations has the effect of once, so it may be sent again.
+    # Each of the four operations is idempotent, so the request may be retried.
     response = yield from _ask(client, of, request, IncrementalAlterConfigsResponse)
     (result,) = response.responses
     if result.error_code:

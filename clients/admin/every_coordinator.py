@@ -23,8 +23,8 @@ def ask_every_coordinator(
 ) -> Steps[dict[int, Any]]:
     """Ask every node; return the answers by node id. `response` has a top-level error_code.
 
-    Waits for coordinators that are loading, and for partitions without a leader of `topic`, where
-    they store their state: the answers would not be complete.
+    Waits while coordinators are loading, and while partitions of `topic`, where they store their
+    state, have no leader: until then the answers are incomplete.
 
     Raises:
         RequestTimedOut: a coordinator was not ready in time; `what` names the result for the text.
@@ -59,7 +59,7 @@ def ask_every_coordinator(
                     raise
                 reason = error
                 continue
-            if reason is None:  # a partition without a leader may get any of them as its leader
+            if reason is None:  # any of them may become leader of a partition without one
                 answered.add(node_id)
             answers[node_id] = answer
         if reason is None:

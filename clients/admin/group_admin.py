@@ -157,7 +157,9 @@ def at_coordinators(
 def _find(
     client: ClusterClient, group_ids: list[str], key_type: int
 ) -> Steps[tuple[dict[Address, list[str]], dict[str, KafkaError]]]:
-    """Find (groups by coordinator, errors of groups without one). Before 2.8 one per request."""
+    """Find (groups by coordinator, errors of groups without one). Before 3.0: one group per
+    request.
+    """
     request = FindCoordinatorRequest(
         key=group_ids[0], key_type=key_type, coordinator_keys=group_ids
     )
@@ -187,7 +189,7 @@ def _find(
     return found, missing
 
 
-# --- what there is -------------------------------------------------------------------------------
+# --- list and describe ---------------------------------------------------------------------------
 
 
 def list_groups(
@@ -250,7 +252,7 @@ def describe_groups(
         for group in response.groups:
             if group.error_code:
                 again[group.group_id] = _retriable(group.error_code, group.group_id)
-            elif group.group_state == DEAD:  # before version 6 that is an unknown group
+            elif group.group_state == DEAD:  # before version 6 unknown groups are reported as Dead
                 raise _not_found(group.group_id)
             else:
                 found[group.group_id] = _described(group, address)
@@ -296,7 +298,7 @@ def _member(member: DescribedGroupMember, *, is_consumer: bool) -> GroupMember:
     )
 
 
-# --- what is changed -----------------------------------------------------------------------------
+# --- delete and remove ---------------------------------------------------------------------------
 
 
 def delete_groups(
@@ -340,7 +342,8 @@ def remove_members(
 ) -> Steps[list[str]]:
     """Remove members: those that are named, or all. Returns their instance or member ids.
 
-    A member that still runs rejoins; a static one that is down frees its partitions now.
+    A member that still runs rejoins; partitions of a static member that is down are reassigned at
+    once.
 
     Raises:
         GroupIdNotFound: there is no such group.

@@ -28,10 +28,10 @@ from .record_times import record_times
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """Lag in one partition that a group has committed or has assigned.
+    """Lag in a partition with a committed offset of the group, or assigned to a member.
 
-    committed: None if nothing is; then lag is None, too, as the start depends on the members.
-    log_start_offset, log_end_offset: None if the partition is gone.
+    committed: None if no offset is; then lag is None, too, as the start depends on the members.
+    log_start_offset, log_end_offset: None if the partition does not exist.
     lag: offsets, including deleted and compacted records, as in Kafka's tools.
     first_unread_timestamp: ms since 1970; None if nothing is unread, or times were not requested.
     member: member that has the partition now.
@@ -109,9 +109,10 @@ class GroupLag:
 def group_lag(
     client: ClusterClient, group_ids: Iterable[str], *, times: bool, timeout_ms: int
 ) -> Steps[dict[str, list[PartitionLag]]]:
-    """Lag of every partition that each group committed or has assigned, sorted.
+    """Lag of each group's partitions, those with a committed offset or assigned ones, sorted.
 
-    Costs one request per coordinator and two per leader, with `times` a fetch more.
+    Costs one request per coordinator, one per group and two per leader, with `times` also a fetch
+    per leader.
 
     Raises:
         GroupIdNotFound: there is no such group.

@@ -60,7 +60,7 @@ def describe_log_dirs(
         wanted = []
         names = list(topics)
         client.want(names)
-        yield from wait(client.refresh())  # brokers may have got partitions since
+        yield from wait(client.refresh())  # partitions may have been added since the last refresh
         for name in names:
             view = yield from client.topic(name)
             numbers = [one.partition for one in view.partitions]

@@ -1,4 +1,4 @@
-"""Timestamps of records by offset, found by a fetch for any number of partitions.
+"""Timestamps of records by offset, found by a fetch per leader.
 
 ListOffsets finds an offset by a time, and no API does the reverse. So the batch at the offset is
 fetched and decoded.
@@ -137,7 +137,7 @@ def _find_in_answer(
     if not records or answer.error_code or left[key] >= answer.high_watermark:
         is_cut_off = answer.high_watermark > left[key] and not answer.error_code
         if is_cut_off:
-            return False  # the response was full before its turn came
+            return False  # the response was full before this partition
         del left[key]
         return True
     data = memoryview(records)

@@ -1,10 +1,9 @@
 """Copy of a topic's records into another topic: keys, values, headers, timestamps, order are kept.
 
 Invariants:
-    A batch is copied as it is, still compressed, where that is possible: it is wholly within the
-    range, has no gaps, and is not transactional. The others (at the ends of the range, of
-    transactions, compacted, stamped by the broker) are decoded to columns and encoded again, as are
-    all when partitions are chosen by key.
+    A batch is copied as it is, still compressed, if it is wholly within the range, has no gaps, and
+    is neither transactional nor of LogAppendTime. Other batches are decoded to columns and encoded
+    again, as are all batches if partitions are chosen by key.
     Records of aborted transactions and control batches are not copied.
     The target's producer is idempotent: a batch that is sent twice is written once.
 
@@ -204,7 +203,7 @@ def _send(
             continue
         if header.base_offset >= limits[1]:
             break
-        if _may_go_as_it_is(header, limits):
+        if _can_be_copied_as_it_is(header, limits):
             ready.append(batch)
             report.batches += 1
             report.records += header.record_count
@@ -215,7 +214,7 @@ def _send(
     return sent
 
 
-def _may_go_as_it_is(header: RecordBatchHeader, limits: tuple[int, int]) -> bool:
+def _can_be_copied_as_it_is(header: RecordBatchHeader, limits: tuple[int, int]) -> bool:
     return (
         limits[0] <= header.base_offset
         and header.next_offset <= limits[1]

@@ -73,7 +73,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """The metadata quorum: its leader, its voters and observers, and the end of each one's log."""
+    """The metadata quorum: its leader, and its voters and observers with their log end offsets."""
 
     leader: int
     leader_epoch: int

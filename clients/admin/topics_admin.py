@@ -144,7 +144,7 @@ def create_partitions(
 
 
 def refused_topic(code: int, name: str, message: str | None) -> KafkaError:
-    """The error of a request for this topic; where there is none, with the remedy."""
+    """The error of a request for this topic; for a missing topic, with the remedy."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         message = f"topic {name!r} does not exist; `bradbury topics list` shows those that do"
     return error_for(code, _text(name, message))

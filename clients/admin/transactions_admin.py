@@ -72,7 +72,7 @@ class TransactionListing(NamedTuple):
 class TransactionDescription:
     """Description of a transactional id. start_time_ms: ms since 1970; None: no open transaction.
 
-    partitions: those it has written to; after the decision, those still without a marker.
+    partitions: those it has written to; once commit or abort is decided, those without a marker.
     """
 
     transactional_id: str
@@ -309,7 +309,7 @@ def abort_transaction(
     coordinator_epoch: int,
     timeout_ms: int,
 ) -> Steps[None]:
-    """Have an abort marker written to a partition, without its coordinator.
+    """Have the leader write an abort marker to a partition, without the transaction coordinator.
 
     Raises:
         InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has a
@@ -355,7 +355,8 @@ def find_hanging_transactions(
     now_ms: int,
     timeout_ms: int,
 ) -> Steps[list[HangingTransaction]]:
-    """Find open transactions that no coordinator knows, or that it has ended already (KIP-664).
+    """Find open transactions that no coordinator knows, or that their coordinator has ended
+    (KIP-664).
 
     Args:
         partitions: partitions to search.

@@ -103,8 +103,8 @@ class TransactionsCalls:
     ) -> None:
         """Abort a hanging transaction in one partition, by an abort marker. Idempotent.
 
-        Use it only for results of find_hanging_transactions: of a live transaction the rest would
-        be committed without the records that are aborted here.
+        Use it only for results of find_hanging_transactions: a live transaction would be committed
+        without the records that are aborted here.
 
         Raises:
             InvalidProducerEpoch: the producer has a newer epoch.

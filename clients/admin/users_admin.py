@@ -88,11 +88,11 @@ class UsersCalls:
     def describe_user_scram_credentials(
         self, users: Iterable[str] = ()
     ) -> list[UserScramCredentialsDescription]:
-        """SCRAM credentials of users, sorted by name; of all, if none is named.
+        """SCRAM credentials of users, sorted by name; by default of all users.
 
         Raises:
-            ResourceNotFound: a user has none.
-            DuplicateResource: one is named twice.
+            ResourceNotFound: a user has no credentials.
+            DuplicateResource: a user is named twice.
         """
         return self._ask(describe_user_scram_credentials(self._client, list(users)))
 

@@ -7,15 +7,16 @@
 
 Invariants:
     One thread of this client uses the Consumer: it decodes and does the other steps of a poll; a
-    poll that waits does so on the loop, and leaves the thread to other calls.
-    Records that the thread has taken count as consumed when a poll returns them, not before:
-    records of a cancelled poll are returned by the next one, and not committed before.
-    Polls take turns. All other calls may be made while one waits.
+    poll waits on the event loop, so that the thread is free for other calls.
+    Records that the thread has taken are consumed only when a poll returns them: records of a
+    cancelled poll are returned by the next poll, and are not committed until then.
+    One poll runs at a time. All other calls may be made while a poll waits.
 
 A listener's methods, which may be coroutines, are called on the loop; they may call the consumer,
-but for polls. Interceptors and strategies are called on the thread.
+except its polls. Interceptors and strategies are called on the thread.
 
-For the loop it was started in; asyncio's own or uvloop. Not here: what a poll does (poll_steps).
+Bound to the event loop it was started in, asyncio's own or uvloop. Not here: steps of a poll
+(poll_steps).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class AsyncConsumer:
             self._consumer = consumer
         return self
 
-    # --- what to read ------------------------------------------------------------------------
+    # --- subscription and assignment ---------------------------------------------------------
 
     async def subscribe(
         self,
@@ -165,7 +166,7 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         """Iterate over records, now and in the future, until the consumer is closed.
 
-        The position moves with each record. If a loop is left early, the next poll or loop gets
+        The position moves with each record. If a loop is left early, the next poll or loop returns
         the remaining records.
         """
         return self
@@ -270,7 +271,7 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
-    # --- how a poll goes ---------------------------------------------------------------------
+    # --- steps of a poll ---------------------------------------------------------------------
 
     async def _take(
         self,
@@ -278,10 +279,11 @@ class AsyncConsumer:
         max_records: int | None,
         show: Callable[[PollSteps, list[Chunk]], T],
     ) -> tuple[list[Chunk], T]:
-        """Take records to return, before anything else is awaited; [] after `timeout_ms`.
+        """Take records, which the caller returns before it awaits anything else; [] after
+        `timeout_ms`.
 
         Args:
-            show: called on the thread, converts them to what the application gets.
+            show: called on the thread, converts them to the application's result.
         """
         steps = self._started()._steps
         self._check_open()
@@ -291,13 +293,13 @@ class AsyncConsumer:
         if not await self._has_turn(deadline):
             return [], show(steps, [])
         steps.metrics.on_poll()
-        self._records = iter(())  # records that a loop has left are taken first
+        self._records = iter(())  # records that a loop has not returned are taken first
         try:
             while True:
                 self._check_open()
                 shown = await self._calls.run(lambda: self._step(steps, max_records, show))
                 left_s = steps.longest_wait_s(deadline)
-                # A concurrent call may have sought, paused or unassigned partitions of them.
+                # A concurrent call may have sought, paused or unassigned their partitions.
                 if all(chunk.is_current and not chunk.state.paused for chunk in self._taken):
                     if self._taken or left_s == 0:
                         chunks, self._taken = self._taken, []

@@ -96,7 +96,7 @@ class Consumer:
     Raises:
         InvalidConfig: settings that contradict one another.
         InvalidGroupId: the group's name is empty.
-        ConnectionFailed: no cluster is given or found, or none answers.
+        ConnectionFailed: no cluster is given or found, or no broker answers.
         AuthenticationFailed: broker and client could not authenticate each other.
         UnknownTopicOrPartition: there is no such topic.
     """
@@ -221,7 +221,7 @@ class Consumer:
             client.close()
             raise
 
-    # --- what to read ------------------------------------------------------------------------
+    # --- subscription and assignment ---------------------------------------------------------
 
     def subscribe(
         self,
@@ -240,7 +240,7 @@ class Consumer:
 
         Raises:
             InvalidGroupId: the consumer has no group.
-            InvalidConfig: both are given, or none, or no regular expression.
+            InvalidConfig: both or neither are given, or the pattern is not a regular expression.
             UnknownTopicOrPartition: there is no such topic.
         """
         member = self._group("subscribe needs Consumer(group=...); assign works without")
@@ -281,8 +281,8 @@ class Consumer:
         Partitions that are assigned already keep their position. There is no group membership.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic or partition.
-            ValueError: the consumer is subscribed.
+            UnknownTopicOrPartition: there is no such topic.
+            ValueError: there is no such partition, or the consumer is subscribed.
         """
         if self._member is not None and self._member.is_subscribed:
             raise ValueError("a subscribed consumer cannot assign partitions: unsubscribe first")
@@ -331,14 +331,14 @@ class Consumer:
 
         Args:
             timeout_ms: maximum wait for a record; then the table is empty. None: it waits until
-                there is one, also while joining the group; `wakeup` and Ctrl-C end it.
+                there is a record, also while joining the group; `wakeup` and Ctrl-C end it.
             max_records: maximum records to return; None: `max_poll_records`.
 
         Raises:
             ValueError: it would wait forever, as nothing is subscribed or assigned.
             OffsetOutOfRange: the position is not in the log, and auto_offset_reset is "none".
             CorruptMessage: a batch is damaged; seek past it to continue.
-            FencedInstanceId: another consumer has taken this one's group_instance_id.
+            FencedInstanceId: another consumer has joined with this one's group_instance_id.
             Wakeup: `wakeup` was called.
             KafkaError: the broker, or the group, refuses.
         Cost: about 0.1 us a record of 100 bytes.
@@ -351,7 +351,7 @@ class Consumer:
     def records(self, timeout_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """Yield records, until there is none for `timeout_ms`; None: it never ends.
 
-        The position moves with each record, so a commit between two covers the returned ones.
+        The position moves with each record, so a commit between two records covers those returned.
         """
         while True:
             chunks = self._waiter.take(self._steps, timeout_ms, None)
@@ -361,7 +361,7 @@ class Consumer:
                 for chunk in chunks:
                     yield from records_of(self._steps.as_shown(chunk))
             finally:
-                self._steps.put_back(chunks)  # some records are left if the caller left early
+                self._steps.put_back(chunks)  # records remain if the caller ended the loop early
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Iterate over all records, now and in the future; it never ends by itself."""
@@ -431,7 +431,7 @@ class Consumer:
 
         Raises:
             ValueError: not assigned.
-            OffsetOutOfRange: there is none, and auto_offset_reset is "none".
+            OffsetOutOfRange: no offset is committed, and auto_offset_reset is "none".
             ConnectionFailed: not known within `request_timeout_ms`.
             Wakeup: `wakeup` was called.
         """
@@ -478,12 +478,12 @@ class Consumer:
         It waits, with retries at the current coordinator, for up to `request_timeout_ms`.
 
         Args:
-            offsets: offset of the next record to read by partition, optionally with a text.
+            offsets: offset of the next record to read by partition, optionally with metadata.
 
         Raises:
             InvalidGroupId: the consumer has no group.
             IllegalGeneration, UnknownMemberId, FencedInstanceId: this member was removed from the
-                group; another one reads its records since the last commit again.
+                group; another member reads its records since the last commit again.
             RebalanceInProgress: a poll has joined a rebalance; poll until it is over, then
                 commit the remaining offsets.
         """
@@ -507,7 +507,7 @@ class Consumer:
 
         Args:
             callback: called with (offsets, error or None) by a later poll, commit or close. Without
-                one a failure is logged.
+                a callback a failure is logged.
 
         Returns:
             A future of the commit, with the exceptions of `commit`.
@@ -527,7 +527,7 @@ class Consumer:
     def committed_metadata(
         self, *partitions: TopicPartitionPair
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Committed offsets with their texts, of these partitions or all assigned."""
+        """Committed offsets with their metadata, of these partitions or all assigned."""
         member = self._group("committed offsets need Consumer(group=...)")
         wanted = [TopicPartition(*one) for one in partitions] or self.assignment()
         began_at = time.monotonic()
@@ -540,7 +540,9 @@ class Consumer:
     # --- the end -----------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """End a call that waits, or else the next one, with Wakeup. From any thread or signal."""
+        """End a call that waits, or else the next one, with Wakeup. From any thread or signal
+        handler.
+        """
         self._waiter.wakeup()
 
     def close(self, *, leave: bool | None = None, timeout_ms: int = 30_000) -> None:

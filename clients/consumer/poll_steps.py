@@ -2,8 +2,8 @@
 
 Invariants:
     A step never waits for a broker. Only a listener of the application, which it calls, may.
-    Taken records are not consumed yet: positions stay until a chunk's `hand_out`, and other
-    records can be put back.
+    Taken records are not consumed yet: positions advance only with a chunk's `hand_out`, and
+    records that are not handed out can be put back.
 
 Not here: waiting, which is different for a thread (consumer) and a coroutine (async_consumer).
 """
@@ -70,8 +70,8 @@ class PollSteps:
         """Take fetched records, at most `max_records`; None: `max_poll_records`.
 
         Raises:
-            KafkaError: the group refuses this member, or a broker a request, or records are damaged
-                or deleted.
+            KafkaError: the group refuses this member, a broker refuses a request, or records are
+                damaged or deleted.
             Exception: one raised by a listener, a commit callback or a custom assignor.
         """
         member = self._member

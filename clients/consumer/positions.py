@@ -57,7 +57,7 @@ class PositionFinder:
         self._isolation_level = isolation_level
 
     def find(self, states: list[FetchState]) -> Steps[dict[TopicPartition, Position]]:
-        """Find positions; partitions without committed offset and reset policy are left out.
+        """Find positions; partitions with neither committed offset nor reset policy are left out.
 
         Raises:
             KafkaError, ConnectionFailed: a broker refuses, or none answers.
@@ -81,7 +81,7 @@ class PositionFinder:
         late = dict.fromkeys((key for key, one in found.items() if one.offset < 0), LATEST)
         found.update(
             (yield from self._listed(late))
-        )  # no record is from that time on: start at the end
+        )  # there is no record from that time on: start at the end
         return found
 
     def _listed(self, asked: dict[TopicPartition, int]) -> Steps[dict[TopicPartition, Position]]:

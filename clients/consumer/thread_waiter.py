@@ -69,7 +69,7 @@ class ThreadWaiter:
             RequestTimedOut: no result within `request_timeout_ms`.
         """
         future = self._client.io.spawn(steps)
-        fetcher = self._fetcher  # not self: a callback must not keep the consumer
+        fetcher = self._fetcher  # not self: a callback must not keep the consumer alive
         future.add_done_callback(lambda _: fetcher.notify())
         self.wait_for(future.done)
         if not future.done():

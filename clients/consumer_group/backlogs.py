@@ -22,7 +22,7 @@ def read_backlogs(
     with_times: bool,
     starts_at_end: bool,
 ) -> list[Backlog]:
-    """Backlogs of all `keys`, also those that no member has during a rebalance.
+    """Backlogs of all `keys`, also of those that are not assigned during a rebalance.
 
     Args:
         with_times: also find the age of the first unread records, with a fetch per leader.
@@ -38,7 +38,7 @@ def read_backlogs(
         if one.lag is not None
     }
     rest = [] if starts_at_end else [key for key in keys if key not in known]
-    if rest:  # nothing is committed: it starts at the beginning
+    if rest:  # nothing is committed: the group starts at the beginning
         starts, ends = admin.list_offsets(rest, "earliest"), admin.list_offsets(rest)
         for key in rest:
             known[key] = Backlog(ends[key].offset - starts[key].offset, None)

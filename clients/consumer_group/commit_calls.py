@@ -1,6 +1,6 @@
 """Calls of a member's `commit`, which return when the thread that owns the consumer has committed.
 
-Each is numbered: a commit that began before the call does not serve it.
+Calls are numbered: a commit that began before a call does not complete it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class CommitCalls:
-    """`changed` guards it, and is notified when calls are served."""
+    """Commit calls of a member. `changed` guards them, and is notified when calls are served."""
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
@@ -19,16 +19,16 @@ class CommitCalls:
         self.asked = 0
 
     def ask(self) -> int:
-        """Number of this call, which is to be waited for."""
+        """Register a call; return its number, for `wait`."""
         with self._changed:
             self.asked += 1
             return self.asked
 
     def wait(self, number: int, has_ended: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until a call is served, or nothing will be; whether that was in time.
+        """Wait until a call is served, or the member has ended; return False after `timeout_s`.
 
         Raises:
-            KafkaError, ConnectionFailed: that of the last commit, which is retried.
+            KafkaError, ConnectionFailed: the error of the last commit, which is retried.
         """
         with self._changed:
             in_time = self._changed.wait_for(

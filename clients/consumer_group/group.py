@@ -5,9 +5,9 @@
             store(result)
 
 Invariants:
-    The actors start with the first `map`, `for_each` or `poll`, and run only that.
-    Members end with the process that created the group. `stop`, or the end of `with`, lets them
-    finish, commit and leave.
+    The first `map`, `for_each` or `poll` starts the actors; a group runs only one of them.
+    Members end with the process that created the group. At `stop`, or the end of `with`, they
+    finish their batches, commit and leave the group.
 
 Not here: members (member), supervision of them (members), results (results).
 """
@@ -63,7 +63,8 @@ class ConsumerGroup:
             them, and never beyond the number of partitions that lag.
         target_lag: records per member; target_lag_s: maximum age of the oldest unread record, in
             seconds. With both the greater number of members is used.
-        upscale_delay_s, downscale_delay_s: time for which another size must be wanted.
+        upscale_delay_s, downscale_delay_s: time for which the lag must require another size before
+            the group is resized.
         workers: number of actors that only process, shared among the members; it may exceed the
             number of partitions. 0: each member processes by itself, in its own thread.
         guarantee: "at_least_once" commits finished batches; "at_most_once" commits before a batch
@@ -71,17 +72,18 @@ class ConsumerGroup:
         exactly_once: output of the `for_each` function for other topics is written in one
             transaction with the offsets it came from; only committed records are read. It returns
             {topic: table or list}, as Producer.send_batch takes it, ProducerRecords, or None.
-        order: "key" or "partition": records with the same one are processed one after another, in
-            the order of the log. None: any worker processes any batch. Without workers the order
-            is always by partition.
+        order: "key" or "partition": records with the same key, or of the same partition, are
+            processed one after another, in the order of the log. None: any worker processes any
+            batch. Without workers the order is always by partition.
         batch_records: maximum records of a batch.
         max_in_flight: maximum batches per worker, including the one it processes, until their
             results are handled; beyond that nothing is read (back-pressure).
         max_attempts: number of workers that may end while processing a batch before it fails;
             and, with retry_exceptions, number of times the function may raise.
         revoke_timeout_ms: time that a rebalance waits for batches in progress. Those that take
-            longer are processed again by the partition's next owner, if that is another.
-        restart_grace_ms: time that the partitions of a member that died wait for its restart.
+            longer are processed again by the partition's next owner, if that is another member.
+        restart_grace_ms: time that a member that died has for its restart, before it is removed
+            from the group.
         instance_prefix: members are static ones named `<prefix>-0`, ...; by default the group's
             name. Two ConsumerGroups in one group need different prefixes.
         actor_options, worker_options: Ray's: num_cpus, resources, label_selector, runtime_env, ...
@@ -296,7 +298,8 @@ class ConsumerGroup:
             member.actor.resize.remote(self._configure(member.number).workers)
         if self._polls is not None:
             self._polls.actors[:] = [member.actor for member in self._members.all()]
-        # Their unhandled results would be repeated. The thread that handles results cannot wait.
+        # Wait for their unhandled results, which would be processed again; but not in the thread
+        # that handles them.
         results = self._results
         settle = self._polls is None and self._member_config.deliver
         settle = settle and not (results is None or results.is_iterated_here())
@@ -378,7 +381,7 @@ class ConsumerGroup:
             )
         ends, committed = self._list_offsets(stop_at_end=stop_at_end)
         self._member_config = replace(self._member_config, function=function, deliver=deliver)
-        weak = weakref.ref(self)  # the thread that watches must not keep a group that was dropped
+        weak = weakref.ref(self)  # the thread that watches must not keep a dropped group alive
         members = Members(
             lambda number: _alive(weak)._configure(number),
             options=self._actor_options,
@@ -417,7 +420,9 @@ class ConsumerGroup:
         )
 
     def _list_offsets(self, *, stop_at_end: bool) -> tuple[Offsets | None, Offsets | None]:
-        """Return the end offsets of the topics, and the offsets that are committed or not read.
+        """Return the end offsets of the topics, and the offsets at which the group starts to read.
+
+        Both are None unless `stop_at_end`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic; raised here, before actors start.
@@ -479,7 +484,7 @@ class Run:
 
 
 class Polls:
-    """Polls one member after another. Can be passed to tasks, with the members of that time."""
+    """Polls the members in turn. Passed to a task, it has the members of that time."""
 
     def __init__(self, actors: list[Any]) -> None:
         self.actors = actors

@@ -14,7 +14,7 @@ from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
 from ..security.security_options import NAMES, security_of
 
-_OURS: Final = frozenset(
+_SET_BY_GROUP: Final = frozenset(
     {
         "group",
         "group_instance_id",
@@ -72,7 +72,7 @@ def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: st
         raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
     if order not in {None, "key", "partition"}:
         raise InvalidConfig(f'order={order!r}: use "key", "partition" or None')
-    unknown = sorted(set(options) - (_settings_of(Consumer) - {"topics"} - _OURS))
+    unknown = sorted(set(options) - (_settings_of(Consumer) - {"topics"} - _SET_BY_GROUP))
     if unknown:
         raise InvalidConfig(f"{', '.join(unknown)}: not a setting of a group's consumers")
 

@@ -9,7 +9,7 @@ Invariants:
     It is fenced twice: by the transactional id, which is the member's name, against a former
     process of this member; and by the group's generation (KIP-447), against a member that the
     group has removed.
-    A transaction whose outcome is unknown is never repeated before the outcome is known.
+    A transaction with an unknown outcome is not repeated until its outcome is known.
 
 Not here: the choice of batches to write (uncommitted).
 """
@@ -37,8 +37,9 @@ logger = logging.getLogger(__name__)
 Outputs = list[tuple[str, Any]] | list[ProducerRecord]
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
-"""Transaction timeout, as in Kafka Streams: partitions of a hanging member wait for it. The whole
-output is available when a transaction begins, so that it only takes the time to write.
+"""Transaction timeout, as in Kafka Streams: the next owner of a hanging member's partitions waits
+for it, as their committed offsets are pending. The whole output is available when a transaction
+begins, so that it only takes the time to write.
 """
 
 MAX_BLOCK_MS: Final = 10_000
@@ -91,7 +92,7 @@ class OutputWriter:
         self._producer: Producer | None = None
 
     def open(self) -> None:
-        """Fence a former process of this member, and have its open transaction aborted.
+        """Fence a former process of this member, and so abort its open transaction.
 
         Raises:
             KafkaError, ConnectionFailed: the brokers refuse, or none answers.

@@ -3,20 +3,21 @@
 Three kinds of threads:
     one owns the consumer: it polls all the time, with partitions paused while there is no room, so
         that neither session nor max_poll_interval_ms time out however long a function takes;
-    processing threads: one in this process, or Ray's, which report on workers (local_pool,
-        actor_pool);
+    a processing thread: it runs the function (local_pool), or handles the outcomes of worker actors
+        (actor_pool);
     Ray's threads for calls of the handle: `take`, `acknowledge`, `poll`, `status`.
 
 Invariants:
     A member is static (KIP-345): when Ray restarts the actor, the new process gets the same
     partitions under the same name, without a rebalance or a session timeout.
-    In a rebalance the member gives up partitions when their started batches are finished, but
-    after `revoke_timeout_ms` at the latest. Batches finished later are committed only if the
-    partition was assigned to it again; otherwise its new owner processes them again.
-    `__init__` cannot fail, or Ray would never restart the actor: `take` raises its error.
+    In a rebalance partitions are revoked when their started batches are finished, after
+    `revoke_timeout_ms` at the latest. Batches finished later are committed only if the
+    partition was assigned to the member again; otherwise its new owner processes them again.
+    `__init__` must not raise, because Ray never restarts an actor whose constructor has failed:
+    `take` raises the error.
     With exactly_once offsets are only committed in a transaction with their output.
 
-Not here: the consumer and what ends its polls (member_consumer), rebalances (member_rebalances),
+Not here: the consumer and its wake-ups (member_consumer), rebalances (member_rebalances),
 assignment of batches to workers (work, dispatcher), creation of members (group).
 """
 
@@ -85,10 +86,10 @@ class MemberProcess:
     def take(
         self, life: str, known: list[int], done: list[int], version: int, timeout_s: float
     ) -> MemberReport:
-        """See ProcessedBatches.take. Ray retries it in the next process if this one ends.
+        """See ProcessedBatches.take. Ray retries it in the next process if this process ends.
 
         Args:
-            life: process that `known` and `done` are about; another process ignores them.
+            life: id of the process that `known` and `done` refer to; other processes ignore them.
             known: numbers of results that the caller has.
             done: numbers of results that the caller has handled.
             version: version of the state that the caller knows.
@@ -166,7 +167,7 @@ class MemberProcess:
 
     @ray.method(concurrency_group="life", max_task_retries=-1)
     def stop(self, timeout_s: float | None = None, settle: bool = False) -> bool:
-        """Finish batches in progress, commit, leave the group; False if it took too long.
+        """Finish batches in progress, commit, leave the group; return False after `timeout_s`.
 
         With `settle` first wait until all results were handled. It can be called again with other
         arguments.

@@ -1,8 +1,8 @@
-"""The consumer of a member: it polls all the time, and other threads may end a poll that waits.
+"""The consumer of a member, which polls all the time; other threads may wake it from a poll.
 
 Invariants:
-    A wake-up from before a poll ends that poll at once, and never what follows it.
-    A request that a wake-up disturbs nevertheless is repeated.
+    A wake-up that comes before a poll ends that poll at once, and not the requests after it.
+    A request that a wake-up interrupts nevertheless is repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BACKOFF_S: Final = 0.2
 
 
 class MemberConsumer:
-    """Used by the thread that owns the consumer; `wake` may come from any.
+    """Used by the thread that owns the consumer; `wake` may be called from any thread.
 
     current: the consumer, from `connect` to `close`.
     """
@@ -66,19 +66,19 @@ class MemberConsumer:
         return None
 
     def close(self) -> None:
-        """Leave the group, and end.
+        """Leave the group, and close the consumer.
 
         A static member that does not leave would keep its partitions until its session times out.
-        A fenced one fails again, as another process has its name.
+        For a fenced member this raises, as another process has its name.
         """
         consumer = self._connected()
         undisturbed(lambda: consumer.close(leave=True))
         self.current = None
 
-    # --- polls, and what ends them -------------------------------------------------------------
+    # --- polls and wake-ups --------------------------------------------------------------------
 
     def wake(self) -> None:
-        """End a waiting poll: there are offsets to commit, or room, or a stop. Any thread."""
+        """End a waiting poll, for offsets to commit, for room, or for a stop. From any thread."""
         with self._wake_lock:
             self._changed = True
             if self._may_wake and self.current is not None:
@@ -103,7 +103,7 @@ class MemberConsumer:
             self._may_wake = False
 
     def calm(self) -> None:
-        """Stop wake-ups: the following requests have to be completed."""
+        """Disable wake-ups until the next poll, as the following requests have to be completed."""
         with self._wake_lock:
             self._may_wake = False
 
@@ -115,7 +115,7 @@ class MemberConsumer:
         undisturbed(lambda: consumer.commit(offsets))
 
     def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Committed offsets of the group, with retries without a limit; nothing is read before."""
+        """Committed offsets of the group, retried without a limit, as reading depends on them."""
         consumer = self._connected()
         while True:
             try:
@@ -131,7 +131,7 @@ class MemberConsumer:
 
 
 def undisturbed(call: Callable[[], T]) -> T:
-    """Call with one retry, as a wakeup in progress may end the first call."""
+    """Call, and retry if a wakeup in progress interrupts the call."""
     while True:
         try:
             return call()

@@ -1,7 +1,7 @@
 """Work of a member in a rebalance: on the consumer's thread, inside poll.
 
 Invariants:
-    Partitions are given up when their started batches are finished and committed, but after
+    Partitions are revoked when their started batches are finished and committed, after
     `revoke_timeout_ms` at the latest.
     Nothing of an assigned partition is read before its committed offset is known.
 """
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class MemberRebalances(RebalanceListener):
-    """commit_finished: commit what can be committed before partitions are given up.
+    """Listener of a member. commit_finished: commits finished batches before a revocation.
 
     generation: that of the group when partitions were assigned last; -1: never yet.
     assigned_after_s: seconds from the start of the process to its first assignment.

@@ -1,8 +1,8 @@
 """The member actors of a group, supervised by the process that holds the group.
 
 Invariants:
-    A member has its own name in the group (`<prefix>-<number>`), whatever its actor: one that Ray
-    restarts, or a new one after Ray has given up, continues as the same static member.
+    A member has its own name in the group (`<prefix>-<number>`), whatever its actor: an actor that
+    Ray restarts, or a new one if Ray no longer restarts it, continues as the same static member.
     A member that does not restart within `grace_s` of its death is removed from the group, so that
     the others get its partitions before its session times out. After a restart it rejoins.
 
@@ -72,7 +72,7 @@ class Members:
             return [member for _, member in sorted(self._members.items())]
 
     def for_each(self, joined: Callable[[WorkerMember], None]) -> None:
-        """Call `joined` for every member, now and later, on a thread of this object."""
+        """Call `joined` for every member, now and later; on any thread, with the lock held."""
         with self._lock:
             self._joined.append(joined)
             for member in self.all():

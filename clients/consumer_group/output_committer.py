@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_S: Final = 0.2
 
-_GROUP_WENT_ON: Final = frozenset(
+_REFUSED_BY_GROUP: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -122,7 +122,7 @@ class OutputCommitter:
             found = self._outputs(one)
             if found is None:
                 return (
-                    False  # one of them is processed again, or has failed: another choice next time
+                    False  # one of them is processed again, or has failed: choose again next time
                 )
             outputs.append(found)
         try:
@@ -159,7 +159,7 @@ class OutputCommitter:
         if isinstance(reason, FencedInstanceId):
             raise reason
         logger.info("member %s: not committed: %s", self._config.instance_id, error)
-        if isinstance(reason, KafkaError) and reason.code in _GROUP_WENT_ON:
+        if isinstance(reason, KafkaError) and reason.code in _REFUSED_BY_GROUP:
             return  # the next poll rejoins; the partitions are assigned again, or to another member
         if isinstance(reason, KafkaError) and reason.code in _TRANSACTION_ENDED:
             return
@@ -168,7 +168,7 @@ class OutputCommitter:
         if reason is None or (is_retriable(reason) and not is_unknown):
             raise ConnectionFailed(str(error)) from error
         if len(writable.batches) > 1 and not self._suspects:
-            # One by one from here on, until the one that cannot be written is found.
+            # Write the batches one by one, until the batch that cannot be written is found.
             self._suspects = len(writable.batches)
             return
         if not writable.batches:

@@ -49,10 +49,11 @@ class _Source:
 
 
 class Results(Iterator[Any]):
-    """Iterator until the group is stopped or, with `ends`, until all before them is committed.
+    """Iterator until the group is stopped or, with `ends`, until all offsets before them are
+    committed.
 
     Raises, from `next`:
-        BatchFailed: the function raised, or workers died of a batch. Requesting the next result
+        BatchFailed: the function raised, or a batch killed its workers. Requesting the next result
             marks the batch as handled; otherwise the next run processes it again.
         KafkaError, ConnectionFailed: a member cannot continue.
     """
@@ -66,12 +67,13 @@ class Results(Iterator[Any]):
         ends: Mapping[TopicPartition, int] | None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        self._owner = owner  # keeps the group as long as its results are iterated
+        self._owner = owner  # keeps the group alive while its results are iterated
         self._by_reference = by_reference
         self._ends = ends
         self._committed = dict(committed or {})
         self._sources: dict[WorkerMember, _Source] = {}
-        # Weak: other threads must not keep results that are not iterated any more.
+        # Events get `results` as an argument, as other threads must not keep a dropped object
+        # alive.
         self._events: queue.SimpleQueue[Callable[[Results], None]] = queue.SimpleQueue()
         self._ready: deque[tuple[_Source, Entry]] = deque()
         self._last: tuple[_Source, Entry] | None = None

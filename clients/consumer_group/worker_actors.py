@@ -69,7 +69,7 @@ class ConsumerProcess:
         """Name shown in Ray's dashboard, with its topics and group."""
         return f"{type(self).__name__}({self._shown})"
 
-    # --- what to read ------------------------------------------------------------------------
+    # --- subscription and assignment ---------------------------------------------------------
 
     def subscribe(
         self,
@@ -234,7 +234,7 @@ class ProducerProcess:
         return self._producer.send_batch(topic, data, **columns).result()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait for everything sent so far.
+        """Wait until all records sent so far are acknowledged or failed.
 
         Raises:
             KafkaError, ConnectionFailed: the first failure since the last flush.
@@ -284,7 +284,7 @@ class ProducerProcess:
         self._failure = None  # failures of aborted records do not matter
 
     def _take_over(self) -> None:
-        """Start init_transactions without waiting: a failed constructor prevents restarts."""
+        """Start init_transactions without waiting: a failed constructor would prevent restarts."""
         self._is_taking_over = True
         try:
             self._producer.init_transactions(timeout=0)
@@ -309,7 +309,8 @@ class ClientActorClass:
     """Actor class as made by `ray.remote`, for the Ray cluster where the brokers are up.
 
     In a process that is not connected to Ray, Ray would start another cluster for the first actor;
-    this joins the one that clients find (see bradbury.connect). Raises UpError if there is none.
+    this class joins the cluster that clients find (see bradbury.connect). Raises UpError if there
+    is none.
     """
 
     def __init__(self, actor_class: Any, *, bootstrap_comes_first: bool = False) -> None:

@@ -32,9 +32,9 @@ class BatchReader:
     """Reader of batches, used by one thread; closes with `close` or `with`.
 
     Args:
-        ranges: offsets [start, end) by partition; equal ones read nothing.
+        ranges: offsets [start, end) by partition; an empty range reads nothing.
         client: client whose connections are used; by default one of its own.
-        max_wait_ms: time that a broker without new records keeps a fetch.
+        max_wait_ms: maximum time that a broker waits for new records before it answers a fetch.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class BatchReader:
         try:
             for topic in {key.topic for key in self._ends}:
                 self._client.run(self._client.topic(topic), 30_000)
-            with self._fetcher.condition:  # or the fetcher would look up the positions
+            with self._fetcher.condition:  # else the fetcher would look up the positions
                 self._fetcher.assign(self._ends, StartAt.EARLIEST)
                 for key in self._ends:
                     self._fetcher.seek(key, ranges[key][0])
@@ -115,7 +115,7 @@ class BatchReader:
         return None
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._finalizer()
 
     def __enter__(self) -> Self:

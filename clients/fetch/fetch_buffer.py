@@ -30,14 +30,14 @@ class _Failure:
         return any(state.generation == generation for state, generation in self.concerned)
 
     def ask_again(self, at: float) -> None:
-        """Raise it again in a later poll, as Java's consumer does, unless there was a seek."""
+        """Fetch again at `at`, for a later poll to raise the error, unless there was a seek."""
         for state, generation in self.concerned:
             if state.generation == generation:
                 state.retry_at = at
 
 
 class FetchBuffer:
-    """Guarded by the fetcher's condition, which is notified of what poll can take.
+    """Guarded by the fetcher's condition, which is notified when poll can take something.
 
     retry_backoff_ms: time from an error that is taken to the next fetch of its partitions.
     on_taken: called, without the condition, when there may be something to fetch again.
@@ -107,7 +107,7 @@ class FetchBuffer:
         self._condition.notify_all()
 
     def raise_in_poll(self, error: Exception, states: Iterable[FetchState]) -> None:
-        """Let poll raise `error`, unless all of `states` are sought or revoked before."""
+        """Have poll raise `error`, unless all of `states` are sought or revoked before."""
         concerned = tuple((state, state.generation) for state in states)
         self._errors.append(_Failure(error, concerned))
         self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""Meaning of a leader's answer for one partition: records, an error, a log that was truncated.
+"""Handling of a leader's answer for one partition: records, an error, or a truncated log.
 
 The next fetch offset is read from the headers of the answer's batches, so that the next request is
 sent before anything is decoded.
@@ -49,7 +49,7 @@ class FetchResponses:
         """Handle an answer; return whether the metadata has to be refreshed.
 
         Args:
-            generation, fetch_offset: of the partition when it was asked for.
+            generation, fetch_offset: of the partition when the request was sent.
         """
         if generation != state.generation:
             return False
@@ -110,7 +110,7 @@ class FetchResponses:
             return True
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if state.buffered_bytes or state.position != fetch_offset:
-                return False  # what is buffered comes first; then it is asked, and answered, again
+                return False  # buffered records come first; then this offset is fetched again
             if self._config.reset is None:
                 self._buffer.raise_in_poll(
                     OffsetOutOfRange(
@@ -125,7 +125,7 @@ class FetchResponses:
             return False
         error = error_for(code)
         if not error.retriable or code == ErrorCode.CORRUPT_MESSAGE:
-            # As Kafka's consumer: the broker knows of no copy that could be read instead.
+            # Raised, as by Kafka's consumer: the broker has no other copy to read.
             self._buffer.raise_in_poll(
                 error_for(code, f"{key} at offset {fetch_offset}: {error}"), [state]
             )
@@ -141,7 +141,7 @@ class FetchResponses:
         key = state.topic_partition
         if state.buffered_bytes or state.position != fetch_offset:
             state.retry_at = self._retry_at()
-            return  # what is buffered comes first; then it is asked, and answered, again
+            return  # buffered records come first; then this offset is fetched again
         known = min(end_offset, fetch_offset)
         said = (
             f"{key}: the log was truncated to offset {known}, below the fetch offset {fetch_offset}"

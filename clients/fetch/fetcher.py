@@ -2,17 +2,17 @@
 
 Invariants:
     At most `fetch_max_bytes` wait to be taken, and two answers per partition: while the caller
-    decodes one, the next is on its way.
+    decodes one, the next is fetched.
     An answer to a request from before a seek or a new assignment is dropped.
-    A partition without a position is not fetched; `find_positions` is called for one.
+    A partition without a position is not fetched; `find_positions` is called to find it.
 
 Several requests may be open per leader, on separate connections: requests parked at the ends of
 some partitions must not delay others.
 
 Source: Fetcher in apache/kafka clients/.../consumer/internals.
 
-Not here: what waits to be taken (fetch_buffer), what answers mean (fetch_responses), partitions
-without a position (position_lookup), decoding, positions (consumer).
+Not here: the buffer (fetch_buffer), handling of answers (fetch_responses), partitions without a
+position (position_lookup), decoding, positions (consumer).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LANES: Final = ("fetch-0", "fetch-1", "fetch-behind")
 class Fetcher:
     """Fetcher of a consumer. `condition` guards it, and is notified whenever poll may continue.
 
-    buffer: what poll takes.
+    buffer: fetched records and errors for poll.
     """
 
     def __init__(

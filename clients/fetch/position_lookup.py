@@ -1,12 +1,13 @@
 """Lookup of the positions of partitions that have none: one at a time, for all of them.
 
 Invariants:
-    A partition that was sought, or revoked, since the lookup began keeps what it was given.
-    A partition without any position is not looked up again until poll has raised that, or a seek.
+    A partition that was sought, or revoked, since the lookup began keeps its new state.
+    A partition without any position is not looked up again until poll has raised the error, or a
+    seek.
 
 Source: OffsetFetcher.resetPositionsIfNeeded in apache/kafka clients/.../consumer/internals.
 
-Not here: where a position comes from (consumer.positions).
+Not here: the source of a position (consumer.positions).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ FindPositions = Callable[[list[FetchState]], Steps[dict[TopicPartition, Position
 class PositionLookup:
     """Used on the I/O thread. `condition` guards the states.
 
-    on_end: called after each lookup, without the condition; its argument says whether the leaders
-        that are known may be those of before.
+    on_end: called after each lookup, without the condition; its argument: whether the known leaders
+        may be outdated.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class PositionLookup:
         self._find_at = 0.0
 
     def next_at(self, now: float) -> float | None:
-        """Time before which no lookup begins; None: it is over, or one is under way."""
+        """Time of the next lookup after a backoff; None: no backoff, or a lookup is in progress."""
         return self._find_at if not self._finding and self._find_at > now else None
 
     def start(self, states: Iterable[FetchState], now: float) -> None:
@@ -79,7 +80,7 @@ class PositionLookup:
         is_stale = False
         with self._condition:
             self._finding = False
-            # one that was sought, or revoked, since the request is not concerned
+            # partitions that were sought, or revoked, since the request are left out
             states = [state for state, generation in asked if state.generation == generation]
             if isinstance(error, Exception):
                 self._find_at = time.monotonic() + self._retry_backoff_ms / 1000

@@ -1,4 +1,4 @@
-"""Fetched answers, decoded to tables, and split to the size of one poll.
+"""Fetched records, decoded to tables, and split to the size of one poll.
 
 Invariants:
     A chunk has one partition and one generation of it; a chunk from before a seek, or of a revoked
@@ -122,7 +122,7 @@ class RecordStream:
                 self._chunks.append(chunk)
             elif chunk.is_current:
                 room = self._add(chunk, taken, room)
-        # Limited, as further answers may arrive all the time while one is decoded.
+        # Counted now, as further answers may arrive all the time while one is decoded.
         answers = self._fetcher.buffer.ready_count() + len(self._undecoded)
         plain_until = time.monotonic() + PLAIN_SECONDS
         while answers and (room is None or room > 0):
@@ -188,7 +188,7 @@ class RecordStream:
         return self._fetcher.buffer.take()
 
     def put_back(self, chunks: list[Chunk]) -> None:
-        """Put back taken chunks, in order, as far as they are not handed out yet."""
+        """Put back the rows of taken chunks that are not handed out yet, in order."""
         rest = []
         for chunk in chunks:
             if not chunk.is_current:
@@ -233,8 +233,8 @@ class RecordStream:
 
 
 def _pass(chunk: Chunk, taken: list[Chunk]) -> None:
-    """Skip a chunk without rows (markers, aborted records): the position moves past it with the
-    chunk of the partition before it.
+    """Skip a chunk without rows (markers, aborted records): the partition's previous chunk, or if
+    there is none the position itself, is moved past it.
     """
     for number, before in enumerate(reversed(taken), 1):
         if before.state is chunk.state:

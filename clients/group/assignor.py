@@ -25,9 +25,9 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Assignor(ABC):
-    """One strategy. Each consumer has its own instance, which may keep what it learns.
+    """One strategy. Each consumer has its own instance, which may keep state.
 
-    Everything is called on the consumer's background thread, one call at a time. An exception is
+    All methods are called on the consumer's background thread, one call at a time. An exception is
     raised in the poll that takes part in the rebalance.
     """
 
@@ -37,8 +37,8 @@ class Assignor(ABC):
     cooperative: ClassVar[bool] = False
     """Whether its members keep their partitions during a rebalance (KIP-429).
 
-    `assign` then says the final assignment. What a member would get that another owns still is held
-    back by the leader, and given in the rebalance that follows when it has been given up.
+    `assign` then returns the final assignment. The leader withholds partitions that another member
+    still owns; they are assigned in the rebalance that follows their revocation.
     """
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Assignor(ABC):
         """The assignment: each partition of a topic to one member that subscribes to it.
 
         Args:
-            members: of the whole group, in no particular order.
+            members: all members of the group, in no particular order.
             partition_counts: of every topic that any member subscribes to; 0 if it does not exist.
         """
 
@@ -59,8 +59,8 @@ class Assignor(ABC):
         return None
 
     def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Called when this member is given `partitions`, by whichever leader."""
-        return  # most strategies need not remember
+        """Called when this member is assigned `partitions`, whichever member leads."""
+        return  # most strategies keep no state
 
 
 def subscribers_by_topic(members: Iterable[Member]) -> dict[str, list[Member]]:
@@ -75,10 +75,10 @@ def subscribers_by_topic(members: Iterable[Member]) -> dict[str, list[Member]]:
 def withhold_owned(
     assignment: Mapping[str, list[TopicPartition]], members: Iterable[Member]
 ) -> Assignment:
-    """Part of `assignment` without partitions that another member still owns.
+    """Return `assignment` without partitions that another member still owns.
 
-    What is withheld has no owner until the old one has given it up and joined again, which begins
-    the rebalance that assigns it.
+    Withheld partitions have no owner at first: when the old owner has revoked them it rejoins,
+    which begins the rebalance that assigns them.
     """
     owners: dict[TopicPartition, set[str]] = {}
     for member in members:

@@ -2,11 +2,10 @@
 
     consumer = Consumer("flights", group="delays", partition_assignment_strategy="roundrobin")
 
-Every member of a group offers its strategies, and the coordinator takes one that all have. A group
-may be led by a client of any kind, so range and roundrobin are the formulas of Kafka, in which all
-clients agree.
+Every member of a group lists its strategies, and the coordinator chooses one that all support. The
+leader may be any Kafka client, so range and roundrobin use Kafka's formulas, as all clients do.
 
-Not here: what a strategy is (assignor), the sticky ones (sticky_assignor), the bytes
+Not here: the base class of strategies (assignor), the sticky ones (sticky_assignor), the bytes
 (consumer_protocol).
 
 Sources: RangeAssignor.java, RoundRobinAssignor.java.
@@ -45,7 +44,7 @@ def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int])
 
 
 def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-    """All partitions in order, dealt to the members in order, skipping those not subscribed."""
+    """All partitions in order, assigned to the members in turn, skipping those not subscribed."""
     assignment: Assignment = {member.member_id: [] for member in members}
     subscribed = {member.member_id: frozenset(member.topics) for member in members}
     turns = cycle(sorted(members, key=lambda member: member.order))
@@ -80,14 +79,14 @@ ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = {
     "sticky": StickyAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-"""The strategies, by the names under which members of all clients agree on one."""
+"""The strategies, by their names in JoinGroup, which are the same in all clients."""
 
 
 def make_assignors(strategy: str | Assignor | Iterable[str | Assignor]) -> tuple[Assignor, ...]:
-    """The strategies that one consumer offers, the best first.
+    """The strategies that one consumer supports, in order of preference.
 
     Raises:
-        InvalidConfig: an unknown name, one twice, or none.
+        InvalidConfig: an unknown name, a name that is given twice, or no strategy.
     """
     wanted = [strategy] if isinstance(strategy, str | Assignor) else list(strategy)
     assignors = []

@@ -1,16 +1,18 @@
 """Membership state of a consumer in its group, and whether it has to rejoin.
 
 Invariants:
-    A rebalance begins in poll only, on the caller's thread, so that the caller is done with what it
-    was given; its requests then run on the I/O thread, and heartbeats run there between polls.
-    Offsets are committed under the generation they were read in, so a member that the group has
-    given up cannot move its successor's position.
-    A member without a generation (-1) owns nothing: what it reads is lost and maybe another's.
+    A rebalance begins only in poll, on the caller's thread, so that the caller has processed the
+    records of the last poll; its requests then run on the I/O thread, and heartbeats run there
+    between polls.
+    Offsets are committed under the generation in which the records were read, so a member that the
+    group has removed cannot overwrite offsets of the partitions' next owner.
+    A member without a generation (-1) owns nothing: partitions that it still reads are lost, and
+    may be assigned to another member.
 
 Source: AbstractCoordinator, ConsumerCoordinator in apache/kafka clients/.../consumer/internals.
 
-Not here: the steps of a rebalance (group_join), what the caller's thread does about it
-(group_member), heartbeats, what is read (fetcher).
+Not here: the steps of a rebalance (group_join), the work of the caller's thread (group_member),
+heartbeats, fetching (fetcher).
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class ConsumerCoordinator:
     """Coordinator of one consumer. wake: called, on any thread, when poll should check the group.
 
     joined_topics: of the last JoinGroup. led_counts: partition counts that this member, as leader,
-    assigned by; None if it does not lead. unsent_commits: those that look for the coordinator; a
-    join lets them go first.
+    assigned by; None if it does not lead. unsent_commits: number of commits that wait for the
+    coordinator's address; a join waits until they are sent.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class ConsumerCoordinator:
     # --- from the caller's thread ------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Be a member for `subscription` from the next poll on."""
+        """Join the group with `subscription` in the next poll."""
         self.subscription = subscription
         self._failure = None
         self.request_rejoin("the subscription is new")
@@ -85,8 +87,8 @@ class ConsumerCoordinator:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether this member has asked to join, and has no assignment yet: a commit would only
-        be answered behind the join, and under a generation that is over then.
+        """Whether JoinGroup was sent, and there is no assignment yet: a commit would be answered
+        only after the join, under a generation that has ended by then.
         """
         join, joining = self._join, self._joining
         return join is not None and not join.done() and joining is not None and joining.is_sent
@@ -106,7 +108,7 @@ class ConsumerCoordinator:
             raise failure
 
     def start_join(self, owned: tuple[TopicPartition, ...], generation: int) -> None:
-        """Begin a rebalance, keeping `owned`, which was given to this member in `generation`."""
+        """Begin a rebalance, keeping `owned`, which this member was assigned in `generation`."""
         self.rejoin_needed = False
         logger.info("group %r: joining: %s", self.config.group_id, self._reason)
         self._joining = GroupJoin(
@@ -116,10 +118,11 @@ class ConsumerCoordinator:
         self._join.add_done_callback(lambda _: self._wake())
 
     def take_joined(self) -> Joined | None:
-        """The new assignment, None if what was owned is lost. Only when the join is done.
+        """Return the new assignment; None if the owned partitions are lost. Call it when the join
+        is done.
 
         Raises:
-            KafkaError: the group does not take this member.
+            KafkaError: the coordinator refuses this member.
         """
         assert self._join is not None
         join, self._join = self._join, None
@@ -133,11 +136,11 @@ class ConsumerCoordinator:
         return joined
 
     def commit_membership(self) -> Membership:
-        """The member in whose name offsets are committed; none where nothing is subscribed.
+        """Membership under which offsets are committed; an empty one if nothing is subscribed.
 
         Raises:
             RebalanceInProgress: as `check_not_waiting`.
-            UnknownMemberId: the group goes on without this member, or it has not joined yet.
+            UnknownMemberId: the group has removed this member, or it has not joined yet.
         """
         if not self.subscription:
             return Membership()
@@ -158,7 +161,7 @@ class ConsumerCoordinator:
             )
 
     def leave(self, *, notify: bool, reason: str, timeout_ms: int) -> None:
-        """Leave the group; with `notify` the others need not wait for the session to time out."""
+        """Leave the group; with `notify` by LeaveGroup, so that the session need not time out."""
         try:
             self._client.run(self._leave(notify, reason), timeout_ms)
         except (KafkaError, ConnectionFailed) as error:
@@ -177,7 +180,7 @@ class ConsumerCoordinator:
             self._wake()
 
     def reset(self, *, keep_member_id: bool = False) -> None:
-        """Reset the membership; the member id may be kept if only the generation is over."""
+        """Reset the membership; the member id may be kept if only the generation has ended."""
         self.heartbeats.stop()
         self.membership = Membership(self.membership.member_id if keep_member_id else "")
         self.led_counts = None
@@ -215,7 +218,8 @@ class ConsumerCoordinator:
         is_member = bool(self.membership.member_id)
         if self._joining is not None:
             self._joining.cancelled = True
-            # Parked at the coordinator, which knows a static member by its name from then on.
+            # The coordinator has parked JoinGroup, and knows a static member by its name from then
+            # on.
             is_member = is_member or self._joining.is_sent
         self.heartbeats.stop()
         if notify and is_member:
@@ -225,7 +229,7 @@ class ConsumerCoordinator:
         self.reset()
 
     def _on_view(self) -> None:
-        """Join again if there is more, or less, to read than when the group last assigned."""
+        """Rejoin if topics or partition counts have changed since the last assignment."""
         if not self.subscription or self.membership.generation == NO_GENERATION:
             return
         view = self._client.view
@@ -235,5 +239,5 @@ class ConsumerCoordinator:
                 self.request_rejoin(f"the pattern matches {len(matched)} topics now")
         for topic, count in (self.led_counts or {}).items():
             now = view.partition_count(topic)
-            if now != count and (now or self._client.is_gone(topic)):  # 0 may be an error's
+            if now != count and (now or self._client.is_gone(topic)):  # 0 may come from an error
                 self.request_rejoin(f"{topic!r} has {now} partitions now")

@@ -1,4 +1,4 @@
-"""The bytes that members of a group exchange through the coordinator, which never opens them.
+"""The bytes that members of a group exchange through the coordinator, which does not decode them.
 
     subscription  version i16, [topic], user data nullable bytes,
                   v1+: owned [topic, [partition i32]]; v2+: generation i32; v3+: rack nullable
@@ -6,8 +6,8 @@
     sticky data   [topic, [partition i32]], v1+: generation i32       (no version on the wire)
     cooperative   generation i32                                      (its sticky data)
 
-All lengths are int32 but a string's, which is int16. Later versions only append, so a reader takes
-what it knows and an older member reads ours.
+All lengths are int32 but a string's, which is int16. Later versions only append fields, so a reader
+decodes those it knows, and older members can read ours.
 
 Sources: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json, StickyAssignor.java,
 CooperativeStickyAssignor.java.
@@ -37,9 +37,9 @@ _I32 = Struct(">i")
 class Member:
     """One member as the leader sees it.
 
-    owned: what it reads now and has not given up (KIP-429). generation: in which it was given
-    them, -1 if it says none. instance_id: of a static member (KIP-345). rack_id: where it runs.
-    user_data: what its assignor says to the leader's assignor.
+    owned: partitions that it reads and has not revoked (KIP-429). generation: that in which they
+    were assigned, -1 if not reported. instance_id: of a static member (KIP-345). rack_id: its rack.
+    user_data: data from its assignor to the leader's assignor.
     """
 
     member_id: str
@@ -52,7 +52,7 @@ class Member:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members first, by instance id, so that one that restarts keeps its place."""
+        """Static members first, by instance id, so that a restarted member keeps its place."""
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
@@ -125,7 +125,7 @@ def decode_assignment(data: Buffer) -> list[TopicPartition]:
 
 
 def encode_sticky_data(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """User data of Java's StickyAssignor: the member's assignment before."""
+    """User data of Java's StickyAssignor: the member's previous assignment."""
     out = bytearray()
     _write_partitions(partitions, out)
     out += _I32.pack(generation)
@@ -133,8 +133,8 @@ def encode_sticky_data(partitions: Iterable[TopicPartition], generation: int) ->
 
 
 def decode_sticky_data(data: Buffer | None) -> tuple[list[TopicPartition], int]:
-    """Partitions and generation; nothing where there is nothing, or what is there is no such data:
-    a member that says nonsense of its past has none.
+    """Decode partitions and generation; ([], NO_GENERATION) if `data` is missing or invalid: such a
+    member has no previous assignment.
     """
     for start in (0, _I16.size):  # kafka-python 3 puts a version in front
         try:
@@ -178,7 +178,7 @@ def _write_partitions(partitions: Iterable[TopicPartition], out: bytearray) -> N
 
 
 class _Reader:
-    """Reads bytes of another member, which may be anything."""
+    """Reads bytes of another member, which may be invalid."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = bytes(data)
@@ -195,7 +195,7 @@ class _Reader:
         return self._unpack(_I32)
 
     def count(self, least_size: int) -> int:
-        """An array length that the bytes left can hold."""
+        """Read an array length, and check that the bytes left can hold the array."""
         count = self.int32()
         if count * least_size > self.left:
             raise MalformedRequest("an array in a member's metadata is cut off")

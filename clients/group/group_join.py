@@ -1,15 +1,15 @@
 """One member's part of one rebalance: JoinGroup, the assignment if it leads, SyncGroup.
 
 Invariants:
-    It goes on, at whichever coordinator, until the member has an assignment or is refused.
-    A member that is unknown, or of a past generation, joins again; but if it owns partitions
-    the rebalance ends first (None), so that they are given up as lost.
-    Metadata of another member that cannot be read costs that member its share, not the group.
+    It is retried, at the current coordinator, until the member has an assignment or is refused.
+    A member that is unknown, or of a past generation, joins again; but if it owns partitions the
+    rebalance ends first (None), so that they are handled as lost.
+    If another member's metadata cannot be decoded, only that member is assigned no partitions.
 
 Source: AbstractCoordinator.joinGroupIfNeeded and its response handlers, ConsumerCoordinator
 onLeaderElected.
 
-Not here: when to begin, and what becomes of the assignment (group_member).
+Not here: when a rebalance begins, and the use of the assignment (group_member).
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ class GroupJoin:
         """Whether the consumer has left: later answers do not make it a member again."""
 
     def run(self) -> Steps[Joined | None]:
-        """The new assignment; None if what is owned is lost, since the group went on without it.
+        """Return the new assignment; None if the owned partitions are lost, since the group has
+        removed this member, or if the join was cancelled.
 
         Raises:
-            KafkaError: the group does not take this member.
+            KafkaError: the coordinator refuses this member.
         """
         while not self.cancelled:
             if self._owned and self._coordinator.membership.generation == NO_GENERATION:
@@ -106,7 +107,7 @@ class GroupJoin:
     def _on_error(self, error: KafkaError | ConnectionFailed) -> Steps[None]:
         code = error.code if isinstance(error, KafkaError) else None
         if code == ErrorCode.MEMBER_ID_REQUIRED:
-            return  # the id is noted; ask again with it (KIP-394)
+            return  # the id is stored; join again with it (KIP-394)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             logger.info("group %r: %s; rejoining", self._config.group_id, error)
             self._coordinator.reset(keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
@@ -125,7 +126,7 @@ class GroupJoin:
         address = yield from coordinator.lookup.find()
         if coordinator.subscription.pattern is not None:
             yield from wait(self._client.refresh())
-        while coordinator.unsent_commits:  # which waited for the coordinator as this join did
+        while coordinator.unsent_commits:  # commits that waited for the coordinator, too
             yield self._client.config.retry_backoff_ms / 1000
         coordinator.joined_topics = topics = coordinator.subscription.topics_in(self._client.view)
         self.is_sent = True
@@ -154,7 +155,7 @@ class GroupJoin:
             )
         )
         if self.cancelled:
-            # The membership may be that of a later join by now: only this one's id is given back.
+            # The membership may be that of a later join by now: only this join's member id leaves.
             if config.group_instance_id is None:
                 yield from leave_group(
                     self._client,
@@ -180,7 +181,7 @@ class GroupJoin:
         if self.cancelled:
             return None  # the coordinator got this id with LeaveGroup
         assignor.on_assignment(partitions, response.generation_id)
-        self._learn(partitions)
+        self._request_metadata(partitions)
         return Joined(tuple(partitions), response.generation_id)
 
     def _metadata(self, assignor: Assignor, topics: tuple[str, ...]) -> bytes:
@@ -276,7 +277,7 @@ class GroupJoin:
                 f"group {self._config.group_id!r}: the leader's assignment cannot be read: {error}"
             ) from None
 
-    def _learn(self, partitions: list[TopicPartition]) -> None:
+    def _request_metadata(self, partitions: list[TopicPartition]) -> None:
         """Request metadata of assigned topics that this member does not know."""
         view = self._client.view
         new = self._client.want({topic for topic, _ in partitions})

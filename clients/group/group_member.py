@@ -5,16 +5,17 @@
       └──────────── assigned ◄── revoke what moves (cooperative) ◄── commit what moves ◄────────┘
 
 Invariants:
-    No step waits: a poll that runs out of time goes on with the next one. Only a listener's own
-    calls do.
-    While a commit before a revocation is in flight polls hand out nothing, and iterators under way
-    nothing of what is revoked, so what is committed is what was handed out. It is given up after
-    `max_poll_interval_ms`.
-    In an eager group nothing is read during a rebalance. In a cooperative one what is kept is read
-    all the time, and what moves is committed and revoked before this member joins again.
-    From JoinGroup to the assignment nothing can be committed; with auto-commit what was handed out
-    is committed just before. Until JoinGroup goes out commits go out, too, and first.
-    Partitions of a member that the group gave up are lost, not revoked, and not committed.
+    No step waits: a rebalance that a poll does not complete in time continues in the next poll.
+    Only calls that a listener makes wait.
+    While a commit before a revocation is in flight, polls return no records, and running iterators
+    none of the revoked partitions, so the committed offsets are those of the returned records. The
+    commit fails after `max_poll_interval_ms`.
+    In an eager group nothing is read during a rebalance. In a cooperative group, kept partitions
+    are read all the time, and those that move are committed and revoked before this member joins
+    again.
+    From JoinGroup to the assignment nothing can be committed; with auto-commit, positions are
+    committed just before. Until JoinGroup is sent, commits are sent, too, and before it.
+    Partitions of a member that the group has removed are lost, not revoked, and not committed.
 
 Source: ConsumerCoordinator.onJoinPrepare, onJoinComplete, onLeavePrepare; KIP-429.
 
@@ -99,7 +100,7 @@ class ConsumerMember:
         self._pending: set[Future[None]] = set()
         self._completed: deque[tuple[CommitCallback, Offsets, Exception | None]] = deque()
 
-    # --- what is asked of the group ----------------------------------------------------------
+    # --- membership --------------------------------------------------------------------------
 
     @property
     def is_subscribed(self) -> bool:
@@ -117,14 +118,14 @@ class ConsumerMember:
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
         if not self.is_subscribed:
-            self._fetcher.assign([], StartAt.COMMITTED)  # what was assigned by hand
+            self._fetcher.assign([], StartAt.COMMITTED)  # drops partitions of `assign`
         self._listener = listener
         self._prepared = False
         self._client.want_all(wanted=subscription.pattern is not None)
         self.coordinator.subscribe(subscription)
 
     def leave(self, *, notify: bool, reason: str, timeout_ms: int) -> None:
-        """Commit, give up all partitions and leave; with `notify` LeaveGroup is sent.
+        """Commit, revoke all partitions and leave; with `notify` LeaveGroup is sent.
 
         Raises whatever the listener raises, once all is done.
         """
@@ -172,11 +173,11 @@ class ConsumerMember:
         return longest
 
     def poll(self) -> None:
-        """Go on with a rebalance as far as it goes without waiting; commit if it is time.
+        """Continue a rebalance as far as possible without waiting; auto-commit if it is due.
 
         Raises:
-            KafkaError: the group does not take this member.
-            Exception: whatever the listener, a commit's callback or an own assignor raises.
+            KafkaError: the coordinator refuses this member.
+            Exception: whatever the listener, a commit's callback or a custom assignor raises.
         """
         self.call_back()
         if self.is_subscribed:
@@ -203,14 +204,14 @@ class ConsumerMember:
         generation = self._owned_generation if owned else coordinator.membership.generation
         self._prepared = False
         if coordinator.membership.generation != NO_GENERATION:
-            self._auto_commit()  # of what this member keeps; not waited for
+            self._auto_commit()  # of partitions that this member keeps; not waited for
         coordinator.start_join(owned, generation)
         return True
 
     def _prepare(self) -> bool:
-        """Revoke the partitions that this rebalance takes; return whether that is done."""
+        """Revoke partitions, as required before JoinGroup; return whether that is done."""
         if self._prepared:
-            return True  # a listener has raised; its partitions are given up nevertheless
+            return True  # a listener has raised; the partitions are revoked nevertheless
         coordinator, owned = self.coordinator, self._owned()
         cooperative = coordinator.config.cooperative
         leaving = owned
@@ -233,7 +234,7 @@ class ConsumerMember:
         return True
 
     def _complete(self, joined: Joined) -> bool:
-        """Take the new assignment; return whether there may be another step now."""
+        """Apply the new assignment; return whether there may be another step now."""
         coordinator, owned = self.coordinator, self._owned()
         given = set(joined.partitions)
         if not all(coordinator.subscription.covers(one.topic) for one in given):
@@ -245,7 +246,7 @@ class ConsumerMember:
             return False
         self._joined = None
         if coordinator.membership.generation == NO_GENERATION:
-            return True  # lost meanwhile: the next step says so to the listener
+            return True  # lost meanwhile: the next step calls on_partitions_lost
         failure = None
         if revoked:
             failure = self._revoke(revoked, lost=False)
@@ -277,7 +278,7 @@ class ConsumerMember:
         return True
 
     def _revoke(self, partitions: Sequence[TopicPartition], *, lost: bool) -> Exception | None:
-        """Tell the listener; what it raises is for later, when the rebalance has gone on."""
+        """Call the listener; return its exception, to be raised after the rebalance goes on."""
         if lost:
             logger.warning(
                 "group %r: %d partitions are lost: the group rebalanced without this member",
@@ -316,7 +317,7 @@ class ConsumerMember:
         }
 
     def _worth_committing(self) -> Offsets:
-        """Positions without those of topics that are gone, which would only be refused."""
+        """Positions, without those of deleted topics, whose commits would be refused."""
         return {
             key: stored
             for key, stored in self.positions().items()
@@ -324,10 +325,10 @@ class ConsumerMember:
         }
 
     def commit(self, offsets: Offsets, timeout_ms: int) -> Steps[None]:
-        """Steps that commit, at whichever coordinator. An empty commit is never refused.
+        """Steps that commit, at the current coordinator. An empty commit is never refused.
 
         Raises:
-            RebalanceInProgress, UnknownMemberId: as Coordinator.commit_membership.
+            RebalanceInProgress, UnknownMemberId: as ConsumerCoordinator.commit_membership.
         """
         member = self.coordinator.commit_membership() if offsets else Membership()
         return self.offsets.commit(offsets, member, timeout_ms)
@@ -337,7 +338,7 @@ class ConsumerMember:
     ) -> AwaitableFuture[None]:
         """Commit without waiting; `callback` is called by a later poll, commit or close.
 
-        It fails as `commit` does, but only the future and the callback say so.
+        Its errors are those of `commit`, and only the future and the callback report them.
         """
         callback = callback or _log_failure
         try:
@@ -376,7 +377,7 @@ class ConsumerMember:
         self._fetcher.notify()
 
     def await_pending(self, timeout_s: float) -> None:
-        """Wait until the commits before are done: a later one must not be undone by them."""
+        """Wait until earlier commits are done, as they must not overwrite a later one."""
         deadline = time.monotonic() + timeout_s
         for future in list(self._pending):
             try:
@@ -390,11 +391,13 @@ class ConsumerMember:
             callback(offsets, error)
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Commit positions before `partitions` are given up; whether that has ended, well or not.
+        """Commit positions before `partitions` are revoked; return whether it has ended, well or
+        not.
 
         All positions: those of kept partitions are committed, too. Another thread, or the
-        application between two records, may have polled while an iterator is in `partitions`: the
-        next owner reads from the offsets committed here, so the iterator must return no more.
+        application between two records, may have polled while an iterator returns records of
+        `partitions`: the next owner reads from the offsets committed here, so the iterator must
+        return no more of them.
         """
         commit = self._last_commit
         if commit is None:
@@ -433,7 +436,7 @@ class ConsumerMember:
         self._auto_commit()
 
     def _auto_commit(self) -> None:
-        """Commit what was handed out, if auto-commit is due, without waiting."""
+        """Commit positions without waiting, if auto-commit is enabled."""
         if self._auto_commit_s is None:
             return
         self._auto_commit_at = time.monotonic() + self._auto_commit_s
@@ -443,7 +446,7 @@ class ConsumerMember:
         try:
             member = self.coordinator.commit_membership()
         except KafkaError:
-            return  # in a rebalance, or lost: there is another commit before anything is given up
+            return  # in a rebalance, or lost: there is another commit before any revocation
         self._auto_committing = self._send(offsets, member, None)
         self._auto_committing.add_done_callback(self._on_auto_committed)
 
@@ -456,7 +459,7 @@ class ConsumerMember:
             self._auto_commit_at = time.monotonic() + self._client.config.retry_backoff_ms / 1000
 
     def _commit_now(self, owned: Sequence[TopicPartition], timeout_ms: int) -> None:
-        """Commit what was handed out, with auto-commit, before the consumer leaves the group."""
+        """Commit positions, with auto-commit, before the consumer leaves the group."""
         if self._auto_commit_s is None or not owned:
             return
         deadline = time.monotonic() + min(timeout_ms, LEAVING_COMMIT_MS) / 1000
@@ -469,10 +472,11 @@ class ConsumerMember:
             logger.warning("offsets were not committed: %s; records are read again", error)
 
     def _commit_leaving(self, timeout_ms: int, deadline: float) -> bool:
-        """Commit before leaving, in a rebalance by the old generation; return whether it is done.
+        """Commit before leaving, in a rebalance under the old generation; return whether it is
+        done.
 
         Raises:
-            KafkaError, ConnectionFailed: it cannot be done.
+            KafkaError, ConnectionFailed: the commit fails.
         """
         coordinator, offsets = self.coordinator, self._worth_committing()
         try:

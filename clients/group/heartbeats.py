@@ -1,9 +1,9 @@
-"""The heartbeats of one generation, on the I/O thread between polls; and both deaths of a member.
+"""The heartbeats of one generation, on the I/O thread between polls; and both timeouts of a member.
 
-A member that does not heartbeat for `session_timeout_ms` is dropped by the coordinator: that is the
-death of a process. A member that heartbeats but does not poll for `max_poll_interval_ms` leaves by
-itself, and its next poll joins again: that is the death of the application's loop (KIP-62). A
-static member does not leave, it only falls silent, so that it may come back within its session.
+A member that does not heartbeat for `session_timeout_ms` is removed by the coordinator: its process
+has failed. A member that heartbeats but does not poll for `max_poll_interval_ms` leaves by itself,
+and its next poll joins again: its application hangs (KIP-62). A static member does not leave, it
+only stops its heartbeats, so that it may rejoin within its session.
 
 Source: AbstractCoordinator.HeartbeatThread and HeartbeatResponseHandler.
 """
@@ -57,7 +57,7 @@ class Heartbeats:
                 return
             now = time.monotonic()
             if now >= self._polled_at + config.max_poll_interval_ms / 1000:
-                yield from self._die(now)
+                yield from self._on_poll_timeout(now)
                 return
             if now < beat_at:
                 continue
@@ -111,7 +111,7 @@ class Heartbeats:
         elif not error.retriable:
             coordinator.fail(error)
 
-    def _die(self, now: float) -> Steps[None]:
+    def _on_poll_timeout(self, now: float) -> Steps[None]:
         config = self._coordinator.config
         idle_ms = (now - self._polled_at) * 1000
         logger.warning(

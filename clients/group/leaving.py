@@ -1,4 +1,4 @@
-"""LeaveGroup of a member, with a short timeout, as its session would time out anyway."""
+"""LeaveGroup of a member, without retries, as its session would time out anyway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def leave_group(
 ) -> Steps[None]:
     """Send LeaveGroup to the coordinator at `address`, if known. Failures are only logged.
 
-    A static member may do so without its id, by its group_instance_id alone.
+    A static member may leave without its member id, by its group_instance_id alone.
     """
     if address is None or not (member_id or config.group_instance_id):
         return

@@ -12,7 +12,7 @@ from .subscription import Subscription
 
 
 class MemberCoordinator(Protocol):
-    """Implemented by coordinator.Coordinator. All of it is used on the I/O thread."""
+    """Implemented by ConsumerCoordinator. All of it is used on the I/O thread."""
 
     config: GroupConfig
     metrics: GroupMetrics

@@ -28,8 +28,8 @@ class GroupConfig:
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept during a rebalance: only if every strategy allows it, for
-        any of them may be chosen. So a group changes over in two rolling restarts (KIP-429).
+        """Whether partitions are kept during a rebalance: only if every strategy allows it, as any
+        of them may be chosen. So a group migrates in two rolling restarts (KIP-429).
         """
         return all(assignor.cooperative for assignor in self.assignors)
 
@@ -59,14 +59,14 @@ class ConsumerGroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The end of a rebalance. partitions: all that this member is to read now."""
+    """Result of a rebalance. partitions: all that are assigned to this member."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
 
 
 def refusal(code: int, config: GroupConfig, what: str = "") -> KafkaError:
-    """The error of a coordinator's refusal of `what`, in words for users."""
+    """The error of `what`, which a coordinator has refused, with a text for users."""
     reason = reason_of(code, config.group_instance_id)
     where = f"group {config.group_id!r}, {what}" if what else f"group {config.group_id!r}"
     return error_for(code, f"{where}: {reason}")

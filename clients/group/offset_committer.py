@@ -1,9 +1,9 @@
 """The committed offsets of a group: written and read at its coordinator.
 
 Invariants:
-    A commit is refused, here or by the coordinator, when the group has gone on without the member
-    that read; what that says of the membership is noted, so that the next poll joins again.
-    A commit that is not waited for is sent once: a repetition could undo a later one.
+    A commit is refused, here or by the coordinator, when the group has removed the member that read
+    the records; its membership is reset then, so that the next poll joins again.
+    A commit that is not waited for is sent once, because a retry could overwrite a later one.
 
 Source: ConsumerCoordinator.OffsetCommitResponseHandler, OffsetFetchResponseHandler.
 """
@@ -51,7 +51,7 @@ _MEMBER_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_
 
 
 class OffsetCommitter:
-    """Committer of offsets, as steps for the I/O thread. on_committed: called with them."""
+    """Committer of offsets, as steps for the I/O thread. on_committed: called with the offsets."""
 
     def __init__(self, client: ClusterClient, coordinator: ConsumerCoordinator) -> None:
         self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = (
@@ -69,12 +69,13 @@ class OffsetCommitter:
         """Commit offsets, with retries at the current coordinator, for `timeout_ms` at most.
 
         Args:
-            member: as `Coordinator.commit_membership` said when the offsets were collected.
+            member: returned by `ConsumerCoordinator.commit_membership` when the offsets were
+                collected.
 
         Raises:
-            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has gone on without this
-                member: its partitions are another's.
-            RebalanceInProgress: this member has joined a rebalance; poll has to end it first.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: the group has removed this member,
+                and its partitions may be another member's.
+            RebalanceInProgress: this member has joined a rebalance; poll has to complete it first.
             KafkaError, ConnectionFailed: the coordinator refuses, or was not reached in time.
         """
         waited_ms = 0
@@ -128,8 +129,9 @@ class OffsetCommitter:
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         """Committed offsets; partitions without one are left out.
 
-        It waits for the end of a transaction that holds offsets of theirs, as Java's consumer does:
-        what it stores may be what was read already (require_stable, KIP-447).
+        It waits for the end of transactions with pending offsets of these partitions, as Java's
+        consumer does: records before the pending offsets may be processed already (require_stable,
+        KIP-447).
 
         Raises:
             KafkaError: the coordinator refuses.
@@ -149,7 +151,7 @@ class OffsetCommitter:
         yield self._client.config.retry_backoff_ms / 1000
 
     def _noted(self, error: KafkaError, sent: Membership) -> KafkaError:
-        """Apply a refusal to the membership it was about, unless there is another one now."""
+        """Apply a refusal to the membership it was about, unless the member has rejoined since."""
         coordinator = self._coordinator
         if not coordinator.subscription:
             return error
@@ -158,7 +160,7 @@ class OffsetCommitter:
         elif error.code in (ErrorCode.FENCED_INSTANCE_ID, *_MEMBER_LOST):
             fenced = error.code == ErrorCode.FENCED_INSTANCE_ID
             if coordinator.membership != sent or (coordinator.is_waiting and not fenced):
-                # It is about a membership that is over anyway.
+                # It is about a membership that has ended anyway.
                 if coordinator.is_joining:
                     return RebalanceInProgress(f"{error}; there is a rebalance: poll, then commit")
                 return error

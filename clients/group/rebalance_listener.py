@@ -7,12 +7,12 @@
 
     consumer.subscribe(["flights"], listener=Flush())
 
-All of it is called by poll, `unsubscribe` and `close`, on the thread that calls them, so nothing
-else happens to the consumer meanwhile. The consumer may be used: committed, sought, paused.
+The methods are called by poll, `unsubscribe` and `close`, on the thread that calls those, so no
+other call runs meanwhile. They may use the consumer: commit, seek, pause.
 
 In an eager group all partitions are revoked before each rebalance and the new ones assigned after
-it, both also when there are none. In a cooperative one only what moves is reported: what is
-revoked, if anything, and then what is new.
+it, both also when there are none. In a cooperative group only partitions that move are reported:
+revoked ones, if any, and then new ones.
 
 Source: ConsumerRebalanceListener.java.
 """
@@ -25,17 +25,17 @@ from ...protocol.topic_partition import TopicPartition
 
 
 class RebalanceListener:
-    """Override what you need. An exception is raised by poll, after the rebalance has gone on."""
+    """Override what you need. An exception is raised by poll, after the rebalance has continued."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Called when `partitions` are new to this member, before any record of them is read."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called before `partitions` are given up: their offsets can still be committed."""
+        """Called before `partitions` are revoked: their offsets can still be committed."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called when `partitions` may be another's already: a commit of theirs would be refused.
+        """Called when another member may own `partitions` already: their commits would be refused.
 
-        Unless overridden it is as if they were revoked.
+        By default it calls on_partitions_revoked.
         """
         self.on_partitions_revoked(partitions)

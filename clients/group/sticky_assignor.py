@@ -1,17 +1,17 @@
-"""The sticky strategies: as even as can be, and moving as little as that allows.
+"""The sticky strategies: balanced assignments that move as few partitions as possible.
 
 Invariants, for any members:
     Each partition of a subscribed topic has one owner.
-    No member could be given a partition of a member that has two or more partitions more than it.
-    Where all subscribe to the same topics, no even assignment moves fewer partitions.
+    No partition could move to a subscriber that has at least two partitions fewer than its owner.
+    If all subscribe to the same topics, no balanced assignment moves fewer partitions.
 
-A partition that two members claim belongs to the one with the higher generation: the other was away
-while it was given on. If both claim it in the same generation neither has it.
+A partition that two members claim belongs to the one with the higher generation: the other was
+absent when it was reassigned. If both claim it in the same generation neither keeps it.
 
-`sticky` is eager: a member sends what it had as user data, in the layout of Java's. For
-`cooperative-sticky` the subscription itself says what is owned, and nothing that stays is given up.
+`sticky` is eager: a member sends its previous assignment as user data, in the layout of Java's. For
+`cooperative-sticky` the subscription has the owned partitions, and those that stay are not revoked.
 
-Cost: about n log n in partitions where all subscribe to the same; otherwise each move looks at the
+Cost: about n log n in partitions where all subscribe to the same; otherwise each move compares the
 members of one topic.
 
 Sources: KIP-54, KIP-429, KIP-792; AbstractStickyAssignor.java for the rules, not the algorithm.
@@ -35,11 +35,13 @@ from .consumer_protocol import (
 )
 
 Claims = Mapping[str, tuple[Iterable[TopicPartition], int]]
-"""The partitions that each member says it had, by member id, and in which generation."""
+"""The partitions that each member reports as its previous ones, with their generation, by member
+id.
+"""
 
 
 class StickyAssignor(Assignor):
-    """Eager strategy: all members give up their partitions, and get back most of them."""
+    """Eager strategy: all members revoke their partitions, and are assigned most of them again."""
 
     name = "sticky"
 
@@ -61,7 +63,7 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Cooperative strategy: a first rebalance revokes what moves, a second assigns it (KIP-429)."""
+    """Cooperative: a first rebalance revokes moving partitions, a second assigns them (KIP-429)."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -89,7 +91,7 @@ class CooperativeStickyAssignor(Assignor):
 def assign_sticky(
     members: Sequence[Member], partition_counts: Mapping[str, int], claims: Claims
 ) -> Assignment:
-    """Assign partitions by the rules of the module's docstring."""
+    """Assign partitions by the invariants in the module's docstring."""
     subscribers = subscribers_by_topic(members)
     kept = _settle(claims, subscribers, partition_counts)
     ordered = [one.member_id for one in sorted(members, key=lambda member: member.order)]
@@ -135,7 +137,7 @@ def _assign_alike(
     for one in everything:
         if one in kept:
             had[kept[one]].append(one)
-    # The places for one more go to those who would have to give something up without one.
+    # The n % m extra partitions go first to members that would otherwise lose a partition.
     in_need = [member_id for member_id in members if len(had[member_id]) > each]
     larger = set((in_need + [one for one in members if one not in set(in_need)])[:more])
     assignment: Assignment = {}
@@ -147,7 +149,7 @@ def _assign_alike(
     for one in everything:
         if one in taken:
             continue
-        # Dealt in turns, so that the partitions of a topic are spread.
+        # Round-robin, so that the partitions of a topic are spread.
         while len(assignment[places[0]]) >= each + (places[0] in larger):
             places.popleft()
         assignment[places[0]].append(one)
@@ -161,10 +163,11 @@ def _assign_unlike(
     partition_counts: Mapping[str, int],
     kept: Mapping[TopicPartition, str],
 ) -> Assignment:
-    """Start from what was, give free partitions to the smallest owners, then balance each topic.
+    """Start from the previous owners, assign free partitions to the least loaded members, then
+    balance.
 
-    Each step of evening out takes a partition to a member with at least two fewer, which lowers the
-    sum of squares of the loads: it ends.
+    Each balancing step moves a partition to a member with at least two fewer, which lowers the sum
+    of squares of the loads, so it terminates.
     """
     topics: dict[str, dict[str, list[TopicPartition]]] = {
         topic: {one.member_id: [] for one in ones} for topic, ones in subscribers.items()
@@ -198,14 +201,14 @@ def _even_out(
     load: dict[str, int],
     kept: Mapping[TopicPartition, str],
 ) -> bool:
-    """Move partitions of one topic from the largest to the smallest share; whether any moved."""
+    """Move partitions of one topic from the most to the least loaded member; whether any moved."""
     moved = False
     while True:
         giver = max((one for one in shares if shares[one]), key=lambda one: load[one], default="")
         taker = min(shares, key=lambda one: load[one])
         if not giver or load[giver] - load[taker] < 2:
             return moved
-        # What has come anyway moves first, best to where it was; what stayed moves last.
+        # Partitions new to the giver move first, best to their previous owner; those it kept, last.
         chosen = min(
             shares[giver],
             key=lambda one: (kept.get(one) != taker, kept.get(one) == giver, one),

@@ -3,9 +3,9 @@
     Subscription.of(["flights", "gates"])
     Subscription.of(re.compile(r"flights-.*"))
 
-A pattern has to match the whole name, as in Java's client. It is matched again with every new view
-of the cluster, so a new topic joins after `metadata_max_age_ms` at the latest. Topics that the
-cluster keeps for itself are omitted.
+A pattern has to match the whole name, as in Java's client. It is matched again after every metadata
+refresh, so a new topic is added after `metadata_max_age_ms` at the latest. Internal topics are
+omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..wire.cluster_view import ClusterView
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """topics: in order, each once; empty with a pattern. Neither: nothing is subscribed."""
+    """topics: sorted, each once; empty with a pattern. Without either, nothing is subscribed."""
 
     topics: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -49,7 +49,7 @@ class Subscription:
         return self.pattern.fullmatch(topic) is not None
 
     def topics_in(self, view: ClusterView) -> tuple[str, ...]:
-        """The topics to join for: those named, known or not; or those in `view` that match."""
+        """Topics for JoinGroup: the named ones, known or not; or those in `view` that match."""
         if self.pattern is None:
             return self.topics
         return tuple(

@@ -1,4 +1,4 @@
-"""The producer for coroutines: the same accumulator, sender and thread, and nothing that blocks.
+"""The producer for coroutines: the same accumulator, sender and thread, without blocking the loop.
 
     async with bradbury.AsyncProducer() as producer:
         future = await producer.send("flights", b"{}", key=b"UA1545")    # it is in the buffer
@@ -6,14 +6,14 @@
         metadata = await producer.send_and_wait("flights", b"{}")        # both
 
 Invariants:
-    The loop's thread neither waits for room, brokers or locks that are held while others work, nor
-    encodes: records that `send` has collected are encoded by the client's own thread, tables by
-    threads of this producer's.
-    A coroutine that is cancelled while it waits for room has sent nothing; one that is cancelled
-    later, or while it waits for the acknowledgement, has sent its record.
+    The loop's thread does not wait for room, for brokers, or for locks that other threads hold
+    during longer work, and does not encode: records that `send` has collected are encoded by the
+    client's own thread, tables by threads of this producer.
+    A coroutine that is cancelled while it waits for room has sent nothing; a coroutine that is
+    cancelled later, or while it waits for the acknowledgement, has sent its record.
 
-For the loop it was started in; asyncio's own or uvloop. Not here: what the calls of transactions
-do (transaction_calls).
+Bound to the event loop it was started in, asyncio's own or uvloop. Not here: the calls of
+transactions (transaction_calls).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 YIELD_RECORDS: Final = 200
-"""Records, about a millisecond's, that are sent before other tasks of the loop have their turn."""
+"""Records that are sent before other tasks of the loop run: about a millisecond."""
 
 TABLE_THREADS: Final = 4
 
@@ -141,9 +141,9 @@ class AsyncProducer:
     async def send_batch(
         self, topic: str, data: Any, **columns: Any
     ) -> AwaitableFuture[BatchMetadata]:
-        """Send many records, as Producer.send_batch; awaited again, the future says where they are.
+        """Send many records, as Producer.send_batch; awaited again, the future has their offsets.
 
-        They are encoded, and room is waited for, in a thread. One that is cancelled goes on there.
+        A thread encodes them and waits for room; it continues if the call is cancelled.
         """
         producer = self._started()
         return await self._in_thread(producer.send_batch, topic, data, **columns)
@@ -182,7 +182,7 @@ class AsyncProducer:
             raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
     # --- transactions ------------------------------------------------------------------------
-    # A call whose coroutine is cancelled goes on, and is repeated to see its end.
+    # A call whose coroutine is cancelled continues; repeat the call to wait for its end.
 
     async def init_transactions(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Async version of Producer.init_transactions."""
@@ -229,7 +229,7 @@ class AsyncProducer:
             else:
                 await asyncio.to_thread(producer.close, timeout)
         except RequestTimedOut:
-            pass  # what is left fails now, and says why
+            pass  # the remaining records fail now, with the reason
         finally:
             await asyncio.to_thread(producer.close, 0)
             if self._threads is not None:
@@ -250,7 +250,7 @@ class AsyncProducer:
 
     @property
     def _transaction_calls(self) -> AsyncTransactionCalls:
-        """Made for each call: kept here it would keep this producer, which nobody closes, alive."""
+        """Made for each call: stored here, it would keep this producer alive without close."""
         return AsyncTransactionCalls(lambda: self._started().transactions)
 
     def _started(self) -> _LoopProducer:
@@ -268,8 +268,8 @@ class AsyncProducer:
     async def _prepare(
         self, producer: _LoopProducer, topic: str, size: int, partition: int
     ) -> None:
-        """Wait for what Producer.send would wait for: the topic's partitions, the encoding of
-        what was sent before, and room.
+        """Wait, as Producer.send would, for the topic's partitions, for the encoding of earlier
+        records, and for room.
         """
         buffer = producer.accumulator.topics.get(topic)
         if buffer is None:
@@ -299,7 +299,7 @@ class AsyncProducer:
     async def _in_thread(
         self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Run `call` in a thread of this producer's own: tables may wait long for room."""
+        """Run `function` in a thread of this producer, as tables may wait long for room."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(TABLE_THREADS, "bradbury-async-producer")
         call = functools.partial(function, *arguments, **options)
@@ -325,7 +325,7 @@ def _size(value: Content, key: Content, headers: Sequence[tuple[str, bytes | Non
 class _LoopAccumulator(Accumulator):
     """An accumulator for the loop's thread: it neither waits for room nor encodes.
 
-    loop_thread: its id. drain_later: has a topic drained on another thread.
+    loop_thread: its id. drain_later: drains a topic on another thread.
     """
 
     loop_thread = -1
@@ -336,7 +336,7 @@ class _LoopAccumulator(Accumulator):
         self._asked: set[str] = set()
 
     def is_behind(self, topic: str) -> bool:
-        """Whether two batches have been collected that are not being encoded yet."""
+        """Whether records of two batches have been collected that are not being encoded yet."""
         if topic not in self._asked:
             return False
         run = self.topics[topic].run
@@ -344,7 +344,7 @@ class _LoopAccumulator(Accumulator):
 
     def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
         if get_ident() != self.loop_thread:
-            self._asked.discard(topic.name)  # before it is drained: what comes from here on asks
+            self._asked.discard(topic.name)  # before it is drained: later records ask again
             return super().drain(topic, wait=wait)
         if topic.name not in self._asked:
             self._asked.add(topic.name)
@@ -365,7 +365,7 @@ class _LoopProducer(Producer):
         self.accumulator.drain_later = self._sender.runs.drain_soon
         self.max_block_ms = self._max_block_ms
         self.interceptors = self._interceptors
-        self._record_interceptors = None  # AsyncProducer shows records, before anything is awaited
+        self._record_interceptors = None  # AsyncProducer calls them, before anything is awaited
 
     @property
     def closed(self) -> bool:
@@ -376,11 +376,11 @@ class _LoopProducer(Producer):
         return self._transactions
 
     def look_for(self, topic: str, partition: int) -> None:
-        """Ask the brokers whether there is such a partition by now, if it is not known."""
+        """Request metadata if `partition` is not known, as it may have been added."""
         super()._count_partitions(topic, partition)
 
     def _count_partitions(self, topic: str, partition: int) -> int:
-        """The loop does not wait: AsyncProducer has looked for it."""
+        """No request on the loop's thread, as AsyncProducer has called look_for."""
         if get_ident() == self.accumulator.loop_thread:
             return self._client.view.partition_count(topic)
         return super()._count_partitions(topic, partition)
@@ -389,7 +389,7 @@ class _LoopProducer(Producer):
         self._on_not_sent(topic, count, error)
 
     async def drain_all(self) -> None:
-        """Have everything that was collected encoded and on its way."""
+        """Encode all collected records, and hand them to the sender."""
         await self._client.io.spawn(self._sender.runs.drain_all())
 
 

@@ -1,7 +1,7 @@
-"""Runs of records that wait for more of their topic, and are encoded when that time is over.
+"""Runs of records that wait up to linger_ms for more records of their topic, and are then encoded.
 
-Invariants: the I/O thread never waits for a topic's lock (accumulator says why); it looks
-again a millisecond later.
+Invariants: the I/O thread never waits for a topic's lock (see accumulator); it tries again a
+millisecond later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ AGAIN_S = 0.001
 
 
 class LingeringRuns:
-    """`linger` and `drain_soon` may come from any thread; the rest is the I/O thread's."""
+    """`linger` and `drain_soon` may be called from any thread; the rest runs on the I/O thread."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class LingeringRuns:
         self._on_drained = on_drained
 
     def linger(self, topic: TopicBuffer) -> None:
-        """The open run of `topic` has begun: encode it when linger_ms are over."""
+        """Encode the open run of `topic`, which has just begun, when linger_ms are over."""
         if not self._linger_s:
-            self.drain_soon(topic)  # without a timer, which is a turn of the loop
+            self.drain_soon(topic)  # without a timer, which costs an iteration of the loop
         else:
             self._io.call_soon(lambda: self._drain_in(topic, self._linger_s))
 
@@ -42,7 +42,7 @@ class LingeringRuns:
         self._io.call_soon(lambda: self.drain(topic))
 
     def drain(self, topic: TopicBuffer) -> None:
-        """Encode the open run of `topic`, now or when no caller is at it any more."""
+        """Encode the open run of `topic`, now or when no caller holds its lock any more."""
         if self._accumulator.drain(topic, wait=False):
             self._on_drained()
         else:

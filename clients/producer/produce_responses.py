@@ -1,8 +1,8 @@
-"""Meaning of the answer to a batch, or of its absence: appended, sent again, split, failed.
+"""Handling of the answer to a batch, or of its absence: complete, retry, split or fail the batch.
 
 Invariants:
-    What may succeed later is sent again, in order and under its old sequence, until the batch's
-    delivery time is over.
+    A batch that may succeed later is retried, in order and under its old sequence, until its
+    delivery timeout.
     A batch gets a new sequence only if it is certain that the leader's log does not have it.
 
 Source: Sender.handleProduceResponse, completeBatch, canRetry, TransactionManager.canRetry in
@@ -46,7 +46,7 @@ class ProduceResponses:
     """Used on the I/O thread.
 
     codec: of batches that are split. transactional: of a producer with transactions.
-    on_stale_view: called when the leaders that are known may be those of before.
+    on_stale_view: called when the known leaders may be outdated.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ProduceResponses:
     def _on_out_of_order(
         self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError
     ) -> None:
-        """Handle an out-of-order refusal: after an earlier failure, or the broker lost records."""
+        """Handle an out-of-order error: an earlier batch failed, or the broker has lost records."""
         if not queue.is_first(batch):
             queue.on_retry(batch, retry_at=0.0)
         elif queue.gap and not self._transactional:

@@ -1,4 +1,4 @@
-"""The producer: records in, futures out. Columns all the way from a flush on.
+"""The producer: records in, futures out. From a flush on, records are handled as columns.
 
     producer = Producer("localhost:9092")
     producer.send("flights", key=b"UA1545", value=b"{}").result().offset
@@ -7,10 +7,10 @@
 Invariants:
     Records that one thread sends to one partition are appended in that order, once each
     (idempotent, the default), through lost connections and restarted brokers.
-    Every future ends: with the record's offset, or with why it failed and whether it may be
-    there nevertheless.
+    Every future completes: with the record's offset, or with the reason why it failed, and whether
+    it may be in the log nevertheless.
 
-Not here: what the calls of transactions do (transaction_calls); which settings are allowed together
+Not here: the calls of transactions (transaction_calls); which settings are allowed together
 (producer_settings).
 """
 
@@ -70,31 +70,33 @@ class Producer:
         bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
             this process has joined, or the cluster `namespace` that is up on this machine.
         acks: "all", 1 or 0.
-        enable_idempotence: None means: if acks is "all". Each record is appended once, in order.
-        linger_ms: how long `send` waits for more records before a run is encoded.
-        batch_size: most bytes of a record batch before compression.
-        buffer_memory: most bytes of records not acknowledged yet; `send` blocks beyond it.
-        max_block_ms: how long it blocks, and how long a topic is waited for.
-        max_request_size: most bytes of one record, and of one request unless a batch is larger.
+        enable_idempotence: each record is appended once, in order. None: if acks is "all" and
+            `max_in_flight` at most 5.
+        linger_ms: maximum time that a run of records waits for more records before it is encoded.
+        batch_size: maximum bytes of a record batch before compression.
+        buffer_memory: maximum bytes of unacknowledged records; `send` blocks beyond it.
+        max_block_ms: maximum time that `send` blocks, and that it waits for a topic's metadata.
+        max_request_size: maximum bytes of a record, and of a request unless a batch is larger.
         compression_type: none, gzip, snappy, lz4 or zstd.
-        partitioner: "murmur2", as Java and kafka-python place keys; or your own
+        partitioner: "murmur2", as Java and kafka-python place keys; or a function
             (key, number of partitions) -> partition, called once a record.
-        delivery_timeout_ms: from `send` until a record fails. It bounds the retries.
-        request_timeout_ms: without an answer for so long a connection is closed.
+        delivery_timeout_ms: time from `send` after which a record fails; it bounds the retries.
+        request_timeout_ms: time without an answer after which a connection is closed.
         max_in_flight: open requests per connection; at most 5 when idempotent.
         transactional_id: records are sent in transactions (`transaction`, or `begin` and `commit`).
-            The name says whose they are: a producer that starts with it ends all others that have
-            it, and what they left open. So it is the same after a restart, and no two are alike.
+            A producer that initializes this id fences all others that have it, and aborts their
+            open transactions. So use the same id after a restart, and different ones for two
+            producers.
         transaction_timeout_ms: the brokers abort a transaction that is open for longer.
-        allow_auto_create_topics: whether sending to a topic that is not there may create it, where
-            the broker does that (auto.create.topics.enable). Unlike Kafka: off, or a misspelt name
-            would make a topic.
-        interceptors: called with what is sent and acknowledged; see ProducerInterceptor.
+        allow_auto_create_topics: whether sending to a missing topic may create it, if the broker
+            does that (auto.create.topics.enable). Off by default, unlike in Kafka, as a misspelt
+            name would create a topic.
+        interceptors: called with records that are sent and acknowledged; see ProducerInterceptor.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
     Raises:
         InvalidConfig: settings that contradict one another.
-        ConnectionFailed: no cluster is named anywhere.
+        ConnectionFailed: no cluster is given or found.
     """
 
     _accumulator_class = Accumulator
@@ -201,7 +203,7 @@ class Producer:
         self._topics = self._accumulator.topics
         producer_end.watch(self._sender)
         self._finalizer = weakref.finalize(self, producer_end.on_dropped, self._sender)
-        self._finalizer.atexit = False  # the end of the interpreter is for producer_end, too
+        self._finalizer.atexit = False  # producer_end handles the end of the interpreter, too
 
     def send(
         self,
@@ -213,7 +215,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordFuture:
-        """Send one record; it leaves with others after `linger_ms` or when there are enough.
+        """Send one record; it is sent with others after `linger_ms`, or when a batch is full.
 
         Args:
             value, key: text is encoded as UTF-8. A None value is a tombstone.
@@ -438,28 +440,28 @@ class Producer:
                 raise RequestTimedOut(f"{count} records are not acknowledged within {timeout} s")
 
     # --- transactions ------------------------------------------------------------------------
-    # Times are seconds; None is max_block_ms. One that times out goes on: repeat it to see the end.
+    # Times are seconds; None is max_block_ms. A call that times out continues: repeat it to wait.
 
     def init_transactions(self, timeout: float | None = None) -> None:
         """Take over the transactional id: its former producer is fenced, its open transaction
         aborted.
 
-        The first begin() does it, too. Early it tells early what is wrong.
+        The first begin() calls it, too; an explicit call reports errors early.
 
         Raises:
             InvalidTxnState: the producer has no transactional_id.
             RequestTimedOut: no coordinator was there in time, or it is still aborting.
             TransactionalIdAuthorizationFailed, InvalidTransactionTimeout: the brokers refuse.
-            UnsupportedVersion: they are too old.
+            UnsupportedVersion: the brokers are too old.
         """
         self.transaction_calls.init_transactions(timeout)
 
     def begin(self, timeout: float | None = None) -> None:
-        """Begin a transaction: what is sent from here on is part of it.
+        """Begin a transaction: records sent from here on are part of it.
 
         Raises:
-            InvalidTxnState: one is open already.
-            TransactionAbortable: the one before has failed: abort() it.
+            InvalidTxnState: a transaction is open already.
+            TransactionAbortable: the previous transaction has failed: abort() it.
             ProducerFenced, ApplicationRecoverable: close() this producer.
             As init_transactions, the first time.
         """
@@ -471,39 +473,40 @@ class Producer:
         group: ConsumerGroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
-        """Have a group's offsets committed with this transaction, and only with it.
+        """Commit a group's offsets with this transaction, and only with it.
 
         Args:
             offsets: by partition the offset of the next record to be read.
-            group: `consumer.group_metadata()`, which fences a member that the group has gone on
-                without (KIP-447); or a group's name, for what is no member of it.
+            group: `consumer.group_metadata()`, which fences a member that the group has removed
+                (KIP-447); or a group's name, for offsets of no member.
 
         Raises:
             InvalidTxnState: no transaction is open.
-            TransactionAbortable: it has failed, or the group has gone on without this member.
+            TransactionAbortable: it has failed, or the group has removed this member.
             ProducerFenced, ApplicationRecoverable: close() this producer.
             RequestTimedOut: no coordinator answered in time.
         """
         self.transaction_calls.send_offsets(offsets, group, timeout)
 
     def commit(self, timeout: float | None = None) -> None:
-        """Send what is collected, wait until all of it is in the log, and have it made visible.
+        """Send collected records, wait until all are in the log, and commit the transaction.
 
         Raises:
-            TransactionAbortable: something is not in the log: abort() the transaction.
+            TransactionAbortable: a record is not in the log: abort() the transaction.
             InvalidTxnState: no transaction is open.
-            ProducerFenced, ApplicationRecoverable: close() this producer; nothing is committed, or
-                all of it was before.
-            RequestTimedOut: it has not ended: call commit() again.
+            ProducerFenced, ApplicationRecoverable: close() this producer; either nothing is
+                committed, or the whole transaction was before.
+            RequestTimedOut: the commit has not ended: call commit() again.
         """
         self.transaction_calls.commit(timeout)
 
     def abort(self, timeout: float | None = None) -> None:
-        """End the transaction without a trace: what is not on its way is dropped.
+        """Abort the transaction; records that are not sent yet are dropped.
 
         Raises:
             InvalidTxnState: no transaction is open.
-            ProducerFenced, ApplicationRecoverable: close() this producer; it is aborted for it.
+            ProducerFenced, ApplicationRecoverable: close() this producer; its transaction is
+                aborted.
             RequestTimedOut: it has not ended: call abort() again.
         """
         self.transaction_calls.abort(timeout)
@@ -512,14 +515,14 @@ class Producer:
     def transaction(self) -> Iterator[Self]:
         """Begin a transaction, commit it at the end of the block, abort it if the block raises.
 
-        A commit that fails is aborted, too, so the block can be repeated after
-        TransactionAbortable. One that times out is not: call commit() again. A block that has ended
-        its transaction itself is left alone.
+        If the commit fails, the transaction is aborted, too, so the block can be repeated after
+        TransactionAbortable. If the commit times out, it is not aborted: call commit() again. If
+        the block has ended its transaction itself, nothing is done.
 
         Raises:
-            What the block raises, and begin() and commit(). A block that was told of a fenced
-            batch (InvalidProducerEpoch) raises ProducerFenced, or TransactionAbortable if the
-            producer may go on: which of them is known when the transaction has been aborted.
+            The exceptions of the block, of begin() and of commit(). If a batch was refused as
+            fenced (InvalidProducerEpoch), it raises ProducerFenced, or TransactionAbortable if the
+            producer can continue: the abort of the transaction shows which.
         """
         with self.transaction_calls.transaction():
             yield self

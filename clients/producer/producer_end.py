@@ -1,12 +1,12 @@
-"""Records whose producer is not closed: they are sent nevertheless.
+"""Delivery of records whose producer was not closed.
 
 Invariants:
-    A producer that is dropped loses no record: what it was sent is delivered, or fails
-    after `delivery_timeout_ms`, and then its thread ends. So a future outlives its producer.
-    When the interpreter ends, what is still open is waited for, EXIT_SECONDS for all producers
-    together; what is not acknowledged by then is counted in a warning.
+    A producer that is dropped loses no record: its records are delivered, or fail after
+    `delivery_timeout_ms`, and then its thread ends. So a future outlives its producer.
+    The end of the interpreter waits for open records, EXIT_SECONDS for all producers together; a
+    warning has the number of records that are not acknowledged by then.
 
-Unlike Kafka: Java's producer loses what was not flushed before the process ends.
+Unlike Kafka: Java's producer loses records that were not flushed before the process ends.
 
 Not here: `close`, which waits as long as its caller says and fails what is left.
 """
@@ -30,10 +30,10 @@ _live: Final[set[Sender]] = set()
 
 
 def watch(sender: Sender) -> None:
-    """Wait for what `sender` has when the interpreter ends."""
+    """Wait for open records of `sender` when the interpreter ends."""
     _live.add(sender)
-    # Exit handlers run last in, first out: this one goes before that of Ray, or of whatever else
-    # was started before the producer and may take its brokers away.
+    # Exit handlers run last in, first out: this one runs before that of Ray, or of anything else
+    # that was started before the producer and may stop its brokers.
     atexit.unregister(_on_exit)
     atexit.register(_on_exit)
 
@@ -44,7 +44,7 @@ def unwatch(sender: Sender) -> None:
 
 
 def on_dropped(sender: Sender) -> None:
-    """The producer was dropped. On any thread, at any time: it waits for no broker."""
+    """Handle a dropped producer. On any thread, at any time, so it does not wait for brokers."""
     if sender not in _live:
         return  # closed; or this is a forked process, in which the sender has no thread
     if sender.is_idle():

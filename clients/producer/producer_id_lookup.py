@@ -25,7 +25,7 @@ _NO_TRANSACTION_TIMEOUT: Final = 2**31 - 1
 class ProducerIdLookup:
     """Used on the I/O thread. `identity` is None until a batch has needed one.
 
-    on_refused: called with the error if there will be no producer id.
+    on_refused: called with the error if the brokers refuse a producer id.
     on_end: called after each lookup, however it ends.
     """
 

@@ -41,7 +41,7 @@ def check_times(delivery_timeout_ms: int, linger_ms: int, request_timeout_ms: in
     """Check that a record has time for one request at least.
 
     Raises:
-        InvalidConfig: it has not.
+        InvalidConfig: delivery_timeout_ms is too short.
     """
     if delivery_timeout_ms < linger_ms + request_timeout_ms:
         raise InvalidConfig(
@@ -54,7 +54,7 @@ def check_positive(**values: int) -> None:
     """Check settings by name.
 
     Raises:
-        InvalidConfig: one is below 1.
+        InvalidConfig: a value is below 1.
     """
     for name, value in values.items():
         if value < 1:

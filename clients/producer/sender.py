@@ -1,19 +1,19 @@
 """Sender of a producer on the I/O thread: sends ready batches to leaders, and retries.
 
 Invariants:
-    A batch has one outcome: appended, or failed for good; till then it is in a partition's queue.
+    A batch has one outcome, appended or failed; until then it is in its partition's queue.
     At most `max_in_flight` requests are open per connection, and at most one batch of a partition
     in each (Kafka allows no more).
-    A batch whose fate is unknown (connection lost, timed out) is sent again under its old sequence
-    until its delivery time is over; then its failure says that it may be there.
+    A batch with an unknown outcome (connection lost, timed out) is sent again under its old
+    sequence until its delivery timeout; then the error says that it may have been appended.
 
-    A transactional producer's batches leave while its transaction is open; what has not left when
-    that fails, or is aborted, never does.
+    A transactional producer's batches are sent while its transaction is open; batches that are not
+    sent when it fails, or is aborted, are dropped.
 
 Source: Sender in apache/kafka clients/.../producer/internals.
 
-Not here: order and sequences (partition_queue), whose turn it is (partition_queues), encoding
-(accumulator, lingering_runs), what answers mean (produce_responses), the producer id
+Not here: order and sequences (partition_queue), the order of partitions (partition_queues),
+encoding (accumulator, lingering_runs), handling of answers (produce_responses), the producer id
 (producer_id_lookup), the requests of transactions (producer_transactions).
 """
 
@@ -63,7 +63,7 @@ class SenderConfig:
 
 
 class Sender:
-    """`deliver` and `abort` may come from any thread; the rest is the I/O thread's."""
+    """`deliver` to `retire` may be called from any thread; the rest runs on the I/O thread."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Sender:
             self._interceptors.on_acknowledgement(BatchMetadata(topic, count, ()), error)
 
     def abort(self, error: Exception) -> None:
-        """Fail all that is not acknowledged yet."""
+        """Fail all records that are not acknowledged yet."""
         self.client.io.call_soon(lambda: self._abort(error))
 
     def is_idle(self) -> bool:
@@ -147,8 +147,8 @@ class Sender:
         return not self.accumulator.memory.held
 
     def retire(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Deliver what is left, then close the client; nothing more will be sent. An open
-        transaction is aborted: readers of committed records wait for its end.
+        """Deliver the remaining records, then close the client; nothing more will be sent. An open
+        transaction is aborted, as read_committed consumers wait for its end.
         """
         self.client.io.call_soon(lambda: self._retire(on_end))
 
@@ -185,7 +185,7 @@ class Sender:
         self._pumping = False
         now = time.monotonic()
         if self._queues.has_active():
-            # What is in flight first gets its answer or time-out.
+            # Batches in flight are answered, or time out, first.
             for batch in self._queues.expired(now):
                 self._outcomes.time_out(batch)
             if self.transactions is not None:
@@ -201,11 +201,11 @@ class Sender:
         return not self.accumulator.has_incomplete()
 
     def _drop_refused(self, transactions: ProducerTransactions) -> None:
-        """Fail what is not on its way when the transaction has failed, or is being aborted."""
+        """Fail batches that are not in flight if the transaction has failed or is being aborted."""
         if transactions.manager.accepts_batches:
             return
         for batch in self._queues.ready():
-            if batch.base_sequence >= 0:  # it was sent: the broker may have it, or get it
+            if batch.base_sequence >= 0:  # it was sent: it may be appended, now or later
                 transactions.manager.on_send_failed(batch.last_error or transactions.refusal())
             self._outcomes.drop(batch, transactions.refusal())
 
@@ -219,7 +219,7 @@ class Sender:
             self._timer = self.client.io.call_later(max(0.001, due - now), self._pump_soon)
 
     def _send_round(self, now: float) -> bool:
-        """One request to each leader that has something ready; whether any was sent."""
+        """Send one request to each leader with ready batches; return whether any was sent."""
         requests: dict[Connection, list[tuple[PartitionQueue, int]]] = {}
         sizes: dict[Connection, int] = {}
         stale = False

@@ -1,12 +1,12 @@
-"""Items that coroutines put at the same moment, as few records.
+"""Puts of coroutines: items that are put at the same moment share records.
 
 Invariants:
     Items of one loop and queue are in the order in which `put` was called.
-    `put` ends when the item's record is acknowledged, and fails only for what is wrong with the
-    item, or with the brokers. Numbers, text and bytes that were put one after the other share a
+    `put` returns when the item's record is acknowledged, and raises only errors of its item, or of
+    the brokers. Numbers, text and bytes that were put one after the other share a
     record; anything else has one of its own, as it may fail to be pickled, or unpickled.
 
-For one loop. Not here: queues with a maxsize, whose actor counts.
+For one event loop. Not here: queues with a maxsize, whose actor counts the items.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AsyncPuts:
             await self._producer.start()
             key, value = encode_items(items)
             return await self._producer.send(self._topic, value, key, partition=0)
-        except Exception as error:  # noqa: BLE001 -- to who has put it
+        except Exception as error:  # noqa: BLE001 -- raised to the caller of put
             return error
 
     async def _ended(
@@ -85,7 +85,7 @@ class AsyncPuts:
             if isinstance(sent, Exception):
                 raise sent
             await sent
-        except Exception as reason:  # noqa: BLE001 -- to who has put it
+        except Exception as reason:  # noqa: BLE001 -- raised to the caller of put
             error = reason
         if isinstance(error, MessageTooLarge) and len(items) > 1:
             return [(await self._ended([item], await self._send([item])))[0] for item in items]

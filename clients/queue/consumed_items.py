@@ -1,7 +1,7 @@
-"""Items consumed after the first that is not: ranges of records, and parts of records.
+"""Consumed items after the first unconsumed one: ranges of records, and parts of records.
 
-Ranges are merged, so what is kept grows with the number of gaps, not with that of items: a process
-may work on one item for hours while others consume millions.
+Ranges are merged, so memory grows with the number of gaps, not with that of items: a process may
+work on one item for hours while others consume millions.
 
 Pure.
 """

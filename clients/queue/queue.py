@@ -1,4 +1,4 @@
-"""A queue for Ray programs: the methods of ray.util.queue.Queue, and items that nothing loses.
+"""A queue for Ray programs: the methods of ray.util.queue.Queue, and items that are not lost.
 
     queue = bradbury.Queue(name="jobs")         # the same queue, in any process and job
     queue.put({"path": "a.parquet"})            # it is in the log
@@ -10,11 +10,12 @@
 
 Invariants:
     When put returns, the item is acknowledged by the brokers (acks=all).
-    An item is got by one process. It is got again only if the process that had it is gone before
-    the queue knew of it (a tenth of a second, with get), or does not acknowledge it (receive).
-    Items are given in the order of the log: that of the puts of one process.
+    An item is delivered to one process. It is delivered again only if the process ends before it
+    has reported the item as consumed (a tenth of a second, with get), or does not acknowledge it
+    (receive).
+    Items are delivered in the order of the log: that of the puts of one process.
 
-Not here: the connection and what is held ahead (queue_connection), the actor (queue_actor).
+Not here: the connection and prefetched items (queue_connection), the actor (queue_actor).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ MAX_DELIVERIES: Final = 5
 RETENTION_S: Final = 7 * 24 * 3600.0
 LINGER_MS: Final = 0
 EXIT_GRACE_S: Final = 2.0
-"""Seconds that the actor of a queue without a name has when the interpreter ends."""
+"""Seconds that the actor of a queue without a name may take to end when the interpreter ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +83,25 @@ class Queue:
     """A first-in, first-out queue for the processes of a Ray cluster, and beyond it.
 
     Args:
-        maxsize: most items in the queue; 0: any number. Where there is one, puts go through the
-            queue's actor, which counts.
+        maxsize: maximum items in the queue; 0: no limit. With a limit, puts go through the queue's
+            actor, which counts the items.
         actor_options: Ray's options for that actor, e.g. {"num_cpus": 1}.
-        name: of the queue, of its topic, and of its actor, which goes on without this process and
-            is found by any other that says the name. Without one it is a queue for those who are
-            given it, and its topic goes with it.
+        name: name of the queue and of its topic. Its actor is detached, so it continues without
+            this process, and other processes find it by the name. Without a name the queue is for
+            processes that this object is passed to, and its topic is deleted with it.
         bootstrap: the brokers; None: found as all clients find them.
-        lease_s: an item that was received is to be acknowledged in so many seconds (Kafka's
-            group.share.record.lock.duration.ms), or is delivered again.
-        max_deliveries: then it goes to the dead letters (Kafka's group.share.delivery.count.limit).
-        retention_s: consumed items stay in the topic for so long, for `replay`. Without a name: 0.
+        lease_s: seconds in which a received item must be acknowledged, or is delivered again
+            (Kafka's group.share.record.lock.duration.ms).
+        max_deliveries: deliveries after which an item goes to the dead letters (Kafka's
+            group.share.delivery.count.limit).
+        retention_s: time that consumed items stay in the topic, for `replay`. Without a name: 0.
         security: security_protocol, ssl_* and sasl_* (see SecurityOptions), of the actor and of all
-            processes that are given this Queue. Ray keeps what an actor is made with: let secrets
-            be references.
+            processes that are given this Queue. Ray stores an actor's arguments, so give secrets as
+            references.
 
     Raises:
-        InvalidConfig, TypeError: security that cannot be.
-        ValueError: the queue `name` is there, with another maxsize.
+        InvalidConfig, TypeError: invalid security settings.
+        ValueError: the queue `name` exists, with another maxsize.
         UpError, ConnectionFailed: there is no cluster.
     """
 
@@ -167,7 +169,7 @@ class Queue:
         """Name of the queue and its topic; records of Kafka clients there are items, as bytes."""
         return self._name
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- size --------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Number of items that no process has."""
@@ -320,8 +322,8 @@ class Queue:
     def replay(self, start: str | int | datetime = "earliest") -> None:
         """Deliver again what came from `start` on: an offset, a time, "earliest" or "latest".
 
-        What is worked on at this time is delivered again, too. Items that are older than
-        `retention_s`, and consumed, may be gone.
+        Items that are being processed are delivered again, too. Consumed items that are older than
+        `retention_s` may be deleted.
         """
         if isinstance(start, datetime):
             start = f"time:{int(start.timestamp() * 1000)}"
@@ -343,7 +345,7 @@ class Queue:
             while consumer.position((topic, 0)) < end:
                 table = consumer.poll(1_000)
                 if not len(table):
-                    break  # what is last there is a marker of a transaction
+                    break  # the log ends with a transaction marker
                 for row in table.select(["key", "value", "headers"]).to_pylist():
                     letters += _letters(row)
         return letters
@@ -351,11 +353,11 @@ class Queue:
     # --- the end -----------------------------------------------------------------------------
 
     def shutdown(self, force: bool = False, grace_period_s: int = 5) -> None:
-        """End the actor. With a name, the items stay, and Queue(name=...) goes on with them.
+        """End the actor. With a name, the items stay, and Queue(name=...) continues with them.
 
         Args:
-            force: kill it: what was consumed in the last moments may be delivered again.
-            grace_period_s: how long it may take otherwise, before it is killed.
+            force: kill it: items that were consumed just before may be delivered again.
+            grace_period_s: time that it may take otherwise, before it is killed.
         """
         if self.actor is None:
             return
@@ -390,7 +392,7 @@ class Queue:
         return self._connection
 
 
-# --- what is shared in a process ---------------------------------------------------------------
+# --- shared in a process -----------------------------------------------------------------------
 
 _lock = threading.Lock()
 _connections: WeakValueDictionary[bytes, QueueConnection] = WeakValueDictionary()
@@ -423,8 +425,8 @@ def _connection_to(actor: Any) -> QueueConnection:
 
 
 def _address_of(actor: Any) -> QueueAddress:
-    """Waits for an actor that is being restarted. Raises ConnectionFailed, and what Ray raises."""
-    if not ray.is_initialized():  # a call would join, or start, another Ray
+    """Wait while the actor is being restarted. Raises ConnectionFailed, and Ray's exceptions."""
+    if not ray.is_initialized():  # a call would join, or start, another cluster
         raise ConnectionFailed("this process is not connected to the queue's Ray any more")
     address: QueueAddress = ray.get(actor.address.remote())
     return address

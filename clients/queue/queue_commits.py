@@ -1,8 +1,8 @@
-"""Commits of what the processes of a queue have consumed, and of what is dead.
+"""Commits of the items that the processes of a queue have consumed, and of dead letters.
 
 Invariants:
-    What a process has reported is confirmed after it is committed, and with it what it reported
-    before. Dead letters are written with the commit that counts them as consumed.
+    A process's report is confirmed after it is committed, together with its earlier reports.
+    Dead letters are written with the commit that counts them as consumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMIT_S: Final = 0.2
 
 
 class QueueCommits:
-    """One at a time. `state`: which item is where now."""
+    """Commits, one at a time. state: returns the current state of the items."""
 
     def __init__(
         self, log: QueueLog, processes: QueueProcesses, state: Callable[[], QueueState]

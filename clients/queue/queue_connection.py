@@ -2,13 +2,13 @@
 
 Invariants:
     One connection for each queue and process, for all its threads and coroutines.
-    Items that the actor has sent ahead are handed out in their order; recalled ones are not handed
-    out any more, nor those whose lease is about to end.
-    What was handed out is reported, and kept until the actor confirms that it is committed. When
-    the connection or the actor is lost, the next one is told what was consumed and what is still
-    worked on; requests that have no answer are sent again.
+    Prefetched items are handed out in their order; recalled items, and items whose lease is about
+    to end, are not handed out any more.
+    Consumed items are reported, and the report is kept until the actor confirms its commit. When
+    the connection or the actor is lost, the next one gets the consumed items, and those still being
+    processed; requests without an answer are sent again.
 
-Not here: items that came ahead (prefetched_items), reports (consumed_reports), requests without an
+Not here: prefetched items (prefetched_items), reports (consumed_reports), requests without an
 answer (queue_requests), frames that the socket has no room for (frame_sender).
 
 The reader is one daemon thread. It answers the actor also while the application does something
@@ -75,9 +75,9 @@ class QueueAddress:
 
 
 class QueueConnection:
-    """`find` asks Ray where the actor is, and waits for one that is being restarted.
+    """find: returns the actor's address, from Ray, and waits while it is being restarted.
 
-    Its parts do not know it: it is closed as soon as nobody has it any more.
+    Its parts have no reference to it: it is closed as soon as it is garbage-collected.
 
     Raises:
         Whatever `find` raises, e.g. ActorDiedError after the shutdown of the queue.
@@ -102,25 +102,25 @@ class QueueConnection:
     def __del__(self) -> None:
         self.close()
 
-    # --- what applications ask for -----------------------------------------------------------
+    # --- from the application ----------------------------------------------------------------
 
     def maxsize(self) -> int:
         """Maximum size of the queue. Connects if needed."""
         return self._connected().maxsize
 
     def pop(self) -> tuple[bool, Any]:
-        """The next item that is here: whether there is one, and it. Raises what unpickling does."""
+        """Return (True, next prefetched item), or (False, None). Raises errors of unpickling."""
         with self._lock:
             items = self._pop(1)
             return bool(items), items[0] if items else None
 
     def pop_many(self, count: int) -> list[Any]:
-        """Return `count` items if so many are here, else none. Raises errors of unpickling."""
+        """Return `count` items if so many are prefetched, else []. Raises errors of unpickling."""
         with self._lock:
             return self._pop(count)
 
     def fetch(self, least: int, timeout_s: float | None) -> Future[None]:
-        """Done when there are items to pop. Raises Empty."""
+        """Request items; the future is done when there are items to pop. It raises Empty."""
         address = self._connected()
         with self._lock:
             most = self._prefetched.next_size(time.monotonic(), is_bounded=address.is_bounded)
@@ -131,7 +131,7 @@ class QueueConnection:
         """Receive items that have to be acknowledged. Raises Empty."""
         self._connected()
         with self._lock:
-            if self.ahead:  # they come first
+            if self.ahead:  # they come before later ones
                 self._return(0)
             body = _take(least, most, timeout_s, exact=True, hand_out=True)
             return self._request(FrameKind.TAKE, body, hand_out=True)
@@ -171,13 +171,13 @@ class QueueConnection:
 
     @property
     def ahead(self) -> int:
-        """Number of items that are here and not returned yet."""
+        """Number of prefetched items that are not returned yet."""
         return self._prefetched.count
 
     def close(self, wait_s: float = 0.0) -> None:
-        """Report what was consumed, and end. Items that are here go back to the queue.
+        """Report consumed items, return prefetched ones to the queue, and end.
 
-        Returns when the actor has read all that, but after `wait_s` at the latest.
+        Returns when the actor has read all frames, after `wait_s` at the latest.
         """
         with self._lock:
             if self._closed:
@@ -207,7 +207,9 @@ class QueueConnection:
         return popped
 
     def _give_back(self, pieces: Iterable[Piece]) -> None:
-        """Items that cannot be decoded here are delivered again, or become dead letters."""
+        """Return items that cannot be decoded here: they are delivered again, or become dead
+        letters.
+        """
         self._send(_release(pieces, 0.0))
 
     def _report(self) -> None:
@@ -217,7 +219,7 @@ class QueueConnection:
             self._send(frame(FrameKind.SETTLE, number, pack_pieces(pieces)))
 
     def _return(self, number: int) -> None:
-        """Give what is here back; the answer to RECALL."""
+        """Return prefetched items to the queue; the answer to RECALL."""
         self._report()
         pieces = self._prefetched.take_back()
         self._send(frame(FrameKind.RETURN, number, pack_pieces(pieces)))
@@ -264,7 +266,7 @@ class QueueConnection:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            self._reports.next()  # it is told in HELLO
+            self._reports.next()  # its items are in HELLO
             number, pieces = self._reports.unconfirmed()
             hello = address.token + self._owner + VALUE.pack(len(pieces))
             hello += pack_pieces([*pieces, *self._handed_out])
@@ -278,7 +280,7 @@ class QueueConnection:
             self._address = address
 
     def reconnect(self) -> bool:
-        """Whether the reader is to go on."""
+        """Connect again; return whether the reader is to continue."""
         with self._lock:
             self._socket = self._sender = None
         if self._closed:
@@ -286,7 +288,7 @@ class QueueConnection:
         try:
             self._connect()
         except OSError:
-            time.sleep(0.05)  # the actor's address was of one that is gone: ask again
+            time.sleep(0.05)  # the address was that of a former actor: look it up again
         except Exception as error:  # noqa: BLE001 -- it is raised to those that wait
             self._fail(error)
             return False
@@ -300,7 +302,7 @@ class QueueConnection:
         for request in waiting:
             request.answer.set_exception(error)
 
-    # --- what the actor says -----------------------------------------------------------------
+    # --- from the actor ----------------------------------------------------------------------
 
     def on_frame(self, kind: int, number: int, body: memoryview) -> None:
         match kind:
@@ -343,7 +345,8 @@ class QueueConnection:
                 assert self._address is not None
                 until = time.monotonic() + self._address.lease_s * LEASE_SHARE
                 self._prefetched.add(pieces, until)
-                # Others of this process wait for an item: what came is enough for them, too.
+                # Other requests of this process wait for an item: the received items serve them,
+                # too.
                 cancels, served = self._requests.close_served(self.ahead - 1)
                 if served:
                     self._send(cancels)
@@ -356,13 +359,15 @@ class QueueConnection:
             request.answer.set_result(None)
 
     def _hand_out(self, answer: Future[Any], pieces: Iterable[ItemPiece]) -> None:
-        """Records that cannot be decoded are given back; without any other, it fails."""
+        """Complete a receive. Records that cannot be decoded are returned; without others, it
+        fails.
+        """
         received: list[ReceivedItem] = []
         failure: Exception | None = None
         for piece in pieces:
             try:
                 items = decode_items(piece.is_pickled, piece.value)
-            except Exception as error:  # noqa: BLE001 -- to whom has asked
+            except Exception as error:  # noqa: BLE001 -- raised to the caller
                 failure = error
                 with self._lock:
                     self._give_back([(piece.offset, piece.first, piece.last)])
@@ -393,7 +398,7 @@ def _ms(timeout_s: float | None) -> int:
 
 
 def _run(me: weakref.ref[QueueConnection]) -> None:
-    """The reader. It holds the connection only while there is something to do for it."""
+    """The reader. It references the connection only while it handles a frame for it."""
     going_on = True
     while going_on:
         one = me()

@@ -5,10 +5,10 @@
     dead letters    the topic <name>-dead-letters
 
 Invariants:
-    Positions are committed in transactions of one transactional id, which the actor takes over
-    when it begins: of two actors of one queue, the older can commit nothing more. Each has an
-    epoch, too, that stands in what it commits: an older one that reads a greater one ends.
-    Dead letters and the position that calls them consumed are in one transaction.
+    Positions are committed in transactions of one transactional id, which the actor takes over when
+    it starts: of two actors of one queue, the older is fenced. Each actor also has an epoch, which
+    is in its commits: an actor that reads a greater epoch ends.
+    Dead letters and the position that marks them as consumed are in one transaction.
     Consumed records are deleted only up to a position that is committed.
 """
 
@@ -63,7 +63,7 @@ def topics_of(name: str) -> tuple[str, str]:
 
 
 def create_queue_topics(brokers: QueueBrokers, name: str) -> None:
-    """Topics of a queue, unless they are there. Items stay until they are consumed."""
+    """Create the topics of a queue, unless they exist. Items stay until they are consumed."""
     configs = {"retention.ms": "-1", "max.message.bytes": str(MAX_RECORD_BYTES)}
     with Admin(**brokers.client_options) as admin:
         for topic in topics_of(name):
@@ -121,7 +121,7 @@ class QueueLog:
         self.epoch = 0
 
     async def start(self) -> QueuePosition:
-        """Take the queue over; return the committed position."""
+        """Take over the queue; return the committed position."""
         for client in (self._reader, self._backlog_reader, self._committer, self._putter):
             await client.start()
         await self._committer.init_transactions()
@@ -196,7 +196,7 @@ class QueueLog:
         future = await self._putter.send(self._partition.topic, value, key, partition=0)
         return (await future).offset
 
-    # --- what is consumed --------------------------------------------------------------------
+    # --- consumed items ----------------------------------------------------------------------
 
     async def commit(self, position: QueuePosition, dead: Sequence[QueueEntry]) -> None:
         """Commit a position with dead letters. Raises KafkaError: this actor has to end."""
@@ -240,7 +240,7 @@ class QueueLog:
 
 
 def _add_all(table: pa.Table, add: Callable[[int, int, bool, bytes], None]) -> None:
-    """A record without a value has one item: None's place is empty bytes."""
+    """Add the items of each record. A record without a value has one item, empty bytes."""
     offsets = table.column("offset").to_pylist()
     keys = table.column("key").to_pylist()
     values = table.column("value").to_pylist()

@@ -5,7 +5,7 @@
                 "d": [[record, first, last, deliveries], ...]}     records relative to the offset
 
 r are records, p parts of records, that are consumed nevertheless; d are items that were delivered
-before. Long ones are compressed. A broker accepts at most 4,096 bytes
+before. Long metadata is compressed. A broker accepts at most 4,096 bytes
 (offset.metadata.max.bytes): what does not fit is left out from the back, delivery counts first.
 Items whose consumption is left out are delivered again if the actor dies: more than once, never
 less.

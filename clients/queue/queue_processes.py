@@ -1,7 +1,7 @@
-"""The processes that are connected to a queue's actor, and what it asks of them.
+"""The processes that are connected to a queue's actor, and the actor's requests to them.
 
 A process is known by its identity, also after it has connected again; then its former connection is
-closed. Questions that it has not answered when it goes are answered for it.
+closed. Requests that it has not answered when it disconnects count as answered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from .frames.queue_frames import FrameKind, frame
 
 ANSWER_S: Final = 1.0
-"""Seconds that a process may take to report used items; then its leases decide."""
+"""Seconds that a process may take to report used items; then its leases apply."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +55,7 @@ class QueueProcesses:
         self._by_owner[process.owner] = process
 
     def on_gone(self, process: ConnectedProcess) -> bool:
-        """Answer for a process what it was asked; returns False if it has connected again."""
+        """Complete requests to a process that is gone; return False if it has connected again."""
         if self._by_owner.get(process.owner) is not process:
             return False
         for number in list(process.answers):

@@ -1,11 +1,10 @@
 """Puts into a queue that has a maxsize: they go through its actor, which knows when there is room.
 
 Invariants:
-    What is on its way to the log, or acknowledged and not read from it yet, counts as well as what
-    is in the queue, so it never has more than `maxsize` items.
+    Items on their way to the log, or acknowledged and not read from it yet, count like items in the
+    queue, so it never has more than `maxsize`.
     Processes that wait get room in the order in which they asked.
-    An answer that there is no room (FULL) is given after the processes that hold items ahead have
-    said what they have used.
+    FULL is sent only after the processes with prefetched items have reported which they have used.
 """
 
 from __future__ import annotations
@@ -73,17 +72,17 @@ class QueuePuts:
         self._spawn(self._processes.ask_all(FrameKind.REPORT))
 
     def on_room(self) -> None:
-        """Accept what waits, as far as there is room now."""
+        """Accept waiting puts, as far as there is room now."""
         while self._waiting and self._accept(self._waiting[0]):
             _stop(self._waiting.popleft())
 
     def on_read(self) -> None:
-        """The log was read further: what was read counts as being in the queue."""
+        """Drop records that were read from the log: their items count as being in the queue."""
         for offset in [each for each in self._put_offsets if each < self._next_offset()]:
             del self._put_offsets[offset]
 
     def on_replay(self) -> None:
-        """The queue's items are counted from another offset on."""
+        """Drop all records, as the queue's items are counted from another offset on."""
         self._put_offsets.clear()
 
     def on_gone(self, process: ConnectedProcess) -> None:

@@ -1,12 +1,12 @@
-"""The sockets of a queue's actor: requests of processes, and what runs beside them.
+"""The sockets of a queue's actor: requests of processes, and background tasks.
 
 Invariants:
-    A process that is away keeps what it has for RECONNECT_S; then others get it.
-    What a process has reported as consumed is confirmed once it is committed; until then the
-    process keeps it, and says it again to the next actor.
+    A process that is disconnected keeps its items for RECONNECT_S; then others get them.
+    Items that a process has reported as consumed are confirmed once they are committed; until then
+    the process keeps its reports, and sends them again to the next actor.
 
-Everything runs on one loop. Not here: which item is where (queue_state), topics (queue_log), the
-processes and what they are asked (queue_processes), takes (queue_takes), puts where there is a
+Everything runs on one loop. Not here: the state of items (queue_state), topics (queue_log), the
+processes and requests to them (queue_processes), takes (queue_takes), puts where there is a
 maxsize (queue_puts), commits (queue_commits).
 """
 
@@ -51,7 +51,7 @@ HEADER_SIZE: Final = HEADER.size
 
 
 class QueueServer:
-    """Serves one queue from `start` to `close`. `failed` ends with what made it impossible."""
+    """Serves one queue from `start` to `close`. failed: future that gets the error that ends it."""
 
     def __init__(self, log: QueueLog, *, maxsize: int, lease_s: float, max_deliveries: int) -> None:
         self._log = log
@@ -80,7 +80,9 @@ class QueueServer:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, host: str, *, follows_another: bool) -> None:
-        """Read what is consumed, and serve. `follows_another`: its processes come back first."""
+        """Read the position, and serve. follows_another: wait for that actor's processes to
+        reconnect.
+        """
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         self._read_more = asyncio.Event()
@@ -104,7 +106,7 @@ class QueueServer:
         return QueueState(position, lease_s=self._lease_s, max_deliveries=self._max_deliveries)
 
     async def close(self) -> None:
-        """Commit what is consumed, and end."""
+        """Commit consumed items, and end."""
         self._server.close()
         await self._processes.ask_all(FrameKind.RECALL)
         for task in (*self._tasks, self._reading):
@@ -115,7 +117,7 @@ class QueueServer:
             process.writer.close()
         await self._log.close()
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- size --------------------------------------------------------------------------------
 
     async def size(self) -> int:
         """Number of items that no process has."""
@@ -144,7 +146,7 @@ class QueueServer:
                 return
             if (
                 self._takes.opens_at > time.monotonic()
-            ):  # what it has may be in the log, and not read yet
+            ):  # its items may be in the log, and not read yet
                 await self._catch_up()
             process = self._welcome(body[TOKEN_BYTES:], writer)
             while True:
@@ -161,7 +163,9 @@ class QueueServer:
                 self._on_gone(process)
 
     def _welcome(self, body: bytes, writer: asyncio.StreamWriter) -> ConnectedProcess:
-        """HELLO: identity, number of consumed pieces, these, and those it still works on."""
+        """Handle HELLO: identity, number of consumed pieces, these, and pieces still being
+        processed.
+        """
         owner = body[:IDENTITY_BYTES]
         (count,) = VALUE.unpack_from(body, IDENTITY_BYTES)
         pieces = unpack_pieces(body[IDENTITY_BYTES + VALUE.size :])
@@ -245,7 +249,7 @@ class QueueServer:
                     self._read_more.clear()
                     await self._read_more.wait()
         except TimeoutError:
-            self._end_without_items = end  # what is last there is a marker of a transaction
+            self._end_without_items = end  # the log ends with a transaction marker
 
     async def _refill(self) -> None:
         while True:

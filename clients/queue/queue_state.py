@@ -1,15 +1,15 @@
 """State of each item of a queue: ready, with a process, delayed, dead, or consumed.
 
 Invariants:
-    An item is in one place. It is consumed only when the process that has it says so, or when it
+    An item has one state. It is consumed only when the process that has it reports so, or when it
     was written to the dead letters.
-    Ready items are taken in the order of the log; those that come back go before later ones.
-    The position lies before every item that is not consumed (see queue_position).
+    Ready items are taken in the order of the log; returned items come before later ones.
+    The position is not after any item that is not consumed (see queue_position).
 
 Items are kept as entries: consecutive items of one record. Values of a backlog that is too large
-for memory are not kept: `backlog_start` says where they are to be read again.
+for memory are not kept: `backlog_start` is the offset to read them again from.
 
-Pure: times are seconds, given by the caller. Not here: who waits for items (queue_server).
+Pure: times are seconds, given by the caller. Not here: requests that wait for items (queue_takes).
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class QueueState:
         self._max_ready_bytes = max_ready_bytes
         self._next_offset = position.offset
         self._fresh: deque[QueueEntry] = deque()
-        self._again: list[tuple[int, int, QueueEntry]] = []  # heap: came back
-        self._later: list[tuple[float, int, int, QueueEntry]] = []  # heap: come back at a time
+        self._again: list[tuple[int, int, QueueEntry]] = []  # heap: returned
+        self._later: list[tuple[float, int, int, QueueEntry]] = []  # heap: delayed
         self._leased: dict[bytes, dict[int, list[QueueEntry]]] = {}
         self._dead: list[QueueEntry] = []
         self._backlog: deque[_Run] = deque()
@@ -95,7 +95,7 @@ class QueueState:
     # --- from the log ------------------------------------------------------------------------
 
     def add(self, offset: int, total: int, is_pickled: bool, value: bytes) -> None:
-        """The next record of the log. One that was read before is ignored."""
+        """Add the next record of the log. A record that was added before is ignored."""
         if offset < self._next_offset:
             return
         self._next_offset = offset + 1
@@ -108,7 +108,7 @@ class QueueState:
             self._count_ready(entry, 1)
 
     def refill(self, offset: int, total: int, is_pickled: bool, value: bytes) -> None:
-        """The first record of the backlog again, with its value. Others are ignored."""
+        """Add the first record of the backlog again, with its value. Others are ignored."""
         while self._backlog and self._backlog[0].last_offset < offset:
             self._drop_run()  # deleted from the log in the meantime
         if not self._backlog or offset < self._backlog[0].first_offset:
@@ -173,7 +173,7 @@ class QueueState:
         """Items for `owner`; none if there are fewer than `least` in memory.
 
         Not `exact`: the last record is not split, so there may be more than `most`. Without
-        `hand_out` the owner keeps them until they are asked for, or recalled.
+        `hand_out` the owner has prefetched them, and they may be recalled.
         """
         if self._ready_items < max(least, 1):
             return []
@@ -210,7 +210,7 @@ class QueueState:
     ) -> None:
         """Queue items for another delivery, or as dead letters.
 
-        What `owner` has not used was not delivered, and does not count.
+        unused: `owner` has not delivered them to its application, so the delivery does not count.
         """
         for piece in pieces:
             for entry in self._cut(owner, piece):
@@ -230,10 +230,10 @@ class QueueState:
     def resume(
         self, owner: bytes, consumed: Iterable[Piece], kept: Iterable[Piece], now: float
     ) -> None:
-        """`owner` has connected again, or is gone: then it has consumed and kept nothing more.
+        """Handle a process that has connected again, or is gone: then both lists are empty.
 
-        It says what it has consumed and still works on, perhaps from a former actor. What else it
-        had was lost on the way, and is delivered again.
+        It has consumed, or still processes (`kept`), these items, perhaps from a former actor. Its
+        other items were lost on the way, and are delivered again.
         """
         consumed, kept = list(consumed), list(kept)
         self._claim(owner, [*consumed, *kept], now)
@@ -247,7 +247,7 @@ class QueueState:
             self._lease(owner, entry)
 
     def _claim(self, owner: bytes, pieces: Iterable[Piece], now: float) -> None:
-        """`owner` has them from a former actor, and goes on with them: those that are ready."""
+        """Lease items that are ready to `owner`, which has them from a former actor."""
         wanted: dict[int, list[Interval]] = {}
         for offset, first, last in pieces:
             wanted.setdefault(offset, []).append((first, last))
@@ -279,7 +279,7 @@ class QueueState:
             self._put_back(entry)
 
     def expire(self, now: float) -> bool:
-        """Make items ready whose time has come; return whether there were any."""
+        """Make items ready whose lease or delay has ended; return whether there were any."""
         late = [
             (owner, (entry.offset, entry.first, entry.last))
             for owner, leases in self._leased.items()
@@ -303,7 +303,7 @@ class QueueState:
             self._consume(entry)
         return dead
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- counts and position -----------------------------------------------------------------
 
     @property
     def ready(self) -> int:
@@ -312,12 +312,12 @@ class QueueState:
 
     @property
     def size(self) -> int:
-        """Items that no process has: those of the backlog, and those that come later, too."""
+        """Items that no process has, including those of the backlog, and delayed ones."""
         later = sum(entry.count for *_, entry in self._later)
         return self._ready_items + self._backlog_items + later
 
     def prefetched(self, owner: bytes | None = None) -> int:
-        """Items that `owner`, or all, have and have not handed out, as far as they have said."""
+        """Items that `owner`, or all, have prefetched and not handed out, by their last reports."""
         if owner is None:
             return sum(self._prefetched.values())
         return self._prefetched.get(owner, 0)

@@ -2,8 +2,8 @@
 
 Invariants:
     Processes get items in the order in which they asked, each about as many when several wait.
-    An answer that there is nothing (EMPTY) is given after the end of the log has been read, and
-    after the processes that hold items ahead have said what they have used.
+    EMPTY is sent only after the log has been read to its end, and after other processes with
+    prefetched items were asked to return them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Taker:
 class QueueTakes:
     """Takes of all processes. Nothing is given before `opens_at`, time.monotonic().
 
-    state: which item is where now. catch_up: read the log to its current end.
+    state: returns the current state of the items. catch_up: reads the log to its current end.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class QueueTakes:
         self._spawn(self._recall_for(process))
 
     def serve(self) -> None:
-        """Give what is ready to those that wait, in their order, each about as much."""
+        """Send ready items to waiting requests, in their order, about equally many to each."""
         state = self._state()
         while self._waiting and state.ready:
             taker = self._waiting[0]

@@ -1,7 +1,7 @@
 """Queues without a name that this process has made: they end with it, and their topics are deleted.
 
-Ray ends their actors with the process, but at once: what deletes the topics of a queue that nobody
-has a handle of does not run then. A process that is killed leaves them behind.
+Ray kills their actors when the process ends, so the actors cannot delete the topics, as they do for
+a queue without handles: this process does. A process that is killed leaves the topics behind.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class TemporaryQueues:
         self._admins: dict[QueueBrokers, Admin] = {}
 
     def add(self, brokers: QueueBrokers, name: str, end: End) -> None:
-        """Add a queue. `end`: ends its actor; called at the end, if somebody has the queue then."""
+        """Add a queue. end: called at exit, ends its actor if the Queue still exists."""
         with self._lock:
             if brokers not in self._admins:
                 admin = Admin(**brokers.client_options, timeout_ms=EXIT_MS)
-                admin.list_topics()  # its thread runs from now on
+                admin.list_topics()  # starts its thread
                 self._admins[brokers] = admin
             self._queues.setdefault(brokers, {})[name] = end
-        # Exit handlers run last in, first out: before Ray, and a cluster that was up before.
+        # Exit handlers run last in, first out: before those of Ray, and of a cluster started
+        # earlier.
         atexit.unregister(self._on_exit)
         atexit.register(self._on_exit)
 

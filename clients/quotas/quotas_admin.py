@@ -129,7 +129,7 @@ def alter_client_quotas(
         ],
         validate_only=validate_only,
     )
-    # Done twice it has the effect of once, so it may be sent again.
+    # It is idempotent, so it may be sent again.
     response = yield from client.send_to_any(request, AlterClientQuotasResponse)
     for entry in response.entries:
         if entry.error_code:

@@ -24,10 +24,10 @@ class QuotasCalls:
     def describe_client_quotas(
         self, wanted: ClientQuotaFilter = ALL_QUOTAS
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """The quotas that are set, by entity and key; all, or those that the filter wants.
+        """The quotas that are set, by entity and key; all, or those that the filter matches.
 
         Raises:
-            InvalidRequest, UnsupportedVersion: the filter makes no sense.
+            InvalidRequest, UnsupportedVersion: the filter is invalid.
         """
         return self._client.run(describe_client_quotas(self._client, wanted), self._timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Flaws of Avro schemas in words, from the exceptions of fastavro."""
+"""Messages about errors in Avro schemas, from the exceptions of fastavro."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FIRST_PAUSE_S: Final = 0.2
 """Pause before the second try, in seconds; doubled before each further one."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Size limit of an answer, in bytes."""
-_ASKED_AGAIN: Final = (408, 429, 500, 502, 503, 504)
+_RETRIED: Final = (408, 429, 500, 502, 503, 504)
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPTED: Final = f"{_CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"
 
@@ -72,7 +72,7 @@ def ask(
 
     Raises:
         NotInRegistry: 404.
-        RegistryFailed: any other failure; the last one, where it was asked again.
+        RegistryFailed: any other failure; after retries the last one.
     """
     content = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(  # noqa: S310 -- the scheme was checked
@@ -90,7 +90,7 @@ def ask(
         except urllib.error.HTTPError as error:
             with error:
                 failure = _refusal(address, what, error)
-            if error.code not in _ASKED_AGAIN:
+            if error.code not in _RETRIED:
                 raise failure from None
         except (OSError, http.client.HTTPException) as error:
             failure = _unreachable(address, error, timeout_s)

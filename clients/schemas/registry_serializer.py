@@ -56,7 +56,7 @@ class RegistrySerializer:
 
         Raises:
             ValueError: an argument is invalid; fastavro is missing.
-            NotInRegistry: with register=False, or without a schema: there is none.
+            NotInRegistry: the subject has no such schema (register=False), or no schema at all.
             RegistryFailed: the registry refuses the schema, or cannot be asked.
         """
         if value_format not in FORMATS:
@@ -104,13 +104,13 @@ class RegistrySerializer:
         self._encode = self._encoder()
 
     def __call__(self, value: Any) -> bytes | None:
-        """Bytes of a value. Raises ValueError: it is not of the schema."""
+        """Bytes of a value. Raises ValueError: it does not match the schema."""
         return None if value is None else self._prefix + self._encode(value)
 
     def column(self, values: Any) -> Any:
         """Binary Arrow column of the values of a table (its rows), an Arrow column or a sequence.
 
-        Raises ValueError: a value is not of the schema; the text has its number.
+        Raises ValueError: a value does not match the schema; the text has its number.
         """
         import pyarrow as pa
 

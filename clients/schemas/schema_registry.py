@@ -18,7 +18,7 @@ from .registry_request import RegistryAddress, RegistryFailed, ask
 
 TIMEOUT_S: Final = 10.0
 MOST_DEPTH: Final = 32
-"""Largest depth of references within references that is followed."""
+"""Maximum depth of references that is followed."""
 _TYPES: Final = ("AVRO", "JSON", "PROTOBUF")
 
 _kept: dict[str, dict[int, RegisteredSchema]] = {}
@@ -30,7 +30,7 @@ class SchemaRegistry:
 
     url: http:// or https://, with USER:PASSWORD@ before the host if the registry requires them.
 
-    timeout_s: seconds for one try; registry_request says which failures are tried again.
+    timeout_s: seconds for one try; see registry_request for the failures that are retried.
     Threads may share one. Certificates are checked by those of the system, or of SSL_CERT_FILE.
     """
 
@@ -90,7 +90,7 @@ class SchemaRegistry:
         return self._number(self._asked(path, what), "id")
 
     def _schema(self, schema_id: int, depth: int) -> RegisteredSchema:
-        # Threads that begin together may each ask, and keep the same.
+        # Concurrent threads may each send the request, and store equal schemas.
         kept = _kept.setdefault(self._address.url, {})
         found = kept.get(schema_id)
         if found is None:
@@ -120,7 +120,7 @@ class SchemaRegistry:
                 f"{', '.join(_TYPES)} here"
             )
         if schema_type == "PROTOBUF":
-            # Without a compiler for .proto files here: the registry has one.
+            # There is no compiler for .proto files here, but the registry has one.
             described = self._asked(f"/schemas/ids/{schema_id}?format=serialized", what)
             text = str(described.get("schema", text)) if isinstance(described, dict) else text
         references = tuple(

@@ -8,10 +8,10 @@ r"""A file of security settings, as Kafka's own tools take it with --command-con
     sasl.password=secret
 
 Lines as in Java's properties: `#` and `!` begin a comment, a line that ends with `\` goes on in the
-next. Values may be references (security_options): a file that says `${env:KAFKA_PASSWORD}` is the
-same on every machine, and no secret.
+next. Values may be references (security_options): a file with `${env:KAFKA_PASSWORD}` is the same
+on every machine, and has no secret.
 
-Which file it is for a client that is given no settings of its own says discovery/client_config.
+Not here: the choice of the file for a client without settings of its own (discovery/client_config).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
         name, separator, value = (part.strip() for part in line.partition("="))
         key = name.replace(".", "_")
         if not separator:
-            # What stands there may be the rest of a password.
+            # The line is not shown, as it may be the rest of a password.
             raise InvalidConfig(f"{path}: line {number} is not `name=value`")
         try:
             refuse_gssapi({name: value})

@@ -1,9 +1,10 @@
-"""Tokens of OAUTHBEARER: asked for at a function, a file, or an endpoint by client credentials.
+"""Tokens of OAUTHBEARER: from a function, a file, or an endpoint with client credentials.
 
 Invariants:
     No token, secret or answer of an endpoint is in a message.
-    One asks at a time, and not on the thread of the sockets: `get` waits. Files and functions are
-    asked every time; what an endpoint gives is kept for REFRESH_PART of its life.
+    `get` waits, so it is not called on the thread of the sockets, and gets one token at a time.
+    Functions are called and files read every time; a token of an endpoint is cached for
+    REFRESH_PART of its lifetime.
 
 Source: FileJwtRetriever, ClientCredentialsJwtRetriever (RFC 6749, 4.4) in apache/kafka.
 """
@@ -69,9 +70,9 @@ class OauthTokens:
         """A token to log in with now.
 
         Raises:
-            InvalidConfig: there is none, and trying again does not help.
-            ConnectionFailed: the endpoint cannot be reached, or has an error of its own.
-            Exception: what the function raises.
+            InvalidConfig: there is none, and a retry does not help.
+            ConnectionFailed: the endpoint cannot be reached, or answers with a server error.
+            Exception: any exception of the function.
         """
         settings = self._settings
         with self._asking:

@@ -3,9 +3,9 @@
 PEM is the only form of certificates and keys (KIP-651). `sasl_username` and `sasl_password` are
 librdkafka's names; `sasl_jaas_config` is Kafka's.
 
-Values may be references to where they stand, `${file:/run/secrets/kafka:password}`, `${dir:...}` or
-`${env:KAFKA_PASSWORD}` (secret_reference). Checked settings keep them as they are: they are looked
-up in the process that connects, a password each time that it authenticates.
+Values may be references, `${file:/run/secrets/kafka:password}`, `${dir:...}` or
+`${env:KAFKA_PASSWORD}` (secret_reference). Checked settings keep references as they are: the
+process that connects resolves them, a password at each authentication.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class SecurityOptions(TypedDict, total=False):
     """Security settings of Producer, Consumer and Admin.
 
     security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-    ssl_truststore_location, ssl_truststore_certificates: whom to trust, a PEM file, or its text;
-        without either the system's certificates.
+    ssl_truststore_location, ssl_truststore_certificates: trusted certificates, as a PEM file, or
+        its text; without either the system's certificates.
     ssl_keystore_location: a PEM file with this client's private key and certificate chain;
         ssl_keystore_key, ssl_keystore_certificate_chain: the same as text.
     ssl_key_password: of the private key.
-    ssl_endpoint_identification_algorithm: "https", or "" to trust any host with such a certificate.
+    ssl_endpoint_identification_algorithm: "https", or "" to accept any host name in a certificate.
     ssl_truststore_type, ssl_keystore_type: PEM.
     sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
-    sasl_username, sasl_password, or sasl_jaas_config: who this client is.
+    sasl_username, sasl_password, or sasl_jaas_config: this client's credentials.
 
     Of OAUTHBEARER, one of these:
-    sasl_oauth_token_provider: a function without arguments that gives a token, or an object with
+    sasl_oauth_token_provider: a function without arguments that returns a token, or an object with
         such a method `token`, as kafka-python's; called whenever the client authenticates.
     sasl_oauthbearer_token_endpoint_url: a file: URL of a file that holds a token, read each time;
-        or an http: or https: URL that gives one for
+        or an http: or https: URL that returns one for
         sasl_oauthbearer_client_credentials_client_id and ..._client_secret (and
         sasl_oauthbearer_scope), or for clientId, clientSecret and scope in sasl_jaas_config.
 
@@ -115,10 +115,10 @@ SECRETS: Final = (
 
 
 class ClientSecurity:
-    """Checked settings, a value. Its repr shows no password.
+    """Checked settings, immutable and comparable. Their repr shows no password.
 
-    Not a dataclass: Ray Data writes those, and all dataclasses in them, into the files that its
-    dashboard reads.
+    Not a dataclass: Ray Data writes dataclasses, and all dataclasses in them, into the files that
+    its dashboard reads.
     """
 
     __slots__ = ("options", "protocol", "token_provider")
@@ -151,7 +151,7 @@ class ClientSecurity:
     def from_options(cls, options: Mapping[str, Any]) -> ClientSecurity:
         """Raises:
         TypeError: a name that is none of SecurityOptions.
-        InvalidConfig: a value that cannot be, or settings that have no effect together.
+        InvalidConfig: an invalid value, or settings that have no effect together.
         """
         refuse_gssapi(options)
         check_names(options)
@@ -238,7 +238,7 @@ class ClientSecurity:
         """
         if not self.is_tls:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it trusts nobody yet
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it has no trusted certificates yet
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self._get("ssl_endpoint_identification_algorithm", "https") != ""
         location = self._get("ssl_truststore_location")
@@ -360,7 +360,7 @@ class ClientSecurity:
         jaas = dict(self.options).get("sasl_jaas_config", "")
         if not jaas:
             return self._get("sasl_username"), self._get("sasl_password"), False
-        # The whole text, or values in it: those may hold any character, quotes, too.
+        # The whole text, or values in it, may be references: their content may have any characters.
         found = _jaas_options(_looked_up(jaas) if is_reference(jaas) else jaas)
         values = {name: _looked_up(value) for name, value in found.items()}
         name, password = values.get("username", ""), values.get("password", "")
@@ -378,9 +378,9 @@ def check_names(
     of: Callable[..., object] | None = None,
     others: Collection[str] = (),
 ) -> None:
-    """Check the names of keyword arguments that a client has not taken by itself.
+    """Check the names of a client's remaining keyword arguments.
 
-    of: the client, whose own arguments may have been meant. others: names that it takes besides.
+    of: the client, whose own arguments may have been meant. others: further names that are allowed.
 
     Raises:
         TypeError: a name that is none of SecurityOptions, nor of the others.
@@ -425,7 +425,7 @@ def security_of(options: Mapping[str, Any]) -> SecurityOptions:
 
 
 def secrets_in_clear(options: Mapping[str, Any]) -> list[str]:
-    """The names of secrets that stand in the options themselves, and not elsewhere."""
+    """The names of secrets that are given in clear text, not as references."""
     found = []
     for name in SECRETS:
         text = str(options.get(name) or "")
@@ -451,7 +451,7 @@ def _read_text(path: str) -> str:
 
 
 def _jaas_options(text: str) -> Mapping[str, str]:
-    """Raises InvalidConfig: it names another module than Kafka's two, or is no such text."""
+    """Raises InvalidConfig: it names another module than Kafka's two, or is invalid."""
     entry = parse_jaas(text)
     if entry.login_module not in JAAS_MODULES:
         raise InvalidConfig(
@@ -474,7 +474,7 @@ def _oauth_options(text: str) -> dict[str, str]:
 
 
 def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:
-    """OpenSSL takes a key from a file alone: one that only this user reads, for this moment."""
+    """Load a key by a temporary file that only this user can read: OpenSSL reads files only."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:

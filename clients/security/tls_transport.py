@@ -1,4 +1,4 @@
-"""TLS on a connected, non-blocking socket, with what a Connection uses of a plain one."""
+"""TLS on a connected, non-blocking socket, with the socket methods that Connection uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TlsTransport:
     """Owns `sock`. Raises BlockingIOError where a plain socket would."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """`host`: as it stands in the client's settings or in metadata; checked, if it is to be."""
+        """host: from the client's settings or metadata; verified if `context` checks host names."""
         self._socket = context.wrap_socket(
             sock, server_hostname=host, do_handshake_on_connect=False
         )
@@ -37,7 +37,7 @@ class TlsTransport:
 
     @property
     def has_received(self) -> bool:
-        """Something may be read without the socket becoming readable."""
+        """Whether data can be read without the socket becoming readable."""
         return self._socket.pending() > 0
 
     def recv_into(self, view: memoryview) -> int:

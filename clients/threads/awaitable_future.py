@@ -1,4 +1,4 @@
-"""A future of the clients: for threads as concurrent.futures has it, and for coroutines.
+"""A future of the clients: a concurrent.futures.Future that coroutines can await.
 
 metadata = producer.send("flights", b"{}").result(10)
 metadata = await producer.send("flights", b"{}")

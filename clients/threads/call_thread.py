@@ -1,10 +1,10 @@
-"""The one thread that uses a consumer, which is not for several, on behalf of coroutines.
+"""The one thread that uses a consumer, which is not thread-safe, on behalf of coroutines.
 
 Invariants:
     Calls run one after another, in the order in which they were made. A call whose coroutine was
-    cancelled before its turn is omitted; one that runs goes on, and its result is dropped.
-    While a call waits for a coroutine of the application's (`call_back`), what that coroutine calls
-    runs at once, in between, as it would if the application had been called on this thread.
+    cancelled before its turn is omitted; a running call continues, and its result is dropped.
+    While a call waits for a coroutine of the application (`call_back`), calls of that coroutine run
+    at once, in between, as they would if the application had been called on this thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _Call:
-    """function, and who awaits it."""
+    """A function to call, and the future that its coroutine awaits."""
 
     __slots__ = ("_function", "_future", "_loop")
 
@@ -87,11 +87,11 @@ class _Queue:
 
 
 _inner: ContextVar[_Queue | None] = ContextVar("bradbury_inner_calls", default=None)
-"""Queue of the coroutine that a call waits for, and of what that begins."""
+"""Queue of the coroutine that a call waits for, and of tasks that it creates."""
 
 
 class CallThread:
-    """Starts with the first call. A daemon: it holds up no exit."""
+    """Starts with the first call. A daemon thread, which does not delay exit."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -127,7 +127,7 @@ class CallThread:
         done.result()
 
     def stop(self) -> None:
-        """End the thread when the calls before are done."""
+        """End the thread when earlier calls are done."""
         self._calls.close()
 
     def _put(self, call: _Call) -> None:

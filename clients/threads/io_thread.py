@@ -2,9 +2,9 @@
 
 Invariants:
     Everything a callback touches belongs to this thread, so connections, the sender and the fetcher
-    need no locks among themselves. Other threads come in through `call_soon` and `spawn` only.
-    A callback that raises is logged and dropped; the thread goes on, or a bug in one answer would
-    silence every other partition.
+    need no locks among themselves. Other threads use only `call_soon` and `spawn`.
+    A callback that raises is logged and dropped; the thread continues, as a bug with one answer
+    must not stop all other partitions.
 
 Steps are generators: `yield future` waits for its result, `yield 0.1` sleeps. They read like
 blocking code and cost no thread, which is all of asyncio that a client needs.
@@ -40,7 +40,7 @@ WRITE = selectors.EVENT_WRITE
 
 
 class Watched(Protocol):
-    """A socket, or what has one."""
+    """A socket, or an object that has one."""
 
     def fileno(self) -> int: ...
 
@@ -58,7 +58,7 @@ class Timer:
 
 
 class IoThread:
-    """Starts with the first call from outside, ends with `stop`. A daemon: it holds up no exit."""
+    """Starts with the first call from outside, ends with `stop`. A daemon: does not delay exit."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -79,7 +79,7 @@ class IoThread:
     # --- from any thread ---------------------------------------------------------------------
 
     def call_soon(self, callback: Callback) -> None:
-        """Run `callback` on the thread, after those already asked for. Dropped after `stop`."""
+        """Run `callback` on the thread, after earlier callbacks. Dropped after `stop`."""
         self._soon.append(callback)
         if self._thread is None:
             self._start()
@@ -105,7 +105,7 @@ class IoThread:
         return future
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the thread. What still waits fails with ConnectionFailed."""
+        """End the thread. Pending futures fail with ConnectionFailed."""
         self._stopping = True
         thread = self._thread
         if thread is None:
@@ -117,7 +117,7 @@ class IoThread:
             thread.join(timeout_s)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; whether it has come."""
+        """Wait for the end of the thread; return whether it has ended."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return self._stopping
@@ -203,7 +203,7 @@ class IoThread:
 
     def _on_wake(self, _events: int) -> None:
         try:
-            self._wake_receiver.recv(4096)  # what it may leave is seen by the next select
+            self._wake_receiver.recv(4096)  # the next select reports remaining bytes
         except BlockingIOError:
             pass
         self._awake = False  # after the bytes are gone, or a wake-up could be lost

@@ -1,9 +1,9 @@
 """Waiting of coroutines for a condition that threads notify.
 
 Invariants:
-    A coroutine that waits costs no thread, and its loop waits for nothing but a short lock.
+    A coroutine that waits needs no thread, and its loop waits only for a lock that is held briefly.
     However many coroutines wait, and however often threads notify, the loop is woken once for all
-    that has happened since it looked last.
+    notifications since its last check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .observed_condition import ObservedCondition
 
 
 class LoopWaiter:
-    """Coroutines of one loop wait for `condition` here. One waiter a condition."""
+    """Waiter for the coroutines of one loop. A condition has one waiter."""
 
     def __init__(self, condition: ObservedCondition, loop: asyncio.AbstractEventLoop) -> None:
         self._condition = condition
@@ -26,7 +26,7 @@ class LoopWaiter:
         condition.watcher = self._on_notify
 
     async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Whether `predicate`, which is called with the lock, came true in time."""
+        """Wait until `predicate`, called with the lock, is true; return False after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._condition:

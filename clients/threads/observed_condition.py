@@ -1,4 +1,4 @@
-"""A condition for threads that also calls observers, who wait in another way: see loop_waiter."""
+"""A condition for threads that also calls an observer, for waiting coroutines: see loop_waiter."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ DEFAULT_PORT: Final = 9092
 
 
 def find_bootstrap(bootstrap: str | None, *, namespace: str | None = None) -> list[Address]:
-    """The addresses to ask first; where they come from: discovery/bootstrap.py.
+    """Bootstrap addresses: `bootstrap`, or those that discovery/bootstrap.py finds.
 
     Raises:
-        ConnectionFailed: nothing says where there is a cluster.
-        ValueError: what says so is not a list of addresses.
+        ConnectionFailed: no cluster is given or found.
+        ValueError: the given or found text is not a list of addresses.
     """
     return parse_servers(find_servers(bootstrap, namespace or default_namespace()))
 

@@ -1,10 +1,10 @@
-"""The client's view of a cluster: nodes, topics, leaders. A value: replaced, never changed.
+"""The client's view of a cluster: nodes, topics, leaders. Immutable: replaced, never changed.
 
 Invariants:
-    Within one topic id a leader epoch never goes back: an answer of a node that does not know the
-    news yet does not undo what a better informed one said (KIP-320).
+    Within one topic id a leader epoch never goes back: an answer with older metadata does not
+    overwrite newer metadata of another node (KIP-320).
 
-Not here: asking for it (cluster_client).
+Not here: Metadata requests (cluster_client).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .connection import Address
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One Kafka node. rack: the Ray node or zone it says it is in."""
+    """One Kafka node. rack: the Ray node or zone that it reports."""
 
     node_id: int
     host: str
@@ -79,7 +79,7 @@ class ClusterView:
         return 0 if view is None else len(view.partitions)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids as text of those of these topics that are known; zero where brokers have none."""
+        """Ids, as text, of the known ones of `topics`; zero where brokers have none."""
         return {name: str(self.topics[name].topic_id) for name in topics if name in self.topics}
 
     def updated(self, response: MetadataResponse, *, asked: Iterable[str] | None) -> ClusterView:

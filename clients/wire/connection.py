@@ -3,13 +3,14 @@
     on the wire   int32 size, header, body (protocol/request_frame.py), both ways
 
 Invariants:
-    Answers come in the order of the requests (Kafka promises it), so a correlation id that is not
-    the oldest one's, like a frame that lies, ends the connection: nothing after it can be trusted.
+    Answers come in the order of the requests (Kafka promises it), so a correlation id other than
+    the oldest request's, like an invalid frame, ends the connection: nothing after it can be
+    trusted.
     When the connection ends for whatever reason, every unanswered request fails with
     ConnectionFailed; whether the broker acted on it is unknown.
     A request's version is the highest both sides know (KIP-35), chosen before it is encoded.
-    While the broker wants this client to wait (throttle_time_ms, KIP-219) no request is sent; those
-    that are handed over meanwhile go afterwards, and their time counts from then on.
+    While the broker throttles this client (throttle_time_ms, KIP-219) no request is sent; requests
+    made meanwhile are sent afterwards, and their timeouts begin then.
 
 A frame is received straight into one buffer of its announced size, which the size limit bounds, and
 record data leaves through sendmsg along with its headers: neither direction joins or copies
@@ -84,7 +85,7 @@ Encoder = Callable[[int], Sequence[Buffer]]
 
 
 class Connection:
-    """Connects at once, in the background; requests may be handed over right away."""
+    """Connects at once, in the background; requests may be made right away."""
 
     def __init__(
         self,
@@ -127,7 +128,9 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests may have been sent: versions are negotiated, we are authenticated."""
+        """Whether requests may have been sent: versions are negotiated, the client is
+        authenticated.
+        """
         return self._is_open
 
     @property
@@ -151,7 +154,7 @@ class Connection:
             timeout_ms: when it passes without an answer the connection is closed, as in Kafka's
                 clients: later answers can only come after this one.
             min_version, max_version: narrower limits than the message class has.
-            encode: gives the body's buffers instead of the codec (Produce).
+            encode: returns the body's buffers, instead of the codec (Produce).
             expect_response: False for Produce with acks=0, which has no answer: the future is done,
                 with an empty response, once the bytes are queued.
 
@@ -185,7 +188,7 @@ class Connection:
         reason: str = "closed by this client",
         failure: type[ConnectionFailed] = ConnectionFailed,
     ) -> None:
-        """End the connection. Every unanswered request fails with `failure`, saying `reason`."""
+        """End the connection. Every unanswered request fails with `failure`, which has `reason`."""
         if self.failure is not None:
             return
         self.failure = failure(f"{self.address}: {reason}")
@@ -215,7 +218,7 @@ class Connection:
             self._socket = sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._receive_buffer_bytes is not None:  # now: connecting fixes the window's scale
+            if self._receive_buffer_bytes is not None:  # now, as connecting fixes the scale
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             result = sock.connect_ex(target)
         except OSError as error:
@@ -273,7 +276,7 @@ class Connection:
 
     def _on_versions(self, answer: Future[ApiVersionsResponse], version: int) -> None:
         if answer.exception() is not None:
-            return  # the connection is closed, and says why
+            return  # the connection is closed, with the reason
         response = answer.result()
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             self.api_versions.update(response)
@@ -309,9 +312,9 @@ class Connection:
                 send()
 
     def _hold(self, throttle_ms: int) -> None:
-        """The broker does not read from this connection for so long, and wants nothing sent."""
+        """Send nothing for `throttle_ms`: the broker does not read from this connection."""
         if self.api_versions.highest(PRODUCE_KEY) < FIRST_HELD_BY_CLIENTS:
-            return  # it has waited itself, before it answered
+            return  # the broker has delayed its answer instead
         until = time.monotonic() + throttle_ms / 1000
         if self._held_timer is not None:
             if until <= self._held_until:
@@ -333,7 +336,7 @@ class Connection:
         *,
         min_version: int = 0,
     ) -> None:
-        """Ask while the connection is not open yet. A failure closes it."""
+        """Send a request while the connection is not open (SASL). A failure closes it."""
         answer: Future[R] = Future()
 
         def on_done(done: Future[R]) -> None:
@@ -415,14 +418,16 @@ class Connection:
                 self._receive()
             except OSError as error:
                 if isinstance(error, ssl.SSLError) and not self._is_open:
-                    self.close(*handshake_failure(error))  # TLS 1.3 refuses us after our end of it
+                    self.close(*handshake_failure(error))  # TLS 1.3: refused after our last step
                 else:
                     self.close(f"connection lost: {error}")
         if events & WRITE and self.failure is None:
             self._flush()
 
     def _receive(self) -> None:
-        """Take what the kernel has, up to the end of one frame: other sockets want their turn."""
+        """Receive available bytes, up to the end of one frame, so that other sockets have their
+        turn.
+        """
         assert self._socket is not None
         while self.failure is None:
             target = self._size if self._frame is None else self._frame
@@ -442,7 +447,7 @@ class Connection:
                 frame, self._frame = self._frame, None
                 self._on_frame(frame)
                 if self._tls is not None and self.failure is None and self._tls.has_received:
-                    self._io.call_soon(self._read_on)  # the socket would not say so
+                    self._io.call_soon(self._read_on)  # select would not report it
                 return
             size = int.from_bytes(self._size, "big", signed=True)
             if not 4 <= size <= self._max_response_bytes:

@@ -23,7 +23,7 @@ class ConnectionSecurity:
         self._context = settings.tls_context()
         oauth = settings.oauth() if settings.is_sasl else None
         self._tokens = None if oauth is None else OauthTokens(oauth)
-        # What the settings refer to is missed here, not while connecting.
+        # A missing file or reference raises here, not while connecting.
         if self._tokens is not None:
             self._tokens.check()
         elif settings.is_sasl:
@@ -42,15 +42,15 @@ class ConnectionSecurity:
         return self._settings.mechanism
 
     def exchange(self) -> Future[ClientExchange]:
-        """Done at once, or by a thread that asks for a token.
+        """Future of a SASL exchange: done at once, or by a thread that gets a token.
 
-        Failures of the future: InvalidConfig, as the constructor's, if something has gone
-        meanwhile; those of OauthTokens.get.
+        Failures of the future: InvalidConfig, as the constructor's, if a file or reference is
+        missing by now; those of OauthTokens.get.
         """
         made: Future[ClientExchange] = Future()
         if self._tokens is None:
             self._make(made)
-        else:  # a daemon: a function that does not end holds up no exit
+        else:  # a daemon: a function that hangs does not delay exit
             threading.Thread(target=self._make, args=(made,), name="oauth", daemon=True).start()
         return made
 
@@ -61,11 +61,11 @@ class ConnectionSecurity:
                 if self._tokens is None
                 else OauthBearerExchange(self._tokens.get())
             )
-        except Exception as error:  # noqa: BLE001 -- a user's function: it is the connection's end
+        except Exception as error:  # noqa: BLE001 -- of a user's function: it closes the connection
             made.set_exception(error)
 
     def secure(self, sock: socket.socket, host: str) -> TlsTransport:
-        """`sock` belongs to what is returned. Only with `is_tls`."""
+        """Wrap `sock`, which the result owns, in TLS. Only with `is_tls`."""
         assert self._context is not None
         return TlsTransport(sock, self._context, host)
 

@@ -38,10 +38,10 @@ class CoordinatorLookup:
         self._key_type = key_type
 
     def find(self) -> Steps[Address]:
-        """The coordinator, however long there is none.
+        """Return the coordinator's address; retry until there is one.
 
         Raises:
-            KafkaError: a broker refuses for good.
+            KafkaError: a broker refuses permanently.
             ConnectionFailed: no broker answers.
         """
         while self.address is None:

@@ -1,7 +1,7 @@
-"""Requests of one connection that have no answer yet, in their order, and until when they wait.
+"""Requests of one connection that have no answer yet, in their order, and their deadlines.
 
-Answers come in the order of the requests, so the oldest one decides: later ones can only be
-answered after it. One timer serves all: it is set again when it fires early, so a stream of
+Answers come in the order of the requests, so only the oldest one's deadline matters: later ones can
+only be answered after it. One timer serves all: it is set again when it fires early, so a stream of
 requests costs no timer each.
 
 Source: InFlightRequests.java in apache/kafka's clients.
@@ -44,7 +44,7 @@ class InFlightRequests:
         """The oldest first. Call `keep_time` after each change that leaves any."""
 
     def keep_time(self) -> None:
-        """See to it that the timer fires no later than the oldest request's deadline."""
+        """Set the timer, to fire no later than the oldest request's deadline."""
         deadline = self.requests[0].deadline
         if self._timer is not None:
             if self._timer_at <= deadline:
@@ -54,7 +54,7 @@ class InFlightRequests:
         self._timer = self._io.call_later(max(0.0, deadline - time.monotonic()), self._on_time)
 
     def close(self) -> list[Future[Any]]:
-        """Stop the timer, and give up all requests; returns their futures."""
+        """Stop the timer, and remove all requests; return their futures."""
         if self._timer is not None:
             self._timer.cancel()
         futures = [request.future for request in self.requests]

@@ -7,9 +7,9 @@
     producer = bradbury.Producer(interceptors=[Count()])
 
 Invariants:
-    An exception of an interceptor is logged and goes no further: the next one, and the client, go
-    on with what there was before it, as in Kafka's clients.
-    Interceptors are called in their order, each with what the one before has returned.
+    An exception of an interceptor is logged and not raised: the next interceptor, and the client,
+    continue with the value from before it, as in Kafka's clients.
+    Interceptors are called in their order, each with the result of the previous one.
 
 Unlike Kafka: they are called once for each acknowledged batch and each polled table, and a table
 that is sent whole is passed whole. Only `Producer.send` of single records passes single records.
@@ -49,22 +49,22 @@ class ProducerInterceptor:
     """Override what you need. Used from every thread that sends, and from the client's own."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called by `send`, before anything is done; what it returns is sent."""
+        """Called by `send`, before anything is done; the returned record is sent."""
         return record
 
     def on_send_batch(self, topic: str, table: pa.Table) -> pa.Table:
-        """Called by `send_batch`; what it returns is sent. It may have other columns and rows."""
+        """Called by `send_batch`; the returned table is sent. It may differ in columns and rows."""
         return table
 
     def on_acknowledgement(self, metadata: BatchMetadata, error: Exception | None) -> None:
         """Called when records are acknowledged, or have failed with `error`; before the futures.
 
-        Once a record batch, on the client's own thread, which sends nothing meanwhile; and by
-        `send` and `send_batch` where they raise.
+        Called once per record batch, on the client's own thread, which sends nothing meanwhile; and
+        by `send` and `send_batch` where they raise.
 
         Args:
-            metadata: `ranges` has the partition; with offsets of -1 where they are not known, and
-                nothing where the records had no partition yet.
+            metadata: `ranges` has the partition, with offsets of -1 where they are not known; it is
+                empty where the records had no partition yet.
         """
 
     def close(self) -> None:
@@ -75,11 +75,11 @@ class ConsumerInterceptor:
     """Override what you need. Called on the thread that uses the consumer."""
 
     def on_consume(self, records: pa.Table) -> pa.Table:
-        """Called by poll with what it is about to return, if that is not empty.
+        """Called by poll with the records that it is about to return, if there are any.
 
-        What it returns is what poll returns: it may change values, add columns and omit rows,
-        which count as consumed. Iteration shows each piece that it is about to go through, and what
-        it left of one again.
+        Poll returns the result, which may have changed values, further columns and fewer rows;
+        omitted rows count as consumed. Iteration passes each piece that it is about to go through,
+        and again the rest of a piece that was left early.
         """
         return records
 

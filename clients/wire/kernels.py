@@ -1,7 +1,7 @@
-"""Has the compiled column kernels loaded in the background, once a process handles many records.
+"""Loads the compiled column kernels in the background, once a process handles many records.
 
-No poll or send should wait for it: until they are loaded the plain code runs. How many are
-many decides protocol/kernel_loading.
+No poll or send should wait for it: until they are loaded the plain code runs. The number of records
+is decided in protocol/kernel_loading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions of the requests that one broker knows, and the finalized features of its cluster.
+"""Versions of the requests that one broker supports, and the finalized features of its cluster.
 
 Source: NodeApiVersions.java in apache/kafka's clients (KIP-35, KIP-584).
 """
@@ -29,7 +29,7 @@ class NodeApiVersions:
         self.features = FinalizedFeatures(-1, {})
 
     def update(self, response: ApiVersionsResponse) -> None:
-        """Take over the broker's answer."""
+        """Store the broker's answer."""
         self._versions = {
             row.api_key: (row.min_version, row.max_version) for row in response.api_keys
         }
@@ -39,13 +39,13 @@ class NodeApiVersions:
         )
 
     def highest(self, api_key: int) -> int:
-        """The broker's highest version of a request; 0 if it does not offer it."""
+        """The broker's highest version of a request; 0 if it does not support it."""
         return self._versions.get(api_key, (0, 0))[1]
 
     def latest_usable(
         self, request: type[Message], min_version: int = 0, max_version: int | None = None
     ) -> int:
-        """The highest version both sides know, within these limits. Raises UnsupportedVersion."""
+        """The highest version both sides support within these limits. Raises UnsupportedVersion."""
         first, last = request.VERSIONS
         first = max(first, min_version)
         if max_version is not None:

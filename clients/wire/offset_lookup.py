@@ -40,7 +40,7 @@ def list_offsets(
     isolation_level: int = 0,
     timeout_ms: int = 60_000,
 ) -> Steps[dict[TopicPartition, OffsetAt]]:
-    """The offset at a time (ms since 1970: the first record not before it), or at LATEST, EARLIEST.
+    """The offset at a time (ms since 1970: first record at or after it), or at LATEST, EARLIEST.
 
     Raises:
         UnknownTopicOrPartition: there is no such topic or partition.

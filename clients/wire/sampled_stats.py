@@ -1,9 +1,9 @@
-"""Figures of the last minute, and since the beginning: what Kafka's metrics are made of.
+"""Statistics of the last minute, and totals: the values of Kafka's metrics.
 
 Invariants:
     Recording is a few additions, done once a batch or request, and takes no lock: each figure is
     recorded by one thread, or under a lock of its owner's. Any thread may read.
-    A rate counts at least one whole window, so that the first records do not look like a flood.
+    A rate counts at least one whole window, so that the first records do not give an extreme rate.
 
 Source: SampledStat, Rate in apache/kafka clients/.../common/metrics/stats; metrics.num.samples and
 metrics.sample.window.ms at their defaults.

@@ -1,4 +1,4 @@
-"""A connection says who we are, before its first request and before its session ends.
+"""SASL authentication of a connection, before its first request and before its session ends.
 
 Source: SaslClientAuthenticator in apache/kafka (KIP-43, KIP-152, KIP-368).
 """
@@ -77,7 +77,7 @@ class SaslLogin:
             return
         self._exchange = made.result()
         request = SaslHandshakeRequest(mechanism=self._security.mechanism)
-        # After one of version 0 come tokens without headers (Kafka 0.10): not spoken here.
+        # Version 0 is followed by tokens without headers (Kafka 0.10), which are not supported.
         self._connection.ask(request, SaslHandshakeResponse, self._on_mechanisms, min_version=1)
 
     def _on_mechanisms(self, response: SaslHandshakeResponse) -> None:

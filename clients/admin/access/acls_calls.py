@@ -23,7 +23,7 @@ class AclsCalls:
         self._timeout_ms = timeout_ms
 
     def create_acls(self, bindings: Iterable[AclBinding]) -> None:
-        """Create ACLs; one that exists already stays. The first refusal is raised.
+        """Create ACLs; existing ones are kept. The first refusal is raised.
 
         Raises:
             InvalidRequest: an ACL is invalid.

@@ -118,7 +118,7 @@ def create_delegation_token(
 
 
 def renew_delegation_token(client: ClusterClient, hmac: bytes, period_ms: int) -> Steps[int]:
-    """See Admin.renew_delegation_token. Retried: renewing twice has the effect of once."""
+    """See Admin.renew_delegation_token. Retried, as it is idempotent."""
     request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
     response = yield from client.send_to_any(request, RenewDelegationTokenResponse)
     if response.error_code:
@@ -170,7 +170,7 @@ def describe_delegation_token(
 
 
 def _refusal(code: int) -> KafkaError:
-    """Error with a text, as the responses of these APIs have none."""
+    """Error with a message: the responses of these APIs have none."""
     return error_for(code, REASONS.get(code))
 
 

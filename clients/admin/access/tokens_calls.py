@@ -36,7 +36,7 @@ class TokensCalls:
         owner: str | None = None,
         max_lifetime_ms: int = -1,
     ) -> DelegationToken:
-        """Create a token (KIP-48), for oneself or for `owner`, "User:bob".
+        """Create a token (KIP-48), for this client's user or for `owner`, "User:bob".
 
         renewers: principals that may renew and expire it, as its owner may.
         max_lifetime_ms: -1 for the brokers' delegation.token.max.lifetime.ms, the maximum.
@@ -51,7 +51,7 @@ class TokensCalls:
         )
 
     def renew_delegation_token(self, hmac: bytes, *, renew_time_period_ms: int = -1) -> int:
-        """Set when a token expires, from now; return its expiry in milliseconds since 1970.
+        """Set a token's expiry, relative to now; return it in milliseconds since 1970.
 
         renew_time_period_ms: -1 for the brokers' delegation.token.expiry.time.ms, the maximum. The
         expiry is never after max_timestamp.

@@ -11,8 +11,8 @@ Invariants:
     the first ones. Where there are more streams than partitions, the last ones stay idle.
     Any change (a stream, a partition, for filters a topic) rebalances all members.
 
-One background thread per connector polls for the members whose iterators are idle. A connector
-that is dropped together with its streams ends without a commit.
+One background thread per connector polls for the members whose iterators are idle. A connector that
+is garbage-collected together with its streams ends without a commit.
 
 Not here: messages of a stream (kafka_stream), assignment (assignors, coordinator).
 """
@@ -85,7 +85,7 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_count: Mapping[str, int], decoder: Decoder[Any] | None = None
     ) -> dict[str, list[KafkaStream[Any]]]:
-        """Create streams of each topic, by their number. They join the group in the background.
+        """Create as many streams of each topic as given. They join the group in the background.
 
         Args:
             decoder: decodes messages for the streams; by default they return the Message.
@@ -120,7 +120,7 @@ class ConsumerConnector:
     ) -> list[KafkaStream[Any]]:
         """Create streams of all topics that the filter allows, now and later.
 
-        New topics join within `topic.refresh.interval.ms`, also if there is none yet.
+        New topics are added within `topic.refresh.interval.ms`; there may be none at first.
 
         Raises:
             ValueError: fewer than one stream, or streams were created already.
@@ -137,7 +137,7 @@ class ConsumerConnector:
             timeout_ms=self.config.socket_timeout_ms,
             namespace=self.config.namespace,
         ) as admin:
-            admin.describe_cluster()  # a pattern alone would wait for a cluster without an error
+            admin.describe_cluster()  # subscribing to a pattern does not fail without a cluster
         return self._create([topic_filter.pattern] * number, decoder)
 
     def commit_offsets(self) -> None:

@@ -47,7 +47,7 @@ class KafkaStream(Generic[T]):
         self, consumer: Consumer, decoder: Decoder[T], *, client_id: str, consumer_timeout_ms: int
     ) -> None:
         self.client_id = client_id
-        self.connector: object = None  # lives as long as its streams
+        self.connector: object = None  # kept alive by its streams
         self._consumer = consumer
         self._decoder = decoder
         self._timeout_s = consumer_timeout_ms / 1000 if consumer_timeout_ms >= 0 else None

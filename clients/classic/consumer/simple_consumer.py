@@ -6,7 +6,7 @@
         ...  # next_offset is the offset of the next fetch; it may be stored with the output
 
 Invariants:
-    Every request goes to this broker: it refuses partitions that another one leads.
+    Every request goes to this broker, which refuses partitions that another broker leads.
     The caller manages offsets: there is no group, no reset, no commit.
 
 Fetches are answered at once, even if there are no messages, as in 0.7.
@@ -189,7 +189,7 @@ class SimpleConsumer:
                     if answer.error_code:
                         raise _refused(answer.error_code, topic, partition, self._address)
                     return list(answer.old_style_offsets)
-        raise _nothing_said(topic, partition, self._address)
+        raise _missing_answer(topic, partition, self._address)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -236,7 +236,7 @@ class SimpleConsumer:
     def _message_set(self, request: FetchRequest, answer: PartitionData | None) -> MessageSet:
         error: KafkaError | None = None
         if answer is None:
-            error = _nothing_said(request.topic, request.partition, self._address)
+            error = _missing_answer(request.topic, request.partition, self._address)
         elif answer.error_code:
             error = _refused(answer.error_code, request.topic, request.partition, self._address)
         aborted = None
@@ -277,5 +277,5 @@ def _refused(code: int, topic: str, partition: int, address: Address) -> KafkaEr
     return error_for(code, f"{topic}-{partition} at {address}: {error_for(code)}")
 
 
-def _nothing_said(topic: str, partition: int, address: Address) -> KafkaError:
+def _missing_answer(topic: str, partition: int, address: Address) -> KafkaError:
     return KafkaError(f"{topic}-{partition} at {address}: it is missing in the answer")

@@ -10,7 +10,8 @@ import threading
 
 
 class Turns:
-    """Fair lock, made of two: a thread that waits for `_room` holds `_door`, where others wait.
+    """Fair lock, made of two locks: a thread holds `_door` only while it waits for `_room`, so
+    other threads wait for `_door`.
 
     Both locks are reentrant, because a signal handler may run within its own thread's turn;
     `depth` is 2 then.

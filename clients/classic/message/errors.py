@@ -17,7 +17,7 @@ from ....protocol.errors import KafkaError
 
 
 class InvalidMessageSize(KafkaError):
-    """The next messages are larger than the fetch size. The text has their size."""
+    """The next messages are larger than the fetch size. The error message has their size."""
 
     code = ErrorCode.INVALID_FETCH_SIZE
 

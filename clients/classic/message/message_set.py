@@ -1,7 +1,7 @@
 """A message set: the bytes of one fetched partition, decoded one batch after another.
 
 Invariants:
-    Nothing is decoded or checked before the iteration gets there: a batch at a time.
+    Batches are decoded, and their CRCs checked, one at a time during the iteration.
     A batch that is cut off at the end is left for the next fetch, whose offset is the last one that
     was returned, or `next_offset`.
     Messages below the requested offset, which a batch may begin with, are left out.
@@ -80,7 +80,7 @@ class MessageSet:
         """Yield each message, with the offset to fetch after it.
 
         Raises:
-            InvalidMessageSize: not even the first batch fits in `max_size`.
+            InvalidMessageSize: the first batch is larger than `max_size`.
             CorruptMessage: a batch is damaged; messages before it were valid.
             KafkaError: the broker refused this partition.
         """

@@ -66,7 +66,8 @@ class Producer(Generic[K, T]):
         event_handler, callback_handler: handlers of the asynchronous producer.
 
     Raises:
-        InvalidConfig: a setting is unknown, removed or out of bounds, or a handler has no queue.
+        InvalidConfig: a setting is unknown, removed or out of bounds, or a handler is given without
+            producer.type=async.
         ConnectionFailed: no cluster is given or found.
     """
 
@@ -120,8 +121,8 @@ class Producer(Generic[K, T]):
             QueueFull, QueueClosed: asynchronous; earlier items of `data` are in the queue.
             UnknownTopicOrPartition: there is no such topic.
             MessageTooLarge: synchronous; a message is larger than `max.message.size`.
-            KafkaError, ConnectionFailed: synchronous; not acknowledged; the text tells whether the
-                messages may be in the log.
+            KafkaError, ConnectionFailed: synchronous; not acknowledged; the error message says
+                whether the messages may be in the log.
             ValueError: the partitioner chose a partition that does not exist.
             TypeError: the encoder or the partitioner cannot use a value or a key.
         """

@@ -34,7 +34,7 @@ class SyncProducer:
         self._lock = threading.Lock()
         self._producers: dict[str, Producer] = {}
         self._closed = False
-        self._producer(config.compression_codec)  # now, so that a wrong address shows
+        self._producer(config.compression_codec)  # now, so that an invalid address raises here
 
     def partitions_for(self, topic: str) -> int:
         """Number of partitions of `topic`.

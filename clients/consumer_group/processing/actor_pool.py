@@ -1,10 +1,10 @@
 """Workers of a member as separate actors, possibly more than partitions.
 
 Invariants:
-    A worker's name has the number of its process ("w3#2"): messages of a former process are from
-    an unknown worker.
-    A worker whose call failed gets no batches until its process is replaced: one that still runs
-    is ended. Ray restarts it, and it is a new worker then.
+    A worker's name has the number of its process ("w3#2"): outcomes from a former process are
+    ignored, as from an unknown worker.
+    A worker whose call failed gets no batches until its process is replaced: a process that still
+    runs is killed. Ray restarts it, as a new worker.
     Workers end with their member, so that a restarted member's batches do not wait for batches of
     the former process.
 
@@ -106,7 +106,7 @@ class ActorPool:
     def resize(self, count: int) -> None:
         """Add workers until there are `count`. For fewer, `retire` surplus ones.
 
-        A worker counts from its start, and while Ray restarts it.
+        Workers that are starting, or being restarted by Ray, count.
         """
         with self._lock:
             for _ in range(count - len(self._actors)):

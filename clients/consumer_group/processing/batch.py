@@ -119,7 +119,7 @@ class BatchMaker:
 
 
 def lanes_of_keys(keys: Any, lanes: int) -> Int32s:
-    """Lane of each key: equal keys have equal lanes. Records without a key are dealt in turn.
+    """Lane of each key: equal keys have equal lanes. Records without a key are spread round-robin.
 
     Cost: 20 ns a key of 16 bytes once the kernels are loaded, 2 us before.
     """

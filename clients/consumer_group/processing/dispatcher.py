@@ -6,10 +6,11 @@ Invariants:
     records of one key, or of one partition, are processed in order.
     A lane keeps its worker for as long as the worker exists, so that state that a worker keeps
     per key stays valid; when workers are added or removed as few lanes move as possible.
-    Batches of a worker that died are reassigned before others, and only the oldest of them, which
-    was in progress, counts an attempt.
-    A batch with an attempt is alone with its worker. The oldest may have been finished, and its
-    outcome lost with the worker that died of the next one: alone, only the cause counts again.
+    Batches of a worker that died are reassigned before others, and `attempts` rises only for the
+    oldest of them, which was in progress.
+    A batch with a failed attempt is sent to a worker alone. The oldest batch may have been
+    finished, and its outcome lost when the next one killed the worker: sent alone, only the batch
+    that kills workers is counted again.
 
 Pure: `starts` returns the batches to send, and the caller sends them.
 
@@ -105,7 +106,7 @@ class Dispatcher:
             found.append(start)
 
     def on_finished(self, worker: str, batch: Batch) -> bool:
-        """Note the end of a batch; False: it was reassigned to another worker."""
+        """Record the end of a batch; False: it was reassigned to another worker."""
         if self._in_flight.get(worker, {}).pop(batch.number, None) is None:
             return False
         if batch.lane is not None:
@@ -117,7 +118,7 @@ class Dispatcher:
         return worker in self._in_flight and not self._in_flight[worker]
 
     def discard(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
-        """Remove queued batches that are no longer needed."""
+        """Remove queued batches that are `unwanted`; return them."""
         taken = []
         for queue in (self._free, *self._queues.values()):
             kept = [batch for batch in queue if not unwanted(batch)]
@@ -146,7 +147,7 @@ class Dispatcher:
         return len(self._free) + sum(len(queue) for queue in self._queues.values())
 
     def rows(self) -> int:
-        """Number of rows of each batch that waits or is with a worker."""
+        """Number of rows of all batches that wait or are with a worker."""
         queues = (
             self._free,
             *self._queues.values(),
@@ -175,8 +176,8 @@ class Dispatcher:
             if home is None or not self._has_room(home, queue[0]):
                 continue
             if home in awaited and not queue[0].attempts:
-                continue  # kept free, so that it can take one alone
-            self._queues[lane] = self._queues.pop(lane)  # the others first next time
+                continue  # kept free for a batch that is sent alone
+            self._queues[lane] = self._queues.pop(lane)  # moved behind the other lanes
             self._busy_lanes.add(lane)
             return home, self._take(queue)
         return None
@@ -206,7 +207,7 @@ class Dispatcher:
         return bool(self._held) and not self._held.isdisjoint(batch.topic_partitions)
 
     def _share_lanes(self) -> None:
-        """Assign every lane to a worker, so that their numbers differ by at most one."""
+        """Assign every lane to a worker, so that the numbers of lanes differ by at most one."""
         workers = self.workers
         if not workers:
             self._homes.clear()

@@ -37,7 +37,7 @@ class WorkerDied(Exception):
 
 
 class BatchFailed(Exception):
-    """The function raised for a batch, or workers died of it; `__cause__` is the error.
+    """The function raised for a batch, or it killed its workers; `__cause__` is the error.
 
     spans: the offsets of the batch, by partition. table: its rows. It is not committed;
     iterating past this error marks the batch as handled.
@@ -50,7 +50,7 @@ class BatchFailed(Exception):
         self.spans = spans
         self.table = table
         self.trace = trace
-        # As text: what Ray makes of this error on its way has its attributes, and no __cause__.
+        # As text: Ray's copy of this error in another process has its attributes, but no __cause__.
         self.reason = f"{type(cause).__name__}: {cause}"
         self.__cause__ = cause
 

@@ -6,8 +6,8 @@ Invariants:
     A span that is finished after its partition was revoked changes nothing.
 
 A partition that is revoked in a rebalance is *suspended*, since it is often assigned again at once:
-its processing continues, and if no member committed anything meanwhile, its progress is kept. If
-one has, or another member got the partition, unfinished batches are dropped here.
+its processing continues, and if no member committed anything meanwhile, its progress is kept. If a
+member has, or another member owns the partition, unfinished batches are dropped here.
 
 Pure: no clock, no actor.
 """
@@ -35,7 +35,7 @@ class Progress:
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _Partition] = {}
 
-    # --- partitions come and go --------------------------------------------------------------
+    # --- assignment --------------------------------------------------------------------------
 
     def on_assigned(self, key: TopicPartition, committed: int | None) -> int | None:
         """Add a partition, or resume it; return the offset to seek to, if not `committed`.

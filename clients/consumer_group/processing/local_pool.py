@@ -1,6 +1,6 @@
 """The worker of a member that processes by itself: a second thread besides the polling one.
 
-While the function runs, the member polls, heartbeats and commits. That is so for Python code and
+While the function runs, the member polls, heartbeats and commits. That holds for Python code and
 for code that releases the GIL; a function that holds the GIL for longer than the session timeout
 needs separate workers (actor_pool).
 """
@@ -50,7 +50,7 @@ class LocalPool:
         threading.Thread(target=self._run, name="bradbury-processing", daemon=True).start()
 
     def resize(self, count: int) -> None:
-        """Do nothing: a member without workers has this one only."""
+        """Do nothing: a member without workers has only this thread."""
 
     def start(self, worker: str, batch: Batch) -> None:
         self._queue.put(batch)

@@ -23,7 +23,7 @@ class MemberConfig:
 
     function: None if tables are polled through the handle. deliver: results are returned, and a
     batch is done when its result was handled; otherwise it is done when processed.
-    workers: number of this member's; 0: it processes by itself.
+    workers: number of this member's workers; 0: it processes by itself.
     consumer_options, producer_options: never logged, as they may have passwords.
     """
 

@@ -1,7 +1,7 @@
 """Processed batches of a member, until their results are acknowledged or committed.
 
-A result is returned again to a caller that does not know it, until it is acknowledged: a lost
-answer loses no result.
+Until a result is acknowledged, it is returned again to a caller that does not have it, so a lost
+response loses no result.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class ProcessedBatches:
             )
 
     def take_one(self, timeout_s: float) -> Entry | None:
-        """Return the next polled table, or None after `timeout_s`: rows of partitions that the
-        member still has. During a rebalance it is not returned.
+        """Return the next polled table, with the rows of partitions that the member still has; None
+        after `timeout_s`. Tables of suspended partitions wait for the end of the rebalance.
 
         Raises the error why the member cannot continue.
         """
@@ -244,7 +244,7 @@ class ProcessedBatches:
         return [entry.rows for entry in entries]
 
     def holds(self, keys: Collection[TopicPartition]) -> bool:
-        """Whether any has records of these partitions."""
+        """Whether any result has records of these partitions."""
         entries = (*self._results, *self._handed.values())
         return any(span.topic_partition in keys for entry in entries for span in entry.spans)
 

@@ -82,7 +82,8 @@ class MemberWork:
                 return False
             slots = self._config.max_in_flight * self.workers.wanted
             batches = slots if self._config.order is None else max(slots, 2 * self._config.lanes)
-            # Without a function the caller of poll has the returned ones.
+            # Without a function, batches that poll has returned are not counted: its caller has
+            # them.
             open_rows = self.processed.rows(with_handed=self._config.function is not None)
             open_rows += [batch.rows for batch in self.uncommitted.batches()]
             rows = self._dispatcher.rows() + sum(open_rows)

@@ -3,12 +3,12 @@
 Invariants:
     Keys, values and headers are held in bounded memory (buffer_memory).
     Records of one topic are encoded one run after another, under the topic's lock, and handed to
-    the sender in that order: what one thread sends to a partition stays in order.
-    The sender's thread never waits for that lock, or a caller that waits for memory would stop the
-    thread that frees it.
+    the sender in that order: records that one thread sends to a partition stay in order.
+    The sender's thread never waits for that lock, as callers that wait for memory depend on it.
 
-The thread that fills a run encodes it, so a fast caller pays for its own encoding; what lingers is
-encoded by the sender. By columns, but for a few records, whose columns would cost more than they.
+The thread that fills a run encodes it, so a fast caller pays for its own encoding; runs that linger
+are encoded by the sender. Encoding is by columns, except for a few records, for which columns would
+cost more.
 
 Not here: sending, retries (sender, partition_queue).
 """
@@ -59,10 +59,10 @@ Int32s = npt.NDArray[np.int32]
 
 @dataclass(slots=True)
 class Columns:
-    """One piece of what is to be sent, as the encoder takes it.
+    """One piece of the data to send, as input of the encoder.
 
     keys: None where no record has one. partitions: -1 where the partitioner decides.
-    size: bytes it is accounted with.
+    size: bytes of `buffer_memory` that it holds.
     """
 
     keys: pa.Array | None
@@ -122,7 +122,7 @@ class Accumulator:
         deliver: Callable[[list[ProducerBatch]], None],
         on_failed: Callable[[str, int, Exception], None],
     ) -> None:
-        """The sender: whom to hand batches, and whom to tell of records that become none."""
+        """Set the sender's callbacks. on_failed: called for records that could not be encoded."""
         self._deliver = deliver
         self._on_failed = on_failed
 
@@ -141,7 +141,7 @@ class Accumulator:
         return run
 
     def drain(self, topic: TopicBuffer, *, wait: bool = True) -> bool:
-        """Encode the open run of `topic` and hand it on. False: another thread is at it."""
+        """Encode the open run of `topic` for the sender. False: another thread holds its lock."""
         if not topic.lock.acquire(blocking=wait):
             return False
         try:
@@ -170,9 +170,9 @@ class Accumulator:
     # --- tables ------------------------------------------------------------------------------
 
     def send_columns(self, topic: TopicBuffer, columns: Columns, delivery: Delivery) -> None:
-        """Encode one piece of a table, after what `send` collected before.
+        """Encode one piece of a table, after the records that `send` has collected.
 
-        Its memory must be held already; it is free again when this raises.
+        Its memory must be held already; it is released when this raises.
         """
         deadline = time.monotonic() + self._delivery_timeout_s
         with topic.lock:
@@ -187,7 +187,9 @@ class Accumulator:
     def send_encoded(
         self, topic: TopicBuffer, partition: int, data: memoryview, count: int, delivery: Delivery
     ) -> None:
-        """Hand on one finished batch, after what `send` collected before; its memory is held."""
+        """Deliver one encoded batch, after the records that `send` has collected; its memory is
+        held.
+        """
         deadline = time.monotonic() + self._delivery_timeout_s
         rows: Rows = np.arange(count, dtype=np.int64)
         batch = ProducerBatch(
@@ -217,7 +219,7 @@ class Accumulator:
         )
 
     def on_done(self, batch: ProducerBatch) -> None:
-        """`batch.outcome` is set: free its memory, wake who waits."""
+        """Free the memory of a batch with an outcome, and wake waiting threads."""
         with self.condition:
             self._incomplete.discard(batch)
             self.memory.release_locked(batch.memory)
@@ -340,7 +342,7 @@ class Accumulator:
         return batches
 
     def _partitions(self, topic: TopicBuffer, columns: Columns) -> Int32s | int:
-        """The partition of each row, or the one of all."""
+        """The partition of each row, or one partition for all rows."""
         count = len(columns.values)
         given = columns.partitions
         if given is None and columns.keys is None and self._partitioner is None:
@@ -399,7 +401,7 @@ def _no_such_partition(topic: TopicBuffer, partition: int) -> ValueError:
 
 
 def _binary_array(items: list[bytes | None]) -> pa.Array:
-    """pa.array takes half as long, but its first call imports pandas: for who sends many."""
+    """pa.array takes half as long, but imports pandas, so it is used for many records only."""
     return pa.array(items, pa.binary()) if kernels_ready() else binary_of(items)
 
 

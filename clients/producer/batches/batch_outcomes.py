@@ -1,12 +1,12 @@
-"""Outcomes of a producer's batches: each batch has one, and all whom it concerns are told.
+"""Outcomes of a producer's batches: each batch has one, and it is reported to all parts concerned.
 
-These are its partition's queue, the accumulator, whose memory is free again, figures, interceptors,
-the futures of its records, and of a failure the transaction.
+These are its partition's queue, the accumulator, which frees its memory, metrics, interceptors, the
+futures of its records, and for a failure the transaction.
 
 Source: Sender.completeBatch, failBatch, RecordAccumulator.splitAndReenqueue in apache/kafka
 clients/.../producer/internals.
 
-Not here: which outcome it is (produce_responses).
+Not here: the choice of the outcome (produce_responses).
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class BatchOutcomes:
         self._finish(batch, appended)
 
     def fail(self, batch: ProducerBatch, error: Exception) -> None:
-        """Fail a batch: it was refused for good, or for too long."""
+        """Fail a batch that was refused permanently, has timed out, or whose producer is closed."""
         count = batch.record_count
         if self._on_failed is None:
             logger.warning("%d records were not delivered: %s", count, error)
         else:
-            # Not a warning: its application gets the error from the commit and sends them again, or
-            # is fenced, and then another one does.
+            # Not a warning: the application gets the error from commit() and sends the records
+            # again, or it is fenced, and another instance does.
             self._on_failed(error)
             logger.info("%d records of a transaction were not delivered: %s", count, error)
         self.drop(batch, error)
@@ -84,13 +84,13 @@ class BatchOutcomes:
         )
 
     def drop(self, batch: ProducerBatch, error: Exception) -> None:
-        """Drop a batch whose transaction has failed or was aborted; the owner knows already."""
+        """Drop a batch; the failure or abort of its transaction is reported already."""
         self._queues.of(batch).on_failed(batch)
         self._metrics.on_error(batch.topic, batch.record_count)
         self._finish(batch, error)
 
     def split(self, batch: ProducerBatch, codec: int) -> None:
-        """Split a batch that is too large for the leader, which has none of it: send its halves."""
+        """Split a batch that the leader has refused as too large, and queue its halves."""
         parts = batch.split(codec)
         self._accumulator.on_split(batch)
         self._metrics.on_split()

@@ -1,7 +1,7 @@
 """Buffer memory of one producer: bytes of records that it holds, and waiting for room.
 
-Invariants: at most `size` bytes are held at a time; who wants more waits. What alone is
-larger than that goes in when nothing else is held.
+Invariants: at most `size` bytes are held at a time; callers that need more wait. A record that
+alone is larger is admitted when nothing else is held.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class BufferMemory:
         self.held = 0
         """Bytes of records that are not delivered or failed yet."""
         self.closed: Exception | None = None
-        """The error that a caller for memory gets from now on."""
+        """The error that callers of `hold` get after the producer was closed."""
         self.never_waits: int | None = None
-        """Id of a thread that has awaited room in another way, so that it need not wait here."""
+        """Id of a thread that does not wait here, as it has awaited room before (AsyncProducer)."""
         self._condition = condition
         self._max_block_s = max_block_ms / 1000
         self._metrics = metrics
@@ -55,7 +55,7 @@ class BufferMemory:
         self.held += size
 
     def has_room(self, size: int) -> bool:
-        """Whether `hold` would not wait: there is room, or nothing held, or the end has come."""
+        """Whether `hold` returns at once: there is room, nothing is held, or it is closed."""
         return self.held + size <= self.size or not self.held or self.closed is not None
 
     def release(self, size: int) -> None:
@@ -77,7 +77,7 @@ class BufferMemory:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts one more that waits for room."""
+        """Count a caller as waiting for room, and its time, in the metrics."""
         metrics, began = self._metrics, time.monotonic()
         metrics.waiting_count += 1
         try:

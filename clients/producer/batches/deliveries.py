@@ -74,7 +74,7 @@ class CollectedRecords:
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
 
     def on_placed(self, batches: list[ProducerBatch]) -> None:
-        """Note which batch each row is in. The columns are not needed any more."""
+        """Record which batch each row is in. The columns are not needed any more."""
         count = len(self.values)
         batch_of: npt.NDArray[np.int32] = np.empty(count, np.int32)
         position_of: npt.NDArray[np.int32] = np.empty(count, np.int32)
@@ -131,7 +131,7 @@ class CollectedRecords:
         callback(future)
 
     def add_waiter(self, row: int, waiter: asyncio.Future[None]) -> bool:
-        """Whether `waiter` will be done on its loop when the row is; False: the row is already."""
+        """Have `waiter` done on its loop when the row is; return False if the row is already."""
         with self.condition:
             if self.outcome(row) is not None:
                 return False
@@ -172,8 +172,8 @@ def _settle_all(waiters: list[asyncio.Future[None]]) -> None:
 class RecordFuture(AwaitableFuture[RecordMetadata]):
     """Future of one sent record, with its metadata.
 
-    It is a concurrent.futures.Future, but has only the two slots below: what the base class
-    keeps is made when it is looked up, as concurrent.futures.wait does.
+    It is a concurrent.futures.Future, but has only the two slots below: attributes of the base
+    class are created when they are accessed, as by concurrent.futures.wait.
     """
 
     __slots__ = ("_row", "_run")
@@ -196,7 +196,7 @@ class RecordFuture(AwaitableFuture[RecordMetadata]):
 
         Raises:
             TimeoutError: it is still open.
-            KafkaError, ConnectionFailed: it was not delivered, and why.
+            KafkaError, ConnectionFailed: the reason why it was not delivered.
         """
         outcome = self._wait(timeout)
         if isinstance(outcome, Exception):
@@ -270,7 +270,7 @@ class TableDelivery:
         self._count = 0
         self._placed = 0
         self._lock = threading.Lock()
-        self._open = 1  # `seal` takes this one away
+        self._open = 1  # the open call itself, which `seal` ends
         self._ranges: list[OffsetRange] = []
         self._error: Exception | None = None
 
@@ -280,7 +280,7 @@ class TableDelivery:
 
     @property
     def unplaced_count(self) -> int:
-        """Records that are in no batch: those that failed, if sending has."""
+        """Number of records that are in no batch; if sending failed, these were not sent."""
         return self._count - self._placed
 
     def on_placed(self, batches: list[ProducerBatch]) -> None:
@@ -289,7 +289,7 @@ class TableDelivery:
             self._placed += sum(batch.record_count for batch in batches)
 
     def seal(self, error: Exception | None = None) -> None:
-        """Note that no more batches will come, because of `error` if there is one."""
+        """Declare that no more batches follow; error: the reason, if sending has failed."""
         self._close(error)
 
     def on_done(self, batch: ProducerBatch, outcome: AppendedBatch | Exception) -> None:

@@ -1,24 +1,24 @@
-"""One partition's batches on their way: their order, and the sequences that make them idempotent.
+"""Queue of one partition's batches: their order, and the sequences that make them idempotent.
 
 Invariants:
-    Batches leave in the order they came. After a failure nothing more is sent until all that is in
-    flight has returned; then what failed goes first, in order, so a retry never overtakes.
+    Batches are sent in the order in which they were added. After a failure nothing more is sent
+    until all batches in flight are answered; then the failed ones are sent first, in order.
     A batch keeps its (producer id, epoch, sequence) for as long as the broker may have it: sent
-    again under the same one it is recognised, under a new one it would be there twice.
-    A new epoch begins at sequence 0, and only when no batch is in flight and the next one to go is
+    again under the same sequence it is recognised, under a new one it would be appended twice.
+    A new epoch begins at sequence 0, and only when no batch is in flight and the next batch is
     known to be absent from the log: never sent, or refused as out of order.
-    The first batch of an epoch is appended before the next one leaves: a broker that knows nothing
-    of a producer takes any sequence for its first, and so a later batch before one that it has
-    refused for now (too large as one, not enough replicas). In a transaction, that then fails, no
-    record is seen of it.
+    The first batch of an epoch is appended before the next one is sent: a broker without state of a
+    producer accepts any sequence as its first, and so might append a later batch before one that it
+    has refused for now (too large as one, not enough replicas). A transaction needs no such wait:
+    it fails then, and none of its records are visible.
 
 Unlike Kafka's producer the epoch belongs to the partition, not to the producer: the broker checks
 it by partition, so a gap in one does not stop the others. A transactional producer's epoch is the
 coordinator's (transaction_manager): there a gap ends the transaction, and the next one's batches
-come under an epoch of their own. Sources: KIP-98, KIP-360,
+have an epoch of their own. Sources: KIP-98, KIP-360,
 TransactionManager and Sender in apache/kafka clients/.../producer/internals.
 
-Not here: sockets, clocks (times come in), futures.
+Not here: sockets, clocks (times are passed in), futures.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Identity(NamedTuple):
 class PartitionQueue:
     """Batches of one partition, in memory only.
 
-    identity: whose sequences these are; None before the first batch and when epochs have run out.
+    identity: producer id and epoch of the sequences; None before the first batch.
     gap: a batch that had a sequence has failed, so the broker may refuse all later sequences.
     known: the broker has appended a batch of this identity.
-    transactional: the producer's identity is the only one; no epoch begins here.
+    transactional: batches have the producer's identity; no epoch begins here.
     """
 
     topic: str
@@ -90,7 +90,7 @@ class PartitionQueue:
         return self.identity is None or (self.gap and self.identity.producer_epoch == MAX_EPOCH)
 
     def take(self, producer: Identity | None) -> ProducerBatch:
-        """The next batch, stamped, now in flight. Needs `can_send`.
+        """Return the next batch, stamped; it is in flight now. Needs `can_send`.
 
         Args:
             producer: the producer's current identity; None when it is not idempotent.

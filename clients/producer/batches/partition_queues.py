@@ -1,8 +1,8 @@
-"""The queues of all partitions that a producer sends to, and whose turn it is.
+"""The queues of all partitions that a producer sends to, and the order in which they send.
 
 Invariants:
     A batch is in the queue of its partition until it has its outcome.
-    A partition whose batch was taken comes after all others that have some.
+    A partition whose batch was taken comes after all others that have batches.
 
 Source: RecordAccumulator.topicInfoMap, drainBatchesForOneNode, expiredBatches in apache/kafka
 clients/.../producer/internals.
@@ -44,7 +44,7 @@ class PartitionQueues:
         return self._queues[TopicPartition(batch.topic, batch.partition)]
 
     def take(self, queue: PartitionQueue, producer: Identity | None) -> ProducerBatch:
-        """Next batch of `queue`, as PartitionQueue.take; the others go first next time."""
+        """Next batch of `queue`, as PartitionQueue.take; it moves behind the other queues."""
         key = TopicPartition(queue.topic, queue.partition)
         self._active[key] = self._active.pop(key)
         return queue.take(producer)
@@ -75,11 +75,11 @@ class PartitionQueues:
         ]
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """Batches that have waited too long. Those in flight get their answer or time-out first."""
+        """Batches that have waited too long. Those in flight are answered, or time out, first."""
         return [batch for batch in self.ready() if batch.deadline <= now]
 
     def next_due(self, now: float) -> float | None:
-        """Time of the next retry or delivery time-out, whichever comes first; None: of neither."""
+        """Time of the next retry or delivery time-out, whichever comes first; None: neither."""
         active = self._active.values()
         times = [queue.ready[0].deadline for queue in active if queue.ready]
         times += [queue.retry_at for queue in active if queue.retry_at > now]

@@ -32,7 +32,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Delivery(Protocol):
-    """Records that batches were made of. Called on the I/O thread, or on the encoding caller's."""
+    """Source of the records in batches. Called on the I/O thread, or on the encoding caller's."""
 
     def on_placed(self, batches: list[ProducerBatch]) -> None: ...
 
@@ -42,7 +42,7 @@ class Delivery(Protocol):
 
 
 class ProducerBatch:
-    """Encoded once; only the producer's stamp in its header is written again.
+    """Batch that is encoded once; only the producer's fields in its header are written again.
 
     rows: which rows of its delivery it holds, in order.
     memory: bytes it holds of the producer's `buffer_memory`.
@@ -102,7 +102,7 @@ class ProducerBatch:
         return self.outcome is not None
 
     def split(self, codec: int) -> list[ProducerBatch]:
-        """Halves, for a topic whose max.message.bytes or segment.bytes refuses the whole.
+        """Split in halves, as the topic's max.message.bytes or segment.bytes refuses the whole.
 
         Source: ProducerBatch.split in apache/kafka clients/.../producer/internals.
         """
@@ -142,11 +142,11 @@ class ProducerBatch:
 
 
 def producer_copy(batch: Buffer) -> tuple[RecordBatchHeader, memoryview]:
-    """A batch of a log as its producer sent it: no offsets, epoch, producer or transaction.
+    """Copy a batch of a log as its producer sent it: no offsets, epoch, producer or transaction.
 
     Raises:
-        ValueError: no producer may send such a batch: it has gaps, is a control batch, or stamped
-            by a broker's clock.
+        ValueError: no producer may send such a batch: it has gaps, is a control batch, or has
+            LogAppendTime.
         CorruptMessage, InvalidRecord: it is damaged, or of magic 0 or 1.
     """
     header = check_batch(batch)

@@ -1,6 +1,6 @@
 """Data of `send_batch` as columns for the encoder, in pieces of bounded size.
 
-As in columns_arrow no Python value becomes an Arrow one unless it must: that imports pandas.
+As in columns_arrow, Python values are converted to Arrow only if necessary: that imports pandas.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def tables_of(data: Any, *, key: str, value: str) -> Iterator[Any]:
 
 
 def pieces_of(columns: Columns, max_bytes: int) -> Iterator[Columns]:
-    """Slices of about `max_bytes`, in order; their `size` is what they are accounted with."""
+    """Slices of about `max_bytes`, in order; their `size` counts against `buffer_memory`."""
     count = len(columns.values)
     sizes: npt.NDArray[np.int64] = np.full(count, RECORD_OVERHEAD, np.int64)
     for array in (columns.keys, columns.values):
@@ -117,7 +117,7 @@ def _array_of(values: Sequence[Any]) -> pa.Array:
     """Make an array without pa.array, whose first call imports pandas."""
     try:
         return binary_of(values)
-    except TypeError:  # most likely there is text
+    except TypeError:  # probably there are str values
         return binary_of([one.encode() if isinstance(one, str) else one for one in values])
 
 

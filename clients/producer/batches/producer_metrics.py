@@ -37,8 +37,8 @@ class TopicMetrics:
 
 
 class ProducerMetrics:
-    """Errors are recorded on any thread, what waits for the buffer under its lock; the rest on the
-    I/O thread. delivery_timeout_s: before its deadline a batch was begun.
+    """Errors are recorded on any thread, waits for buffer memory under its lock, the rest on the
+    I/O thread. delivery_timeout_s: time from the start of a batch to its deadline.
     """
 
     def __init__(self, delivery_timeout_s: float) -> None:
@@ -96,7 +96,7 @@ class ProducerMetrics:
 
     @contextmanager
     def transaction_call(self, name: str) -> Iterator[None]:
-        """Count the time of the block, one of TRANSACTION_CALLS, also where it fails."""
+        """Add the time of the block to call `name`, of TRANSACTION_CALLS, also if it raises."""
         began = time.monotonic()
         try:
             yield

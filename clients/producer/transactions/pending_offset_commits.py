@@ -1,4 +1,4 @@
-"""Offsets that are to join a producer's current transaction, in the order of the calls.
+"""Offsets to add to a producer's current transaction, in the order of the calls.
 
 Source: pendingTxnOffsetCommits of TransactionManager in apache/kafka
 clients/.../producer/internals.
@@ -29,7 +29,7 @@ class PendingOffsetCommits:
     def add(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionOperation:
-        """Add the offsets of one call, whose operation is returned; without any it is done."""
+        """Add the offsets of one call; return its operation, which is done if there are none."""
         waiting = OffsetsToSend.of(offsets, group)
         if offsets:
             self._waiting.append(waiting)
@@ -38,7 +38,7 @@ class PendingOffsetCommits:
         return waiting.operation
 
     def on_group_added(self) -> None:
-        """Note that the transaction coordinator has added the group of the first."""
+        """Record that the transaction coordinator has added the group of the first commit."""
         if self._waiting:  # an abort may have dropped them
             self._waiting[0].is_added = True
 

@@ -1,4 +1,4 @@
-"""The call of a transactional producer that the application has not seen to its end yet.
+"""The call of a transactional producer whose result the application has not received yet.
 
 Source: TransactionManager.PendingStateTransition in apache/kafka clients/.../producer/internals.
 """

@@ -1,12 +1,14 @@
 """The requests of a transactional producer, sent one after another on the I/O thread.
 
 Invariants:
-    The manager decides, this sends: to the coordinator it looks for, with the manager's advice
-    between two requests. What may succeed later is repeated for as long as the producer lives; a
-    caller waits as long as it says, and may call again.
-    A transaction ends when all that was sent before `end` is encoded and has its outcome.
+    The manager chooses the requests; this module looks up the coordinator and sends them, with the
+    manager's advice between two requests. A request that may succeed later is retried for as long
+    as the producer is open; a caller waits for its own timeout, and may call again.
+    A transaction ends when all records that were sent before `end` are encoded and have their
+    outcome.
 
-Not here: what is sent, and what its answers mean (transaction_manager); batches (sender).
+Not here: the choice of requests, and the handling of answers (transaction_manager); batches
+(sender).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _OPEN: Final = frozenset(
 
 
 class ProducerTransactions:
-    """`init_transactions` to `finish` may be called from any thread; the rest is the sender's."""
+    """`initialize` to `on_send_failed` may be called from any thread; the rest by the sender."""
 
     def __init__(
         self,
@@ -74,8 +76,8 @@ class ProducerTransactions:
         is_flushed: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
-        """The sender: how to have everything encoded, whether all has its outcome, whom to call
-        when batches may go, or not any more.
+        """Set the sender's functions. drain: encodes all records. is_flushed: whether all have
+        their outcome. on_change: called when batches may be sent, or no longer.
         """
         self._drain = drain
         self._is_flushed = is_flushed
@@ -99,7 +101,7 @@ class ProducerTransactions:
         return self._client.io.spawn(self._begin())
 
     def call(self, what: Callable[[], T]) -> AwaitableFuture[T]:
-        """Have the I/O thread, whose the manager is, make a call that sends nothing."""
+        """Make a call that sends nothing on the I/O thread, which owns the manager."""
         return self._client.io.spawn(_called(what))
 
     def end(self, *, is_commit: bool) -> AwaitableFuture[TransactionOperation]:
@@ -126,10 +128,10 @@ class ProducerTransactions:
     def result(
         self, future: Future[TransactionOperation], name: str, timeout_s: float | None
     ) -> None:
-        """Wait for the end of a call, max_block_ms where no time is given.
+        """Wait for the end of a call, for max_block_ms if no time is given.
 
         Raises:
-            RequestTimedOut: it has not ended; the same call again waits on.
+            RequestTimedOut: it has not ended; repeat the call to continue waiting.
         """
         limit_s = self._max_block_ms / 1000 if timeout_s is None else timeout_s
         try:
@@ -157,7 +159,7 @@ class ProducerTransactions:
 
     def on_send_failed(self, error: Exception) -> None:
         """Report a record that could not be sent or encoded."""
-        if self._client.io.is_current():  # now: the end of the transaction may be next
+        if self._client.io.is_current():  # at once, as the end of the transaction may be next
             self.manager.on_send_failed(error)
             self._on_change()
         else:

@@ -1,4 +1,4 @@
-"""Transactions as applications use them: what the calls of Producer and AsyncProducer do.
+"""Transactions as applications use them: the calls of Producer and AsyncProducer.
 
     producer = Producer(transactional_id="delays-0")
     with producer.transaction():
@@ -6,10 +6,11 @@
         producer.send_offsets(offsets, consumer.group_metadata())
 
 Invariants:
-    When commit() has returned, all that was sent in the transaction, and its offsets, will be seen
-    by consumers that read committed records; of one that was aborted they see nothing. The
-    coordinator has decided then, and informs the partitions: a reader may wait a moment for that.
-    commit() fails if anything that was sent is not in the log.
+    When commit() has returned, read_committed consumers will see all records of the transaction,
+    and its offsets are committed; of an aborted transaction they see nothing. The coordinator has
+    stored the decision by then, and writes markers to the partitions: a consumer may wait a moment
+    for them.
+    commit() fails if any record that was sent is not in the log.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _UNUSED: Final = (Phase.UNINITIALIZED, Phase.INITIALIZING)
 
 
 class TransactionCalls:
-    """Part of a Producer, whose methods of these names say what they do and raise.
+    """Part of a Producer, whose methods of the same names document them.
 
     transactions: None if the producer has no transactional_id. Times are seconds; None is
-    `max_block_ms`. Each call can time out (RequestTimedOut): it goes on, and is repeated to see its
-    end.
+    `max_block_ms`. Each call can time out (RequestTimedOut): it continues; repeat it to wait for
+    its end.
     """
 
     def __init__(self, transactions: ProducerTransactions | None) -> None:
@@ -58,12 +59,12 @@ class TransactionCalls:
             transactions.result(transactions.initialize(), "init_transactions", timeout)
 
     def release(self) -> Identity | None:
-        """Give up the transactional id, to the producer that resumes it; see TransactionManager."""
+        """Release the transactional id for the producer that resumes it; see TransactionManager."""
         transactions = self._transactional("release")
         return transactions.call(transactions.manager.release).result()
 
     def resume(self, identity: Identity) -> None:
-        """Go on where another producer has released the transactional id, without a request."""
+        """Continue with a transactional id that another producer released, without a request."""
         transactions = self._transactional("resume")
         transactions.call(lambda: transactions.manager.resume(identity)).result()
 
@@ -107,11 +108,11 @@ class TransactionCalls:
                     not_aborted = another
             _raise_verdict(transactions, error, failure)
             if not_aborted is not None:
-                logger.warning("%s", not_aborted)  # what went wrong before is raised
+                logger.warning("%s", not_aborted)  # the earlier error is raised
             raise
 
     def abort_at_close(self, timeout: float | None) -> None:
-        """Abort; where that fails the brokers do it, after transaction_timeout_ms."""
+        """Abort; if that fails the brokers abort it, after transaction_timeout_ms."""
         try:
             self.abort(timeout)
         except (KafkaError, ConnectionFailed) as error:
@@ -129,8 +130,8 @@ class TransactionCalls:
 class AsyncTransactionCalls:
     """Part of an AsyncProducer: async versions of the methods of TransactionCalls.
 
-    transactions: asked for with each call, as the producer may have been closed meanwhile. A call
-    whose coroutine is cancelled goes on, and is repeated to see its end.
+    transactions: called for each call, as the producer may have been closed meanwhile. A call whose
+    coroutine is cancelled continues; repeat it to wait for its end.
     """
 
     def __init__(self, transactions: Callable[[], ProducerTransactions | None]) -> None:
@@ -186,7 +187,7 @@ class AsyncTransactionCalls:
                     not_aborted = another
             _raise_verdict(transactions, error, failure)
             if not_aborted is not None:
-                logger.warning("%s", not_aborted)  # what went wrong before is raised
+                logger.warning("%s", not_aborted)  # the earlier error is raised
             raise
 
     def _transactional(self, name: str) -> ProducerTransactions:
@@ -196,12 +197,12 @@ class AsyncTransactionCalls:
 def _raise_verdict(
     transactions: ProducerTransactions, error: BaseException, before: KafkaError | None
 ) -> None:
-    """Raise what the refusal of a batch has turned out to mean, if the producer is fenced.
+    """Raise the final error of a refused batch, if the abort has shown another one.
 
-    A broker refuses the batch of a transaction that its coordinator has ended, and that of a
-    producer that was followed by another, with the same code; the transaction's abort tells. So it
-    does where nobody waited for the batch, and the commit has failed for it.
-    before: why the transaction had failed when the block was left.
+    A broker refuses batches of a transaction that its coordinator has ended, and those of a
+    producer that another one has fenced, with the same code; the transaction's abort shows which it
+    was. The same applies if nobody waited for the batch, and the commit has failed because of it.
+    before: failure of the transaction when the block was left.
     """
     if isinstance(error, TransactionAbortable):
         before = None
@@ -231,6 +232,6 @@ async def _ended(
         operation = await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
     except TimeoutError:
         if time.monotonic() - began < limit_s:
-            raise  # not this one
+            raise  # another timeout
         raise transactions.timed_out(name, limit_s) from None
     transactions.finish(operation)

@@ -1,4 +1,4 @@
-"""End of a producer's current transaction: by EndTxn, by a new producer epoch, by both, or here.
+"""End of a producer's current transaction: by EndTxn, by a new producer epoch, by both, or by none.
 
     EndTxn           something was sent, and the coordinator knows the producer
     InitProducerId   it does not; or the next transaction is of the other generation; or a batch may
@@ -19,8 +19,8 @@ class TransactionCompletion:
 
     is_started: the coordinator may know of the transaction.
     needs_new_epoch: a batch or offsets may be late, and must not join the next transaction.
-    without_request: the coordinator does not know what is to be ended.
-    is_sent, is_done: EndTxn was sent; the transaction is over but for a new epoch.
+    without_request: the coordinator does not know the transaction.
+    is_sent, is_done: EndTxn was sent; the transaction has ended, except for a new epoch.
     """
 
     is_started: bool = False
@@ -31,7 +31,7 @@ class TransactionCompletion:
 
     @property
     def has_begun(self) -> bool:
-        """Whether nothing can join the transaction any more."""
+        """Whether the end has begun: no batch or offset can join the transaction any more."""
         return self.is_sent or self.is_done
 
     @property
@@ -44,7 +44,7 @@ class TransactionCompletion:
 
         Args:
             was_explicit: the coordinator did not raise the epoch (below transaction.version 2).
-            is_upgrade: the next transaction is of the other generation: batches of this one must
-                not reach partitions that the next one writes to.
+            is_upgrade: the next transaction is the first of transaction.version 2: batches of this
+                one must not reach partitions that the next one writes to.
         """
         return self.without_request or is_upgrade or (self.needs_new_epoch and was_explicit)

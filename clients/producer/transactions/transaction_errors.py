@@ -1,6 +1,6 @@
 """Effects of errors on a transaction: retry, abort, or the producer's end (KIP-1050); their texts.
 
-What is in none of these sets is repeated if Kafka's table calls it retriable, else fatal. Source:
+Errors in none of these sets are retried if they are retriable in Kafka's table, else fatal. Source:
 the handlers of TransactionManager in apache/kafka clients/.../producer/internals.
 """
 
@@ -71,11 +71,11 @@ NOT_STARTED: Final = frozenset(
 
 
 def is_ended_by_another(error: BaseException) -> bool:
-    """Whether a producer failed because its transaction was ended by another producer
-    of its transactional id, or the coordinator, for which it was open for too long.
+    """Whether a producer failed because its transaction was ended by another producer of its
+    transactional id, or by the coordinator, after transaction_timeout_ms.
 
-    Between the abort and the epoch of the other one the coordinator, as Kafka's, knows only that
-    there is nothing to commit: INVALID_TXN_STATE at the end of a transaction.
+    Between the abort and the other producer's new epoch the coordinator, like Kafka's, reports only
+    that there is nothing to commit: INVALID_TXN_STATE at the end of a transaction.
     """
     return isinstance(error, ProducerFenced | InvalidProducerEpoch) or (
         isinstance(error, ApplicationRecoverable) and isinstance(error.__cause__, InvalidTxnState)

@@ -1,4 +1,4 @@
-"""A transactional producer's state: what may be sent, and which request goes next.
+"""A transactional producer's state: whether batches may be sent, and the next request.
 
     events in       initialize, resume, begin, end, send_offsets, release (the application's calls)
                     may_send, on_send_failed (of batches), on_response, on_error (of requests)
@@ -10,18 +10,18 @@
                      READY <- ABORTING <- IN_TRANSACTION, ABORTABLE_ERROR   any -> FATAL_ERROR
 
 Invariants:
-    At most one request is open. The transaction's end is the last of it: it leaves when every
-    batch and all offsets have their outcome, and a commit only if all of them are good.
-    After a batch whose fate is unknown nothing is written under the same producer epoch once the
-    transaction is aborted, or a late request could write into the next one: the coordinator raises
-    the epoch with every end (transaction.version 2, KIP-890), or this producer asks for it
+    At most one request is open. EndTxn is the last one of a transaction: it is sent when every
+    batch and all offsets have their outcome, a commit only if all have succeeded.
+    After a batch with an unknown outcome nothing is written under the same producer epoch once the
+    transaction is aborted, as a late request could write into the next one: the coordinator raises
+    the epoch with every end (transaction.version 2, KIP-890), or this producer requests a new one
     (KIP-360).
 
-Two generations: below transaction.version 2 partitions and groups are announced to the coordinator
+Two protocols: below transaction.version 2 partitions and groups are announced to the coordinator
 before anything is sent to them (AddPartitionsToTxn, AddOffsetsToTxn); from 2 on the brokers do that
-for Produce v12 and TxnOffsetCommit v5. Which one is spoken changes between transactions only.
+for Produce v12 and TxnOffsetCommit v5. The version in use changes between transactions only.
 
-Errors are of three kinds (KIP-1050): retriable ones are repeated here; abortable ones end the
+Errors are of three kinds (KIP-1050): retriable ones are retried here; abortable ones end the
 transaction, not the producer (TransactionAbortable); the others end the producer (ProducerFenced,
 ApplicationRecoverable).
 
@@ -108,10 +108,10 @@ class Phase(Enum):
 
 
 class TransactionManager:
-    """All soft state: it ends with the producer; the coordinator has what must survive.
+    """State in memory only: the coordinator stores the state that must survive the producer.
 
-    identity: under which batches are written now. transaction_version: of the current transaction.
-    failure: why the transaction, or the producer, can only end; None while all is well.
+    identity: that of batches written now. transaction_version: of the current transaction.
+    failure: error of the failed transaction or producer; None if there is none.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class TransactionManager:
     # --- the application's calls ---------------------------------------------------------------
 
     def initialize(self) -> TransactionOperation:
-        """Get the producer id, and fence who had the transactional id before. Repeated: no harm.
+        """Get the producer id, and fence earlier producers of the transactional id. Idempotent.
 
         Raises:
             InvalidTxnState: another call has timed out and is to be repeated first.
@@ -151,7 +151,8 @@ class TransactionManager:
         return self._pending.begin("init_transactions")
 
     def release(self) -> Identity | None:
-        """Give up the transactional id between two transactions, to the producer that `resume`s it.
+        """Release the transactional id between two transactions, for the producer that `resume`s
+        it.
 
         This one is uninitialized again. None: it keeps the transactional id, as no new epoch began
         with the end of its transaction (transaction.version below 2), or as it is not ready.
@@ -164,9 +165,10 @@ class TransactionManager:
         return identity
 
     def resume(self, identity: Identity) -> None:
-        """Go on with an identity that another producer of the transactional id has released.
+        """Continue with an identity that another producer of the transactional id has released.
 
-        Nothing was written under its epoch, so all sequences begin at 0. Only one may resume it.
+        Nothing was written under its epoch, so all sequences begin at 0. Only one producer may
+        resume it.
 
         Raises:
             InvalidTxnState: this producer is initialized already.
@@ -183,11 +185,11 @@ class TransactionManager:
         self._on_ready()
 
     def begin(self) -> None:
-        """Begin a transaction. It is local: the coordinator learns of it with the first records.
+        """Begin a transaction. It is local: the coordinator is informed with the first records.
 
         Raises:
-            InvalidTxnState: one is open, or the producer is not initialized.
-            TransactionAbortable: the one before has failed and is to be aborted first.
+            InvalidTxnState: a transaction is open, or the producer is not initialized.
+            TransactionAbortable: the previous transaction has failed: abort it first.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
         self._pending.same("begin")
@@ -200,10 +202,10 @@ class TransactionManager:
         self.phase = Phase.IN_TRANSACTION
 
     def end(self, *, is_commit: bool) -> TransactionOperation:
-        """End the transaction. A commit that fails is to be aborted.
+        """End the transaction. If a commit fails, abort the transaction.
 
         Raises:
-            InvalidTxnState: there is none.
+            InvalidTxnState: no transaction is open.
             TransactionAbortable: it has failed and can only be aborted.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
@@ -220,17 +222,17 @@ class TransactionManager:
         if not is_commit:
             self._partitions.stop_adding()
             if self._offsets.first is not None:
-                self._completion.needs_new_epoch = True  # one may be on its way
+                self._completion.needs_new_epoch = True  # a commit of offsets may be in flight
             self._offsets.drop(TransactionAbortable("the transaction was aborted"))
         return self._pending.begin(name)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionOperation:
-        """Have `offsets` committed for the group if, and when, the transaction is.
+        """Commit `offsets` for the group if, and when, the transaction is committed.
 
         Raises:
-            InvalidTxnState: there is none.
+            InvalidTxnState: no transaction is open.
             TransactionAbortable: it has failed and can only be aborted.
             ProducerFenced, ApplicationRecoverable: the producer has ended.
         """
@@ -255,7 +257,7 @@ class TransactionManager:
 
     @property
     def accepts_batches(self) -> bool:
-        """Whether what was sent may still join the transaction."""
+        """Whether queued batches may still join the transaction."""
         is_good = self.phase in (Phase.IN_TRANSACTION, Phase.COMMITTING)
         return is_good and not self._completion.has_begun
 
@@ -435,7 +437,7 @@ class TransactionManager:
                     waiting.missing.pop(partition, None)
         if not waiting.missing:
             self._offsets.end_first()
-        elif advice == Advice():  # the answer omits some
+        elif advice == Advice():  # the answer omits some partitions
             return Advice(self._retry_backoff_ms)
         return advice
 
@@ -503,7 +505,9 @@ class TransactionManager:
         self._pending.end(self.failure)
 
     def _end_abort_with(self, error: Exception) -> None:
-        """The coordinator does not know what is to be aborted: then a new epoch is all it takes."""
+        """Handle an abort that the coordinator refuses, as it does not know the transaction: if
+        possible, end it by a new epoch alone.
+        """
         if self._completion.without_request or self._completion.needs_new_epoch:
             self._completion.without_request = True
         else:

@@ -1,9 +1,9 @@
-"""The requests of a transactional producer, each at the versions that mean what is intended.
+"""The requests of a transactional producer, each limited to versions with the intended meaning.
 
-Versions: AddPartitionsToTxn is a client's up to 3. TxnOffsetCommit 5 and EndTxn 5 are of
+Versions: clients send AddPartitionsToTxn up to 3. TxnOffsetCommit 5 and EndTxn 5 are of
 transaction.version 2 (KIP-890): the one adds the group to the transaction, the other raises the
-epoch. TxnOffsetCommit says the member and its generation from 3 on (KIP-447): below that nothing
-would fence a member that the group has gone on without.
+epoch. TxnOffsetCommit has the member and its generation from 3 on (KIP-447): below that, a member
+that the group has removed is not fenced.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ class RequestKind(Enum):
 
 
 class TransactionOperation:
-    """A call of the application's, and how it ended.
+    """A call of the application, and its result.
 
-    error: why it failed, once it is done. is_acknowledged: the application has seen its end.
+    error: why it failed, once it is done. is_acknowledged: the application has received its result.
     """
 
     __slots__ = ("error", "is_acknowledged", "is_done", "name")
@@ -46,7 +46,7 @@ class TransactionOperation:
 
 @dataclass(slots=True, eq=False)
 class OffsetsToSend:
-    """Offsets that are to join the transaction. missing: those that are not answered for yet.
+    """Offsets to add to the transaction. missing: those without an answer yet.
 
     is_added: the transaction coordinator knows of the group.
     """
@@ -67,7 +67,7 @@ class OffsetsToSend:
 class TransactionRequest:
     """Request to the coordinator of the group if one is given, else to the transaction's.
 
-    min_version, max_version: limits that say which generation of the protocol is spoken.
+    min_version, max_version: limits that select the protocol of a transaction.version.
     """
 
     kind: RequestKind
@@ -81,7 +81,7 @@ class TransactionRequest:
 class Advice(NamedTuple):
     """Actions before the next request. delay_ms: time to wait.
 
-    find_coordinator: the one that was asked is not, or may not be, the coordinator any more.
+    find_coordinator: the broker that was asked may no longer be the coordinator.
     """
 
     delay_ms: int = 0

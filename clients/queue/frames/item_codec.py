@@ -3,7 +3,7 @@
     key    b"bq1" and the number of items, 4 bytes, big-endian
     value  a pickled list of them
 
-A record with another key is one item, the bytes of its value: what any Kafka client has put there.
+A record with another key is one item, the bytes of its value, as any Kafka client may write it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode_items(is_pickled: bool, value: bytes | memoryview) -> list[Any]:
     """Decode items. Raises errors of unpickling, e.g. ModuleNotFoundError."""
     if not is_pickled:
         return [bytes(value)]
-    items: list[Any] = pickle.loads(value)  # noqa: S301 -- what Ray does with what tasks send
+    items: list[Any] = pickle.loads(value)  # noqa: S301 -- as Ray does with objects of tasks
     return items
 
 

@@ -25,7 +25,7 @@ TOKEN_BYTES: Final = 32
 IDENTITY_BYTES: Final = 16
 
 Piece = tuple[int, int, int]
-"""Piece of a record: offset, first item, the one after the last."""
+"""Piece of a record: offset, first item, the item after the last."""
 
 
 class FrameKind(IntEnum):

@@ -1,8 +1,8 @@
 """Items that this process has consumed: reported, and kept until the actor has committed them.
 
 Invariants:
-    A report has a number, which rises. The actor confirms a number, and so all reports up to it.
-    What is not confirmed is known here, to be told to the next actor.
+    Reports have ascending numbers. The actor confirms a number, and so all reports up to it.
+    Unconfirmed reports are kept here, to be sent to the next actor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ConsumedReports:
         self._unconfirmed: deque[tuple[int, list[Piece]]] = deque()
 
     def add(self, offset: int, first: int, last: int) -> None:
-        """The items of a record from `first` to before `last` are consumed."""
+        """Add items of a record, from `first` to before `last`, as consumed."""
         if self._unreported:
             former = self._unreported[-1]
             if former[0] == offset and former[2] == first:
@@ -44,11 +44,11 @@ class ConsumedReports:
         return self._number, pieces
 
     def unconfirmed(self) -> tuple[int | None, list[Piece]]:
-        """All that was reported and not confirmed, with the number that confirms it; None: none."""
+        """The number that confirms all unconfirmed reports, or None, and their items."""
         pieces = [piece for _, report in self._unconfirmed for piece in report]
         return self._unconfirmed[-1][0] if self._unconfirmed else None, pieces
 
     def on_confirmed(self, number: int) -> None:
-        """Reports up to `number` are committed."""
+        """Drop the reports up to `number`, which are committed."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
             self._unconfirmed.popleft()

@@ -1,9 +1,9 @@
-"""Sender of a process's frames to the actor of a queue: nobody waits for room in the socket.
+"""Sender of a process's frames to the actor of a queue: callers do not wait for room in the socket.
 
 Invariants:
-    Frames leave in the order in which they were given.
-    Who sends does not wait, as it may have the lock that the reader needs: an actor that waits for
-    this process to read does not read itself.
+    Frames are sent in the order in which they were given.
+    `send` does not wait, as its caller may hold the lock that the reader needs: an actor that waits
+    for this process to read does not read itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections import deque
 from typing import Final
 
 CHECK_MS: Final = 1_000
-"""Milliseconds after which a thread that waits for room looks whether the socket was closed."""
+"""Milliseconds after which a thread that waits for room checks whether the socket was closed."""
 
 
 class FrameSender:
-    """Frame sender of one socket, used from any thread. What the socket does not take at once waits
-    in memory; a thread sends it and then ends. Errors are not raised: the reader sees them, too.
+    """Frame sender of one socket, used from any thread. Data that the socket does not accept at
+    once waits in memory; a thread sends it and then ends. Errors are not raised: the reader sees
+    them, too.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -39,7 +40,7 @@ class FrameSender:
             rest = self._send_now(memoryview(data))
             if rest:
                 self._waiting.append(rest)
-                with contextlib.suppress(RuntimeError):  # none can be started when the process ends
+                with contextlib.suppress(RuntimeError):  # no thread starts when the process ends
                     self._start()
 
     def _start(self) -> None:

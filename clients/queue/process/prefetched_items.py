@@ -1,7 +1,7 @@
-"""Items of a queue that are here before anybody asks for them, and how many to have here.
+"""Prefetched items of a queue, and how many to prefetch.
 
 Invariants:
-    They are handed out in their order, and decoded when they are wanted.
+    They are handed out in their order, and decoded on demand.
     All items of a pop can be decoded, or none is consumed.
 """
 
@@ -16,13 +16,13 @@ from ..frames.item_codec import decode_items
 from ..frames.queue_frames import ItemPiece, Piece
 
 MAX_AHEAD: Final = 1_024
-"""Items that are asked for at once by a process that takes one after the other quickly."""
+"""Maximum items requested at once, by a process that takes one after the other quickly."""
 QUICK_S: Final = 0.005
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """Items of one record that are here and not handed out. Decoded when they are wanted."""
+    """Prefetched items of one record, decoded on demand."""
 
     piece: ItemPiece
     next: int
@@ -55,18 +55,18 @@ class PrefetchedItems:
         return sum(held.left for held in self._ahead)
 
     def add(self, pieces: Iterable[ItemPiece], until: float) -> None:
-        """Add items, which may be handed out until then, time.monotonic()."""
+        """Add items, which may be handed out until `until`, time.monotonic()."""
         self._ahead.extend(_Ahead(piece, piece.first, until) for piece in pieces)
 
     def is_expired(self, now: float) -> bool:
-        """Whether the first may not be handed out any more: others may have got it."""
+        """Whether the first has expired, as other processes may have got it."""
         return bool(self._ahead) and self._ahead[0].until < now
 
     def pop(self, count: int, give_back: Callable[[list[Piece]], None]) -> list[Any]:
-        """Return the next `count` items, as many of which are here. Raises errors of unpickling.
+        """Return the next `count` items, which must be prefetched. Raises errors of unpickling.
 
         Args:
-            give_back: called with items that cannot be decoded, which are not here any more.
+            give_back: called with items that cannot be decoded, which are removed.
         """
         self._decode(count, give_back)
         popped: list[Any] = []
@@ -82,21 +82,21 @@ class PrefetchedItems:
         return popped
 
     def take_back(self) -> list[Piece]:
-        """Remove and return all: the queue gets them back, and is asked for one the next time."""
+        """Remove and return all, for the queue; the next request is for one item."""
         pieces = [piece for held in self._ahead for piece in held.pieces]
         self._ahead.clear()
         self._most = 1
         return pieces
 
     def clear(self) -> None:
-        """Forget all, as the queue gives them to others."""
+        """Drop all, as the queue delivers them to others."""
         self._ahead.clear()
 
     def next_size(self, now: float, *, is_bounded: bool) -> int:
-        """Number of items to ask for: more each time while they are taken quickly.
+        """Number of items to request: doubled each time while they are taken quickly.
 
         Args:
-            is_bounded: the queue has a maxsize, so that what is here keeps others from putting.
+            is_bounded: the queue has a maxsize, so that prefetched items would block puts.
         """
         if is_bounded or now - self._last_take >= QUICK_S * self._most:
             self._most = 1
