@@ -7,8 +7,8 @@
 Invariants:
     Records that one thread sends to one partition are appended in that order, once each
     (idempotent, the default), through lost connections and restarted brokers.
-    Every future completes: with the record's offset, or with the reason why it failed, and whether
-    it may be in the log nevertheless.
+    Every future completes: with the record's offset, or with an error, which says whether the
+    record may be in the log nevertheless.
 
 Not here: the calls of transactions (transaction_calls); which settings are allowed together
 (producer_settings).
@@ -70,8 +70,8 @@ class Producer:
         bootstrap: "host:port,..."; without it the environment's BRADBURY_BOOTSTRAP, the Ray cluster
             this process has joined, or the cluster `namespace` that is up on this machine.
         acks: "all", 1 or 0.
-        enable_idempotence: each record is appended once, in order. None: if acks is "all" and
-            `max_in_flight` at most 5.
+        enable_idempotence: append each record once, in order. None: if acks is "all" and at most 5
+            requests are in flight.
         linger_ms: maximum time that a run of records waits for more records before it is encoded.
         batch_size: maximum bytes of a record batch before compression.
         buffer_memory: maximum bytes of unacknowledged records; `send` blocks beyond it.
@@ -85,12 +85,10 @@ class Producer:
         max_in_flight: open requests per connection; at most 5 when idempotent.
         transactional_id: records are sent in transactions (`transaction`, or `begin` and `commit`).
             A producer that initializes this id fences all others that have it, and aborts their
-            open transactions. So use the same id after a restart, and different ones for two
-            producers.
+            open transactions: use the same id after a restart, and another for each producer.
         transaction_timeout_ms: the brokers abort a transaction that is open for longer.
         allow_auto_create_topics: whether sending to a missing topic may create it, if the broker
-            does that (auto.create.topics.enable). Off by default, unlike in Kafka, as a misspelt
-            name would create a topic.
+            does that (auto.create.topics.enable); off, as a misspelt name would create a topic.
         interceptors: called with records that are sent and acknowledged; see ProducerInterceptor.
         security: security_protocol, ssl_* and sasl_*; see SecurityOptions.
 
