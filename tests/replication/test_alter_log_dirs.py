@@ -331,6 +331,22 @@ def test_a_move_goes_on_after_a_stop() -> None:
     assert read_all(node.replica.log) == expected
 
 
+def test_the_copy_of_a_deleted_topic_of_the_same_name_does_not_become_the_log() -> None:
+    node = MovingNode()
+    node.append()
+    node.begin()
+    assert node.work(until="CopyPiece")
+    node.run(node.moves.close())
+    node.work()
+    node.moves._moves.clear()  # as in the next life, in which the topic is another one
+    node.old.topic_id = UUID(int=9)
+    node.moves.resume(KEY, node.replica, now_ms=0, wall_ms=0)
+    node.work()
+    assert node.held() == [[KEY], []]
+    assert node.replica.log is node.old
+    assert node.moves._moves == {}
+
+
 def test_a_move_goes_on_from_nowhere_if_a_former_life_has_truncated_the_log() -> None:
     node = MovingNode()
     node.append()
