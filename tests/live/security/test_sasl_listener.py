@@ -430,7 +430,7 @@ def test_a_certificate_is_replaced_while_the_node_runs(
     with bradbury.local(config=config) as cluster:
         assert name() == "first"
         path.write_text("no certificate")
-        cluster.nodes[0].socket_server._read_files()
+        cluster.nodes[0].socket_server._reload_certificates()
         assert name() == "first"
         path.write_text(Path(authority.sign("second")).read_text())
         wait_until(lambda: name() == "second")
