@@ -117,7 +117,7 @@ class Markers(RuleBasedStateMachine):
     @invariant()
     def each_partition_without_a_marker_is_in_one_place(self) -> None:
         pending_partitions = list(self.world.manager.pending_partitions())
-        assert len(pending_partitions) == len(set(pending_partitions)), "in two pending_partitions"
+        assert len(pending_partitions) == len(set(pending_partitions)), "in two places"
         for key in self.open:
             assert any(where == key for where, _ in pending_partitions), f"{key} is forgotten"
         assert {key for key, _ in pending_partitions} <= self.open.keys(), (
