@@ -145,11 +145,10 @@ class EndProcess(NamedTuple):
 
 
 class StartStandby(NamedTuple):
-    """Start a standby controller in this process; `then` gets its image, or the error if it is not
-    active.
+    """Start a standby controller in this process; `then` gets its image once it is active, or the
+    error. EndStandby may come before.
     """
 
-    timeout_ms: int
     then: Then
 
 
@@ -161,7 +160,7 @@ class AskStandby(NamedTuple):
 
 
 class EndStandby(NamedTuple):
-    """The standby controller has ended: another node is the controller."""
+    """End the standby controller, active or not: another node is or may become the controller."""
 
     reason: str
 

@@ -70,6 +70,9 @@ class StandbyController:
         self._vote: Candidate | None = None
         self._is_standing = False
         self._is_busy = False
+        self._starts = 0
+        self._give_up_ms: int | None = None
+        """Time at which the present start is given up; None: no standby is being started."""
         self._alive: list[bool] = []
         self.next_deadline_ms = 0
 
@@ -78,6 +81,8 @@ class StandbyController:
         if now.now_ms < self.next_deadline_ms:
             return
         self.next_deadline_ms = now.now_ms + self._times.look_ms
+        if self._give_up_ms is not None and now.now_ms >= self._give_up_ms:
+            self._on_not_active(TimeoutError(f"no majority in {self._times.start_ms} ms"), now)
         if seen is None:
             return
         before, self._vote = self._vote, seen.vote
@@ -126,25 +131,34 @@ class StandbyController:
         if self._is_due(sum(self._alive), now) and seen.directory_id in seen.image.voters:
             logger.warning("the controller does not answer: starting a standby here")
             self._is_busy = True
-            self._effects.append(StartStandby(self._times.start_ms, self._on_started))
+            self._starts += 1
+            self._give_up_ms = now.now_ms + self._times.start_ms
+            self._effects.append(StartStandby(partial(self._on_started, self._starts)))
 
-    def _on_started(self, result: MetadataImage | Exception, now: Instant) -> None:
-        """Called when the standby has started. `result`: image of the new controller, or the
-        failure.
+    def _on_started(self, number: int, result: MetadataImage | Exception, now: Instant) -> None:
+        """Called when a start has ended. `number`: which start; one that was given up before is
+        ignored. `result`: image of the new controller, or the failure.
         """
-        self._is_busy = False
-        if isinstance(result, Exception):
-            expected = (KafkaError, ConnectionFailed, Superseded, TimeoutError)
-            if isinstance(result, expected):
-                logger.info("the standby controller did not become active: %s", result)
-            else:
-                logger.error("the standby controller failed", exc_info=result)
-            self.next_deadline_ms = now.now_ms + self._times.again_ms
+        if number != self._starts or self._give_up_ms is None:
             return
+        if isinstance(result, Exception):
+            self._on_not_active(result, now)
+            return
+        self._is_busy, self._give_up_ms = False, None
         self._is_standing = True
         # Other nodes may have died with the former controller: new leaders are to be elected soon.
         # Nodes that cannot reach them report them, too, but only once they find this controller.
         self._suspect([node.node_id for node in result.live_nodes()])
+
+    def _on_not_active(self, failure: Exception, now: Instant) -> None:
+        expected = (KafkaError, ConnectionFailed, Superseded, TimeoutError)
+        if isinstance(failure, expected):
+            logger.info("the standby controller did not become active: %s", failure)
+        else:
+            logger.error("the standby controller failed", exc_info=failure)
+        self._is_busy, self._give_up_ms = False, None
+        self._effects.append(EndStandby(f"it did not become active: {failure}"))
+        self.next_deadline_ms = now.now_ms + self._times.again_ms
 
     def _suspect(self, node_ids: list[int]) -> None:
         some, rest = node_ids[:AT_ONCE], node_ids[AT_ONCE:]

@@ -18,7 +18,6 @@ from ...controller.controller_effects import (
 )
 from ...controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from ...protocol.errors import ConnectionFailed, NotController
-from ..loop.carry_through import within
 from ..network.peer_connection import is_port_closed
 from .controller import Controller
 from .two_clock_driver import TwoClockDriver
@@ -50,12 +49,12 @@ class Standby:
         self._controller: Controller | None = None
         driver.on(VoteGranted, lambda effect: on_vote_granted())
         driver.on_awaited(ProbePort, lambda effect: is_port_closed(effect.host, effect.port))
-        driver.on_awaited(StartStandby, self._stand)
+        driver.on_awaited(StartStandby, self._start)
         driver.on_awaited(AskStandby, lambda effect: self.controller().ask(effect.call))
         driver.on_awaited(EndStandby, self._end)
 
     def controller(self) -> Controller:
-        """The standby controller. Raises NotController if none runs here."""
+        """The standby controller. Raises NotController if none is active here."""
         if self._controller is None or not self._controller.is_active:
             raise NotController("this broker runs no standby controller")
         return self._controller
@@ -93,14 +92,9 @@ class Standby:
 
     # --- effects ---------------------------------------------------------------------------------
 
-    async def _stand(self, effect: StartStandby) -> MetadataImage:
-        controller = self._make(lambda: None)
-        try:
-            await within(effect.timeout_ms / 1000, controller.start())
-        except BaseException:
-            await controller.close()
-            raise
-        self._controller = controller
+    async def _start(self, effect: StartStandby) -> MetadataImage:
+        self._controller = controller = self._make(lambda: None)
+        await controller.start()
         return controller.image
 
     async def _end(self, effect: EndStandby) -> None:

@@ -22,15 +22,25 @@ from bradbury.cluster.control.topic_control import CreateTopics, TopicToCreate
 from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.cluster.quorum.candidacy import Candidacy
 from bradbury.cluster.quorum.voter import Candidate
+from bradbury.controller.candidate_state import Superseded
 from bradbury.controller.controller_calls import PollMetadata, RegisterBroker
-from bradbury.controller.controller_effects import Instant
+from bradbury.controller.controller_effects import EndStandby, Instant, StartStandby
 from bradbury.controller.node.controller_finder import LOOK_MS, ControllerTimes
-from bradbury.controller.standby_controller import StandbyController, StandbyTimes
+from bradbury.controller.standby_controller import StandbyController, StandbyTimes, StandbyView
 from bradbury.handlers.ports.server_config import ServerConfig
 from bradbury.protocol.errors import ConnectionFailed, NotController
 from bradbury.storage.disk.file_system import OsFileSystem
 
 NOW = 1_700_000_000_000
+TIMES = StandbyTimes()
+ALONE = StandbyView(
+    vote=(vote := Candidate(epoch=3, owner="broker/a")),
+    directory_id="a",
+    image=MetadataImage(voters=("a",)),
+    me=vote,
+    is_active=False,
+)
+"""The only voter, without a controller that is active."""
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -51,12 +61,51 @@ def test_it_looks_as_often_as_it_is_told() -> None:
 def test_a_standby_that_is_not_needed_any_more_is_no_error(
     failure: Exception, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    step = StandbyController(Candidacy(), [], None)
+    effects: list[Any] = []
+    step = due_step(effects)
+    (start,) = effects
     with caplog.at_level(logging.INFO):
-        step._on_started(failure, Instant(1_000, 0))
-    (line,) = caplog.records
+        step.on_done(start, failure, Instant(1_000, 0))
+    (line,) = [each for each in caplog.records if "starting" not in each.message]
     assert (line.levelno, line.exc_info is not None) == (level, level == logging.ERROR)
-    assert step.next_deadline_ms == 1_000 + StandbyTimes().again_ms
+    assert step.next_deadline_ms == 1_000 + TIMES.again_ms
+    assert effects == [start, EndStandby(f"it did not become active: {failure}")]
+
+
+def due_step(effects: list[Any], *, now_ms: int = 0) -> StandbyController:
+    """The step of the only voter, which has begun to start its standby at `now_ms`."""
+    candidacy = Candidacy()
+    candidacy.on_poll_failed(now_ms=now_ms - 60_000, is_reachable=False)
+    step = StandbyController(candidacy, effects, TIMES)
+    step.on_tick(ALONE, Instant(now_ms, 0))
+    return step
+
+
+def test_a_start_that_takes_too_long_is_given_up_and_its_late_result_is_ignored() -> None:
+    effects: list[Any] = []
+    step = due_step(effects)
+    step.on_tick(ALONE, Instant(TIMES.start_ms - 1, 0))
+    (first,) = effects
+    assert isinstance(first, StartStandby)
+
+    given_up_ms = TIMES.start_ms + TIMES.look_ms
+    step.on_tick(None, Instant(given_up_ms, 0))
+    assert isinstance(effects[-1], EndStandby)
+    assert step.next_deadline_ms == given_up_ms + TIMES.again_ms
+
+    step.on_done(first, ALONE.image, Instant(given_up_ms + 1, 0))
+    step.on_tick(ALONE, Instant(given_up_ms + TIMES.again_ms, 0))
+    second = effects[-1]
+    assert isinstance(second, StartStandby)
+    step.on_done(first, Superseded("ended"), Instant(given_up_ms + TIMES.again_ms, 0))
+    assert effects[-1] is second
+
+    step.on_done(second, ALONE.image, Instant(given_up_ms + TIMES.again_ms + 1, 0))
+    much_later = Instant(given_up_ms + 9 * TIMES.start_ms, 0)
+    step.on_tick(ALONE._replace(is_active=True), much_later)
+    assert effects[-1] is second
+    step.on_tick(ALONE, Instant(much_later.now_ms + TIMES.look_ms, 0))
+    assert isinstance(effects[-1], EndStandby)
 
 
 class Broker:
@@ -74,7 +123,7 @@ class Broker:
             voter=lambda: self.voter,
             image=lambda: cluster.controllers[0].image,
             candidacy=self.candidacy,
-            times=StandbyTimes(look_ms=10),
+            times=StandbyTimes(look_ms=10, again_ms=100, start_ms=cluster.start_ms),
         )
 
     def _make(self, on_superseded: Any) -> Controller:
@@ -108,7 +157,8 @@ class Broker:
 class Cluster:
     """Three brokers, whose first controller is another process's."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, start_ms: int = TIMES.start_ms) -> None:
+        self.start_ms = start_ms
         self.controllers: list[Controller] = []
         self.brokers = [Broker(self, path, name) for name in "abc"]
 
@@ -265,6 +315,46 @@ def test_a_node_that_stood_still_itself_does_not_take_the_controller_for_silent(
         with pytest.raises(ConnectionFailed, match="does not answer"):
             await handle.ask(PollMetadata(1, "i", controller.image.offset))
         assert handle.candidacy.is_due(now_ms=2**62, voters_before=0)
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_standby_without_a_majority_is_given_up_and_started_again_when_there_is_one(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path, start_ms=200)
+        await cluster.start()
+        first, second, third = cluster.brokers
+        for each in (second, third):
+            await each.voter.close()
+        first.does_not_hear()
+        await until(lambda: len(cluster.controllers) == 2)
+        given_up = cluster.controllers[1]
+        await until(lambda: given_up.waiting_for == "its successor")
+        assert first.stands_in is None
+        second.voter.open()
+        await until(lambda: first.stands_in)
+        assert first.stands_in is not given_up
+        await create(cluster.controllers[-1], "t")
+        await cluster.close()
+
+    run(scenario())
+
+
+def test_a_node_that_ends_does_not_wait_for_the_start_of_its_standby(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(tmp_path)
+        await cluster.start()
+        first, second, third = cluster.brokers
+        for each in (second, third):
+            await each.voter.close()
+        first.does_not_hear()
+        await until(lambda: len(cluster.controllers) == 2)
+        await first.standby.close()
+        assert cluster.controllers[1].waiting_for == "its successor"
+        assert first.stands_in is None
         await cluster.close()
 
     run(scenario())

@@ -377,23 +377,10 @@ class SimulatedNode:
             lambda: self._tick_standby() if lifecycle is self.lifecycle else None,
         )
 
-    def _stand(self, timeout_ms: int, done: Callable[[Any], None]) -> None:
-        answers: list[Any] = []
-
-        def started(failure: Exception | None) -> None:
-            if not answers:
-                answers.append(failure)
-                done(made.image if failure is None else failure)
-
-        made = self.cluster.start_standby(self, started)
-        self.standing = made
-
-        def give_up() -> None:
-            if not answers:
-                started(TimeoutError("not active"))
-                made.end("it was not active in time")
-
-        self.process.after(timeout_ms, give_up)
+    def _start_standby(self, done: Callable[[Any], None]) -> None:
+        self.standing = made = self.cluster.start_standby(
+            self, lambda failure: done(made.image if failure is None else failure)
+        )
 
     def _begin_following(self) -> None:
         assert self.lifecycle.node_id == self.node_id, "ids are given in order of the first start"
@@ -447,8 +434,8 @@ class SimulatedNode:
             case ProbePort(_, port):
                 is_dead = self.cluster.is_port_closed(port)
                 self.process.after(2, lambda: done(is_dead))
-            case StartStandby(timeout_ms):
-                self._stand(timeout_ms, done)
+            case StartStandby():
+                self._start_standby(done)
             case AskStandby(call):
                 if self.standing is not None:
                     self.standing.ask(call, done)
