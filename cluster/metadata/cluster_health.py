@@ -20,7 +20,7 @@ class ClusterHealth:
     under_min_isr: int = 0
     """Partitions with fewer in-sync replicas than acks=all requires: such writes are refused."""
     at_min_isr: int = 0
-    """Partitions with exactly as many in-sync replicas as acks=all requires, but not all."""
+    """Partitions with exactly as many in-sync replicas as acks=all requires."""
     reassigned: int = 0
     leaders: Counter[int] = field(default_factory=Counter)
     """Partitions that each node leads, by node id."""
@@ -41,7 +41,7 @@ def health_of(image: MetadataImage, min_insync: Callable[[TopicImage], int]) -> 
             found.under_replicated += insync < wanted
             effective = min(minimum, len(partition.replicas))
             found.under_min_isr += len(partition.isr) < effective
-            found.at_min_isr += len(partition.isr) == effective < wanted
+            found.at_min_isr += len(partition.isr) == effective
             found.leaders[partition.leader] += 1
             found.replicas.update(partition.replicas)
     found.leaders.pop(NO_LEADER, None)

@@ -321,8 +321,10 @@ def test_a_node_that_stood_still_itself_does_not_take_the_controller_for_silent(
 
 
 def test_a_standby_without_a_majority_is_given_up_and_started_again_when_there_is_one(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("bradbury.cluster.quorum.candidacy.INACTIVE_MS", 400)
+
     async def scenario() -> None:
         cluster = Cluster(tmp_path, start_ms=200)
         await cluster.start()
@@ -332,6 +334,8 @@ def test_a_standby_without_a_majority_is_given_up_and_started_again_when_there_i
         first.does_not_hear()
         await until(lambda: len(cluster.controllers) == 2)
         given_up = cluster.controllers[1]
+        with caplog.at_level(logging.INFO):
+            await until(lambda: "did not become active: no majority in 200 ms" in caplog.text)
         await until(lambda: given_up.waiting_for == "its successor")
         assert first.stands_in is None
         second.voter.open()
@@ -352,6 +356,7 @@ def test_a_node_that_ends_does_not_wait_for_the_start_of_its_standby(tmp_path: P
             await each.voter.close()
         first.does_not_hear()
         await until(lambda: len(cluster.controllers) == 2)
+        await until(lambda: cluster.controllers[1].waiting_for != "its successor")
         await first.standby.close()
         assert cluster.controllers[1].waiting_for == "its successor"
         assert first.stands_in is None

@@ -32,6 +32,8 @@ def test_a_node_that_goes_is_seen_in_every_number_it_concerns() -> None:
     assert (without_one.under_replicated, without_one.at_min_isr) == (3, 3)
     assert (without_one.leaderless, without_one.under_min_isr) == (0, 0)
     assert without_one.leaders == {2: 2, 3: 1}
+    least = create(image, "least", assignments={0: (1, 2)}, configs={"min.insync.replicas": "3"})
+    assert health_of(applied(image, least), own_min_insync).at_min_isr == 1  # as many as it has
     without_two = health_of(fenced(fenced(image, 1), 2), own_min_insync)
     assert (without_two.under_min_isr, without_two.leaders) == (3, {3: 3})
     without_all = health_of(fenced(fenced(fenced(image, 1), 2), 3), own_min_insync)
