@@ -8,6 +8,7 @@ ratios of the rounds. The producer is librdkafka by its batch calls; records hav
 partitions:
 
     exactly once       transactions of 100 ms, one after another
+    exactly once by 2  the same by two producers at once
     idempotent         the same producer without transactions
     commit             the time of commit_transaction for one record in each of the 8 partitions,
                        when the disk has nothing else to write
@@ -24,6 +25,7 @@ import json
 import os
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,7 @@ WARM_UP_ROUNDS = 1
 CALL_MS = 60_000
 GOALS = {
     "exactly once, records/s": Goal(">=", 1.2),
+    "exactly once by 2, records/s": Goal(">=", 1.2),
     "commit p50, ms": Goal("<=", 1.0),
     "commit p99, ms": Goal("<=", 1.0),
 }
@@ -130,15 +133,26 @@ class TransactionsClient(Client):
 
 
 def exactly_once(broker: Contestant, topic: str, seconds: float) -> dict[str, float]:
-    client = TransactionsClient(broker.bootstrap_servers, topic, f"{topic}-id")
+    return {"exactly once, records/s": _transactions(broker, topic, seconds)}
+
+
+def exactly_once_by_two(broker: Contestant, topic: str, seconds: float) -> dict[str, float]:
+    with ThreadPoolExecutor(2) as pool:
+        rates = pool.map(lambda number: _transactions(broker, topic, seconds, number), (1, 2))
+        return {"exactly once by 2, records/s": sum(rates)}
+
+
+def _transactions(broker: Contestant, topic: str, seconds: float, number: int = 0) -> float:
+    """Records a second of one producer."""
+    client = TransactionsClient(broker.bootstrap_servers, topic, f"{topic}-id-{number}")
     try:
         count = 0
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             client.begin()
-            count += client.put_for(TRANSACTION_SECONDS)
+            count += client.put_for(TRANSACTION_SECONDS, number)
             client.commit()
-        return {"exactly once, records/s": count / (time.perf_counter() - began)}
+        return count / (time.perf_counter() - began)
     finally:
         client.close()
 
@@ -269,6 +283,7 @@ def compare(brokers: list[Contestant], rounds: int, seconds: float, ids: int) ->
                 found[broker.name] = {
                     **commit_latency(broker, topic, seconds),
                     **exactly_once(broker, topic, seconds),
+                    **exactly_once_by_two(broker, topic, seconds),
                     **idempotent(broker, topic, seconds),
                     **commit_latency(broker, topic, seconds, "commit under load"),
                     **concurrent_ids(broker, topic, ids),

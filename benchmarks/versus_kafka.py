@@ -38,6 +38,7 @@ from .support.measures import (
     delete_topic,
     new_topic,
     produce,
+    produce_by_several,
     produce_in_parallel,
     produce_latency,
     round_trip,
@@ -46,11 +47,13 @@ from .support.rounds import Figures, Measure, compare, json_of, show
 
 GOALS = {
     "produce 100 B, records/s": Goal(">=", 1.5),
+    "produce 100 B by two, records/s": Goal(">=", 1.5),
     "produce 1 KB, MB/s": Goal(">=", 2.5),
     "produce 1 KB, linger 0, MB/s": Goal(">=", 1.5),
     "consume 100 B, records/s": Goal(">=", 1.0),
     "consume 1 KB, MB/s": Goal(">=", 1.0),
     "produce 100 B, broker CPU s/GB": Goal("<=", 0.5),
+    "produce 100 B by two, broker CPU s/GB": Goal("<=", 0.5),
     "produce 1 KB, broker CPU s/GB": Goal("<=", 0.5),
     "produce 1 KB, linger 0, broker CPU s/GB": Goal("<=", 0.5),
     "consume 100 B, broker CPU s/GB": Goal("<=", 1.0),
@@ -90,6 +93,10 @@ def measures(*, quick: bool) -> dict[str, Measure]:
 
         return run
 
+    def two_clients(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
+        sent = produce_by_several(broker, topic, 100, 2 * small, BIG_BATCHES, clients=2)
+        return throughput(figures, "produce 100 B by two", sent, by_count=True)
+
     def small_batches(broker: Contestant, topic: str, figures: Figures) -> dict[str, float]:
         sent = produce(broker, topic, 1_000, large // 2, SMALL_BATCHES)
         return throughput(figures, "produce 1 KB, linger 0", sent, by_count=False)
@@ -104,6 +111,7 @@ def measures(*, quick: bool) -> dict[str, Measure]:
 
     return {
         "100 B": in_and_out(100, small, "100 B"),
+        "100 B by two clients": two_clients,
         "1 KB": in_and_out(1_000, large, "1 KB"),
         "linger 0": small_batches,
         "latency": latency,

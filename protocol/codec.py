@@ -316,7 +316,7 @@ def _read_variable(source: _Source, target: str, wire: Wire, depth: int) -> None
         depth,
         "after = position + n",
         "if after > end:",
-        "    raise MalformedRequest('a length lies')",
+        "    raise MalformedRequest('a length passes the end of the message')",
     )
     if wire.kind == "string":
         source.add(depth, f"{target} = str(buffer[position:after], 'utf-8')")
@@ -340,7 +340,7 @@ def _read_array(source: _Source, target: str, wire: Wire, depth: int) -> None:
         source.add(
             depth,
             f"if n * {size} > end - position:",
-            "    raise MalformedRequest('an array length lies')",
+            "    raise MalformedRequest('an array length passes the end of the message')",
             f"items = {packer}('>' + '{FIXED[wire.kind]}' * n).unpack_from(buffer, position)",
             f"position += n * {size}",
         )
@@ -355,7 +355,7 @@ def _read_array(source: _Source, target: str, wire: Wire, depth: int) -> None:
     source.add(
         depth,
         f"if n * {smallest} > end - position:",
-        "    raise MalformedRequest('an array length lies')",
+        "    raise MalformedRequest('an array length passes the end of the message')",
         f"{target} = {items} = []",
         "for _ in range(n):",
     )

@@ -48,7 +48,7 @@ class Controller(ControllerPort):
         """`name`: name of its actor, which voters report to nodes that search for it."""
         self._find_voters = voters
         self._driver = driver = TwoClockDriver(
-            now_ms, on_fault=lambda error: self._step.end(f"a fault: {error!r}")
+            now_ms, on_fault=lambda error: self._step.end(f"unexpected error: {error!r}")
         )
         rules = ServerConfigRules(server)
         self._step = QuorumController(

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -92,9 +93,14 @@ def new_topic(
     topic = NewTopic(name, first, replicas, config={"file.delete.delay.ms": "0", **(config or {})})
     admin.create_topics([topic], operation_timeout=WAIT_SECONDS)[name].result(WAIT_SECONDS)
     for total in range(2 * first, partitions + 1, first):
-        more = NewPartitions(name, total)
-        admin.create_partitions([more], operation_timeout=WAIT_SECONDS)[name].result(WAIT_SECONDS)
+        add_partitions(broker, name, total)
     return name
+
+
+def add_partitions(broker: Contestant, name: str, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 4})
+    more = NewPartitions(name, total)
+    admin.create_partitions([more], operation_timeout=WAIT_SECONDS)[name].result(WAIT_SECONDS)
 
 
 class Turns:
@@ -140,6 +146,31 @@ def produce(
         return _throughput(broker, size, count, lambda: client.produce(count, size))
     finally:
         client.close()
+
+
+def produce_by_several(
+    broker: Contestant, topic: str, size: int, count: int, settings: dict[str, str], clients: int
+) -> Throughput:
+    """Produce as `produce` does, by several clients at once, each to a partition of its own."""
+    add_partitions(broker, topic, clients)
+    each = [
+        Client(PRODUCER, broker.bootstrap_servers, topic, settings, partition=number)
+        for number in range(clients)
+    ]
+    try:
+        for client in each:
+            client.produce(1_000, size)
+        with ThreadPoolExecutor(clients) as pool:
+
+            def at_once() -> float:
+                began = time.perf_counter()
+                list(pool.map(lambda client: client.produce(count // clients, size), each))
+                return time.perf_counter() - began
+
+            return _throughput(broker, size, count, at_once)
+    finally:
+        for client in each:
+            client.close()
 
 
 def consume(
