@@ -315,7 +315,10 @@ class Node:
                 clients=self._serve_clients,
             )
         )
-        await self.metrics_endpoint.open(self._node_config.host, self.config.bradbury_metrics_port)
+        await self.metrics_endpoint.open(
+            self.server_config.metrics_host(self._node_config.host),
+            self.config.bradbury_metrics_port,
+        )
 
     def _start_partitions(self) -> None:
         host = self.storage.partition_host
@@ -476,7 +479,9 @@ class Node:
             "partitions": 0 if host is None else len(host.replicas),
             "size_bytes": 0 if host is None else _size_of(host.replicas),
             "connections": self.socket_server.connection_count,
-            "metrics": self.metrics_endpoint.address(self.advertised_host),
+            "metrics": self.metrics_endpoint.address(
+                self.server_config.metrics_host(self.advertised_host)
+            ),
             "metadata_offset": self.image.offset,
             "controller_epoch": self.membership.controller_epoch,
             "online": host is None or not host.directories.offline_count,

@@ -397,6 +397,15 @@ class BrokerConfig(Config):
 
     def check_together(self) -> None:
         parse_super_users(self.super_users)
+        if not self.authorizer_class_name:
+            for name, is_set in (
+                ("super.users", bool(self.super_users)),
+                ("allow.everyone.if.no.acl.found", self.allow_everyone_if_no_acl_found),
+            ):
+                if is_set:
+                    raise InvalidConfig(
+                        f"{name} has no effect without authorizer.class.name; set that, too"
+                    )
         try:
             parse_daily_hours(self.bradbury_log_scrub_hours)
         except ValueError as error:

@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from .byte_code import byte_code_kept
@@ -124,6 +125,7 @@ def join_ray(
         on_progress("starting an embedded Ray")
         with _environment(EMBEDDED_ENVIRONMENT):
             _start_ray(namespace, on_progress)
+        protect_token()
         return True
     connect_ray(address, namespace)
     return False
@@ -347,6 +349,16 @@ def match_authentication(address: str) -> None:
             "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token; `ray get-auth-token` prints it where it "
             "was started"
         )
+
+
+def protect_token() -> None:
+    """Let only this user read Ray's token, with which one can run code on every node.
+
+    Ray makes the file readable for all users of the machine.
+    """
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with contextlib.suppress(OSError):  # none, or another user's
+        path.chmod(0o600)
 
 
 def authentication_mode() -> str:

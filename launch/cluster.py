@@ -40,6 +40,7 @@ from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (
     LOCAL,
     UpError,
+    authentication_mode,
     connect_ray,
     is_connected,
     is_reachable,
@@ -77,6 +78,7 @@ from .secure.listener_checks import (
     check_for_a_new_ray,
     check_secrets,
     refuse_open_listeners,
+    refuse_ray_without_tokens,
     refuse_secured_data,
 )
 from .secure.secure_cluster import SecureCluster
@@ -377,6 +379,8 @@ def start(
     if existing is not None and data_dir is None:
         settings["data_dir"] = existing["data_dir"]
     first_data_dir = data_dirs(settings["data_dir"])[0]
+    if secure and not insecure:
+        refuse_ray_without_tokens(authentication_mode())
     secured = SecureCluster(namespace) if secure else None
     if secured is not None:
         settings["config"] = secured.config(first_data_dir, settings["config"])

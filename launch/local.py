@@ -38,6 +38,7 @@ from ..protocol.errors import InvalidConfig
 from ..storage.disk.storage_failure import DataDirectoryError
 from .processes.hosted_node import is_in_service
 from .processes.node_process import NodeProcess
+from .secure.listener_checks import refuse_open_listeners
 
 if TYPE_CHECKING:
     from ..clients.admin.admin import Admin
@@ -342,6 +343,12 @@ class LocalCluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+REMEDY = (
+    "give it SASL or client certificates in config= (docs/security.md) or, where the network is "
+    "private and trusted, insecure=True"
+)
+
+
 def local(
     data_dir: DataDirectories | None = None,
     *,
@@ -350,6 +357,7 @@ def local(
     nodes: int = 1,
     processes: int = 0,
     config: Mapping[str, Any] | None = None,
+    insecure: bool = False,
 ) -> LocalCluster:
     """Start a cluster in this process; returns when all its `nodes` are in service.
 
@@ -363,11 +371,17 @@ def local(
             node, to use several cores; one that dies is restarted. 0: this process does everything.
         config: broker and group coordinator settings by Kafka's names, e.g.
             {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}.
+        insecure: allow listeners without authentication on addresses beyond loopback, where any
+            machine of the network could use them.
 
     Raises:
+        UpError: other machines could reach a listener that has no authentication.
         DataDirectoryError, PortInUse, InvalidConfig: one line with cause and remedy.
         TimeoutError: not started in time; the text says what it was waiting for.
     """
+    if not insecure:
+        security = ServerConfig.from_kafka(dict(config or {})).security
+        refuse_open_listeners(security, [host], REMEDY)
     return LocalCluster(
         data_dir, host=host, port=port, nodes=nodes, processes=processes, config=config
     )

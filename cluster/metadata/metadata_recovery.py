@@ -405,11 +405,12 @@ class _Recovery:
         return KEPT
 
     def note_access(self) -> None:
-        """Note that ACLs or credentials may be lost: a deny rule, or removal of a credential."""
-        known = self._known
-        nothing_is_known = known.epoch < 0
-        if self._is_whole or not (known.acls or known.scram or known.tokens or nothing_is_known):
+        """Note that ACLs or credentials may be lost, also if none are known: a deny rule, a user, or
+        the removal of one.
+        """
+        if self._is_whole:
             return
+        nothing_is_known = self._known.epoch < 0
         self.notes.append(
             "ACLs, users' credentials and tokens are lost, if there were any; set them "
             "before clients come back"

@@ -97,6 +97,13 @@ class ListenerConfig:
     max_reauth_ms: int = 0
     max_receive_bytes: int = 512 * 1024
 
+    @property
+    def authenticates(self) -> bool:
+        """Whether a client has to prove who it is."""
+        if self.protocol is SecurityProtocol.SSL:
+            return self.tls.client_auth == "required"
+        return self.protocol.is_sasl
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterBrokerConfig:

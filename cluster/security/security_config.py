@@ -469,6 +469,21 @@ class SecurityConfig(Config):
                     f"{name} has no effect: no listener is SASL_PLAINTEXT or SASL_SSL; see "
                     "`listeners`"
                 )
+        if (
+            self.ssl_client_auth != "none"
+            and has_tls
+            and not any(each.protocol is SecurityProtocol.SSL for each in listeners)
+        ):
+            raise InvalidConfig(
+                f"ssl.client.auth={self.ssl_client_auth} has no effect on SASL_SSL; set "
+                "listener.name.<listener>.ssl.client.auth"
+            )
+        if not any("OAUTHBEARER" in each.mechanisms for each in listeners):
+            self._refuse_set(
+                "sasl.oauthbearer.", "no listener has OAUTHBEARER in sasl.enabled.mechanisms"
+            )
+        if not self.delegation_token_secret_key:
+            self._refuse_set("delegation.token.", "delegation.token.secret.key is not set")
         names = {each.name.lower(): each for each in listeners}
         for name in self.overrides:
             listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
@@ -479,6 +494,11 @@ class SecurityConfig(Config):
                 raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
             if not setting.startswith("ssl.") and not protocol.is_sasl:
                 raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
+
+    def _refuse_set(self, prefix: str, why: str) -> None:
+        for name, (key, field_name) in keys_of(type(self)).items():
+            if name.startswith(prefix) and getattr(self, field_name) != key.default:
+                raise InvalidConfig(f"{name} has no effect: {why}")
 
 
 def is_of_a_listener(name: str) -> bool:

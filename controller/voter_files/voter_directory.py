@@ -123,6 +123,8 @@ class VoterDirectory:
             is_known=bool(own_id),
         )
         self._directory = directory
+        # Who reads users' SCRAM keys can try passwords, and play the broker to their clients.
+        self._file_system.make_private(self.path)
         if directory.identity_flaw:
             logger.warning("%s: restored from the other copy", directory.identity_flaw)
         files = read_voter_files(self._file_system, self.path, found_state)

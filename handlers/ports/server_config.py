@@ -142,6 +142,18 @@ class ServerConfig:
         default = server_keys()[name].default
         return None if default is None else ConfigKey.format(default)
 
+    def metrics_host(self, host: str) -> str:
+        """Address of the metrics endpoint, of a node that binds `host`.
+
+        Metrics answer whoever asks. Where every listener authenticates, they are on loopback,
+        unless a port was given for them.
+        """
+        layers = (self.static, self.dynamic_default, self.dynamic_broker)
+        is_given = any("bradbury.metrics.port" in layer for layer in layers)
+        if is_given or not all(each.authenticates for each in self.security.listener_configs()):
+            return host
+        return "127.0.0.1"
+
     def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Settings of a topic. Raises InvalidConfig."""
         return LogConfig.from_kafka(overrides, defaults=self.log_defaults)

@@ -8,13 +8,17 @@ from typing import Any
 
 from ...actors.ray.placement import is_loopback
 from ...actors.ray.secure_folder import FOLDER, NODE_FILE
-from ...cluster.security.listener_config import ListenerConfig, SecurityProtocol
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
 from ...discovery.ray_connection import UpError
 from ...handlers.ports.server_config import ServerConfig, server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.secret_reference import is_reference
+
+REMEDY = (
+    "use --secure (sets up TLS and passwords) or, where the network is private and trusted, "
+    "--insecure"
+)
 
 
 def check_for_a_new_ray(
@@ -43,15 +47,30 @@ def check_for_a_new_ray(
     refuse_secured_data(server.security, data_dir)
 
 
-def refuse_open_listeners(security: SecurityConfig, addresses: Iterable[str]) -> None:
+def refuse_open_listeners(
+    security: SecurityConfig, addresses: Iterable[str], remedy: str = REMEDY
+) -> None:
     """Raise UpError for listeners without authentication that other machines can reach."""
-    unprotected = [each for each in security.listener_configs() if not _authenticates(each)]
+    unprotected = [each for each in security.listener_configs() if not each.authenticates]
     hosts = sorted({address for address in addresses if not is_loopback(address)})
     if unprotected and hosts:
         raise UpError(
             f"listener {unprotected[0].name} has no authentication, and all machines of the "
-            f"network could reach it at {hosts[0]}: use --secure (sets up TLS and passwords) or, "
-            "where the network is private and trusted, --insecure"
+            f"network could reach it at {hosts[0]}: {remedy}"
+        )
+
+
+def refuse_ray_without_tokens(mode: str) -> None:
+    """Raise UpError if a secured cluster would be in a Ray cluster that asks nobody for a token.
+
+    mode: authentication_mode() of this process, which is connected.
+    """
+    if mode == "disabled":
+        raise UpError(
+            "this Ray cluster asks for no token, so whoever reaches its ports can run code on the "
+            "nodes and read the keys of a secured cluster: start Ray with RAY_AUTH_MODE=token "
+            "(`ray get-auth-token --generate` makes the token; every node needs it) or, where its "
+            "network is private and trusted, add --insecure"
         )
 
 
@@ -61,19 +80,13 @@ def refuse_secured_data(security: SecurityConfig, data_dir: str) -> None:
     Otherwise a forgotten --secure would serve the data of a secured cluster to everyone. Only the
     data directory of this machine is checked.
     """
-    unprotected = [each for each in security.listener_configs() if not _authenticates(each)]
+    unprotected = [each for each in security.listener_configs() if not each.authenticates]
     if unprotected and (Path(data_dir) / FOLDER / NODE_FILE).exists():
         raise UpError(
             f"the data in {data_dir} is a secured cluster's, and listener {unprotected[0].name} "
             "would serve it without authentication: use --secure again or, if everyone who "
             "reaches the brokers may read and change it, --insecure"
         )
-
-
-def _authenticates(listener: ListenerConfig) -> bool:
-    if listener.protocol is SecurityProtocol.SSL:
-        return listener.tls.client_auth == "required"
-    return listener.protocol.is_sasl
 
 
 def check_secrets(config: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ Not here: atomic replacement of small files (checkpoint_file), when to sync (par
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import Protocol
@@ -77,6 +78,10 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Create a directory with its parents; no error if it exists."""
+        ...
+
+    def make_private(self, path: str) -> None:
+        """Let only this user read a directory, unless it is another user's."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -179,6 +184,10 @@ class OsFileSystem:
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
+
+    def make_private(self, path: str) -> None:
+        with contextlib.suppress(PermissionError):  # of another user, as Kubernetes' volumes are
+            os.chmod(path, 0o700)  # noqa: PTH101 - storage speaks to the OS through os
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)  # noqa: PTH106 - storage speaks to the OS through os

@@ -25,6 +25,8 @@ def test_names_are_kafkas_and_values_may_be_text() -> None:
         {"bradbury.metrics.port": "-2"},
         {"max.connections.per.ip.overrides": "10.0.0.1"},
         {"max.connections.per.ip.overrides": "10.0.0.1:many"},
+        {"super.users": "User:admin"},
+        {"allow.everyone.if.no.acl.found": "true"},
     ],
 )
 def test_what_cannot_be_honoured_is_refused(values: dict[str, str]) -> None:

@@ -34,7 +34,7 @@ from ...group.membership import ConsumerGroupMetadata
 from ..batches.partition_queue import Identity
 from .producer_transactions import GivenOffset, ProducerTransactions
 from .transaction_errors import FENCED
-from .transaction_manager import Phase
+from .transaction_manager import OpenTransaction, Phase
 from .transaction_request import TransactionOperation
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,16 @@ class TransactionCalls:
         """Continue with a transactional id that another producer released, without a request."""
         transactions = self._transactional("resume")
         transactions.call(lambda: transactions.manager.resume(identity)).result()
+
+    def release_open(self) -> OpenTransaction:
+        """Release the open transaction, of which all is acknowledged; see TransactionManager."""
+        transactions = self._transactional("release_open")
+        return transactions.call(transactions.manager.release_open).result()
+
+    def resume_open(self, released: OpenTransaction) -> None:
+        """Take over an open transaction that another producer has released, to end it."""
+        transactions = self._transactional("resume_open")
+        transactions.call(lambda: transactions.manager.resume_open(released)).result()
 
     def begin(self, timeout: float | None = None) -> None:
         transactions = self._transactional("begin")

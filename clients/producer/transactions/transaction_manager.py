@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....protocol.error_code import ErrorCode
 from ....protocol.errors import (
@@ -105,6 +105,14 @@ class Phase(Enum):
     ABORTING = "aborting"
     ABORTABLE_ERROR = "in a transaction that has failed"
     FATAL_ERROR = "at its end"
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction that its producer has released: what another one needs to end it."""
+
+    producer_id: int
+    epoch: int
+    transaction_version: int
 
 
 class TransactionManager:
@@ -183,6 +191,30 @@ class TransactionManager:
         self.identity = identity
         self._offered_version = max(self._offered_version, IMPLICIT_PARTITIONS)
         self._on_ready()
+
+    def release_open(self) -> OpenTransaction:
+        """Release the open transaction for the producer that ends it (`resume_open`).
+
+        Every record and offset of it has been acknowledged before. This one is uninitialized again.
+
+        Raises:
+            InvalidTxnState: no transaction is open.
+            TransactionAbortable: it has failed and can only be aborted.
+            ProducerFenced, ApplicationRecoverable: the producer has ended.
+        """
+        self._pending.same("release_open")
+        self.check_open()
+        released = OpenTransaction(*self.identity, self.transaction_version)
+        self.identity = NO_IDENTITY
+        self.phase = Phase.UNINITIALIZED
+        return released
+
+    def resume_open(self, released: OpenTransaction) -> None:
+        """Take over the open transaction of another producer, to end it. Raises as `resume`."""
+        self.resume(Identity(released.producer_id, released.epoch))
+        self.transaction_version = released.transaction_version
+        self._completion.is_started = True
+        self.phase = Phase.IN_TRANSACTION
 
     def begin(self) -> None:
         """Begin a transaction. It is local: the coordinator is informed with the first records.

@@ -14,6 +14,8 @@ Invariants:
     A repeated batch must have the same rows; otherwise it is refused.
     Tasks do not know their number, so a change of it is detected by its effects: different rows, a
     task that had no rows before, and, when all are done, by the driver, which knows the number.
+    Only the first batch of a run may have been begun by an earlier one. Its transactions are
+    committed by the driver, when it has seen that every task that was done then is repeated.
 
 Not here: requests to the cluster, and writing (transactional_sink).
 """
@@ -21,7 +23,8 @@ Not here: requests to the cluster, and writing (transactional_sink).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ....protocol.topic_partition import TopicPartition
@@ -41,12 +44,14 @@ class SinkBatch:
 
     query_id: of the streaming query that the batch belongs to; "" outside of streaming queries.
     is_private: the sink id was made for one job, so no batch is repeated after its end.
+    run: id of the query's run, in which no batch comes twice, or of the batch write.
     """
 
     sink_id: str
     batch_id: int
     query_id: str
     is_private: bool = False
+    run: str = ""
 
     @property
     def group(self) -> str:
@@ -84,13 +89,14 @@ class SinkBatch:
 
 @dataclass(frozen=True, slots=True)
 class TaskMarker:
-    """Record of what a task wrote of a batch. size: bytes of keys and values."""
+    """Record of what a task wrote of a batch. size: bytes of keys and values. run: as SinkBatch."""
 
     batch_id: int
     query_id: str
     topic: str | None
     row_count: int
     size: int
+    run: str = ""
 
     @property
     def metadata(self) -> str:
@@ -100,6 +106,7 @@ class TaskMarker:
                 "topic": self.topic,
                 "rows": self.row_count,
                 "bytes": self.size,
+                "run": self.run,
             },
             separators=(",", ":"),
         )
@@ -113,25 +120,41 @@ class TaskMarker:
             found.get("topic"),
             int(found.get("rows", -1)),
             int(found.get("bytes", -1)),
+            str(found.get("run", "")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMarker:
-    """Record of a batch that all its tasks have completed."""
+    """Record of a batch that all its tasks have completed. run: as SinkBatch."""
 
     batch_id: int
     query_id: str
     task_count: int
+    run: str = ""
 
     @property
     def metadata(self) -> str:
-        return json.dumps({"query": self.query_id, "tasks": self.task_count}, separators=(",", ":"))
+        return json.dumps(
+            {"query": self.query_id, "tasks": self.task_count, "run": self.run},
+            separators=(",", ":"),
+        )
 
     @classmethod
     def parse(cls, offset: int, metadata: str) -> BatchMarker:
         found = _object(metadata)
-        return cls(offset, str(found.get("query", "")), int(found.get("tasks", -1)))
+        return cls(
+            offset,
+            str(found.get("query", "")),
+            int(found.get("tasks", -1)),
+            str(found.get("run", "")),
+        )
+
+
+def may_be_repeated(batch: SinkBatch, all_done: BatchMarker | None) -> bool:
+    """Whether an earlier run may have begun the batch: unless this one has completed a former."""
+    is_first = all_done is None or all_done.run != batch.run
+    return is_first and not batch.is_private
 
 
 def is_done(
@@ -165,7 +188,7 @@ def check_same_rows(
 
     Number of rows and bytes are compared: a shuffle does not keep the order.
     """
-    if marker.batch_id != batch.batch_id or marker == come_again:
+    if marker.batch_id != batch.batch_id or marker == replace(come_again, run=marker.run):
         return
     if marker.topic != come_again.topic:
         raise ReplayRefused(
@@ -187,6 +210,29 @@ def check_same_tasks(batch: SinkBatch, before: int, now: int) -> None:
             f"batch {batch.batch_id} of sink {batch.sink_id!r} was written by {before} tasks and "
             f"is repeated with {now}. {_REMEDY}"
         )
+
+
+def check_all_repeated(
+    batch: SinkBatch, done: Mapping[int, TaskMarker], repeated: Collection[int], count: int
+) -> None:
+    """Raise ReplayRefused if a task that an earlier run completed is not repeated now.
+
+    Args:
+        done: last marker of each task, by its partition.
+        repeated: partitions of the tasks that have found their rows in the log.
+        count: number of tasks now.
+    """
+    for partition, marker in sorted(done.items(), reverse=True):
+        if marker.batch_id != batch.batch_id:
+            continue
+        if partition >= count:
+            check_same_tasks(batch, partition + 1, count)
+        if marker.run != batch.run and partition not in repeated:
+            raise ReplayRefused(
+                f"task {partition} has written {_amount(marker)} of batch {batch.batch_id} of sink "
+                f"{batch.sink_id!r}, and has none now: the number of tasks has changed, or the "
+                f"rows depend on more than the input. {_REMEDY}"
+            )
 
 
 def _amount(marker: TaskMarker) -> str:

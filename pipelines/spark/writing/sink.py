@@ -41,7 +41,7 @@ from ..tasks import worker
 from ..tasks.arrow import HEADERS
 from ..tasks.spark_failure import errors_in_one_line, unknown_topic
 from .row_sender import OR_LET_THE_WRITE, RowSender
-from .transactional_sink import Written, record_batch, write_exactly_once
+from .transactional_sink import Written, abort_batch, record_batch, write_exactly_once
 
 _CONTENT: Final[tuple[DataType, ...]] = (StringType(), BinaryType())
 _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
@@ -107,8 +107,11 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.exactly_once:
             record_batch(self._options, messages)
 
+    @errors_in_one_line()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: acknowledged or committed rows stay in the log."""
+        """Abort what tasks have left open; acknowledged or committed rows stay in the log."""
+        if self._options.exactly_once:
+            abort_batch(self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -125,8 +128,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self._options.exactly_once:
             record_batch(self._options, messages)
 
+    @errors_in_one_line()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: acknowledged or committed rows stay in the log."""
+        """Abort what tasks have left open; acknowledged or committed rows stay in the log."""
+        if self._options.exactly_once:
+            abort_batch(self._options, messages)
 
 
 def write_rows(

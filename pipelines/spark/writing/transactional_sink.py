@@ -13,6 +13,8 @@ Invariants:
     A transactional id is reused without being initialized only in the run of the query in which it
     made the last commit, by the one worker that owns it, or has claimed it from its former owner
     (handover). The first request fails if another producer has initialized it since.
+    In the first batch of a run tasks leave their transactions open, and the driver commits them,
+    when it has seen that what an earlier run wrote of the batch is repeated (`record_batch`).
 
 Not here: what is refused (sink_batch), how rows are sent (row_sender).
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -36,6 +39,7 @@ from ....clients.admin.group_offsets_admin import (
 )
 from ....clients.admin.topics_admin import NewTopic, ensure_topic
 from ....clients.producer.producer import Producer
+from ....clients.producer.transactions.transaction_manager import OpenTransaction
 from ....clients.wire.cluster_client import ClusterClient
 from ....clients.wire.record_metadata import OffsetAndMetadata
 from ....protocol.errors import (
@@ -55,9 +59,11 @@ from ..tasks.sink_batch import (
     BatchMarker,
     SinkBatch,
     TaskMarker,
+    check_all_repeated,
     check_same_rows,
     check_same_tasks,
     is_done,
+    may_be_repeated,
 )
 from ..tasks.spark_failure import ExactlyOnceUnavailable
 from ..tasks.spark_task import SparkTask, current_task
@@ -69,6 +75,8 @@ logger = logging.getLogger(__name__)
 TIMEOUT_MS: Final = 60_000
 RETRY_BACKOFF_MS: Final = 20
 """Less than the producers' 100: a new producer mostly waits for the markers of a commit."""
+AT_ONCE: Final = 8
+"""Number of transactions that the driver ends at once."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +84,16 @@ class Written(WriterCommitMessage):
     """Result of one task. ends: one past the last offset, by partition.
 
     batch: batch that the rows belong to, with exactly-once and if there are rows; else None.
-    was_done: whether the rows were in the log before this run.
+    was_done: whether the rows were in the log before this run. partition: of the task. left_open:
+    transaction of the rows, which the driver has to end.
     """
 
     row_count: int
     ends: dict[TopicPartitionPair, int] = field(default_factory=dict)
     batch: SinkBatch | None = None
     was_done: bool = False
+    partition: int = -1
+    left_open: OpenTransaction | None = None
 
 
 def make_marker_topic(options: WriteOptions) -> None:
@@ -123,13 +134,14 @@ def write_exactly_once(
     try:
         if is_done(batch, task.partition, kept.last, kept.all_done):
             return _compared(options, task, batch, kept, chain([first], rows))
+        leaves_open = not is_begun and may_be_repeated(batch, kept.all_done)
         if not is_begun:
             kept.producer.begin()
-        written = _write(options, task, batch, kept, chain([first], rows))
+        written = _write(options, task, batch, kept, chain([first], rows), leaves_open=leaves_open)
     except BaseException:
         worker.forget_transactional(kept)
         raise
-    if batch.is_private:
+    if batch.is_private or leaves_open:
         worker.forget_transactional(kept)
     else:
         _hand_over(kept, task)
@@ -137,10 +149,14 @@ def write_exactly_once(
 
 
 def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit the batch's marker with the number of tasks, in the driver after all have committed.
+    """Commit what tasks have left open, and the batch's marker with the number of tasks: in the
+    driver, after all tasks have succeeded.
 
     Raises:
-        ReplayRefused: the batch was written before, by another number of tasks.
+        ReplayRefused: the batch was written before, by another number of tasks. Nothing that was
+            left open is committed.
+        KafkaError: a transaction cannot be committed, as it was open for too long, for example. The
+            batch has to be repeated.
     """
     written = [one for one in messages if isinstance(one, Written) and one.batch is not None]
     batch = written[0].batch if written else None
@@ -148,23 +164,57 @@ def record_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage |
         return
     client = reading_client(options.bootstrap, options.fetch)
     count = len(messages)
-    if any(one.was_done for one in written):
+    left_open = [one for one in written if one.left_open is not None]
+    if left_open or any(one.was_done for one in written):
         known = _batch_marker(_committed(client, [batch.group])[batch.group])
         if known is not None and known.batch_id > batch.batch_id:
             return
         if known is not None and known.batch_id == batch.batch_id:
             check_same_tasks(batch, known.task_count, count)
             return
-        _check_no_more_tasks(client, batch, count)
-    marker = BatchMarker(batch.batch_id, batch.query_id, count)
+        repeated = {one.partition for one in written if one.was_done}
+        check_all_repeated(batch, _task_markers(client, batch), repeated, count)
+        _end_all(options, left_open, is_commit=True)
+    marker = BatchMarker(batch.batch_id, batch.query_id, count, batch.run)
     committed = {MARKERS: CommittedOffset(marker.batch_id, metadata=marker.metadata)}
     client.run(
         alter_group_offsets(client, batch.group, committed, timeout_ms=TIMEOUT_MS), TIMEOUT_MS
     )
 
 
-def _check_no_more_tasks(client: ClusterClient, batch: SinkBatch, count: int) -> None:
-    """Raise ReplayRefused if tasks beyond `count` wrote rows of the batch in an earlier run."""
+def abort_batch(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Abort what tasks have left open, in the driver, if a task or `record_batch` has failed.
+
+    What cannot be aborted, is when the task runs again, or its transaction times out.
+    """
+    written = [one for one in messages if isinstance(one, Written) and one.left_open is not None]
+    try:
+        _end_all(options, written, is_commit=False)
+    except (KafkaError, ConnectionFailed) as error:
+        logger.debug("a transaction is not aborted: %s", error)
+
+
+def _end_all(options: WriteOptions, written: Sequence[Written], *, is_commit: bool) -> None:
+    """End the transactions that tasks have left open. Raises the first failure, after all."""
+
+    def end(one: Written) -> None:
+        assert one.batch is not None
+        assert one.left_open is not None
+        with _new_producer(options, one.batch.task_id(one.partition)) as producer:
+            producer.transaction_calls.resume_open(one.left_open)
+            if is_commit:
+                producer.commit()
+            else:
+                producer.abort()
+
+    if written:
+        with ThreadPoolExecutor(min(len(written), AT_ONCE)) as pool:
+            for ended in [pool.submit(end, one) for one in written]:
+                ended.result()
+
+
+def _task_markers(client: ClusterClient, batch: SinkBatch) -> dict[int, TaskMarker]:
+    """Last marker of each task that this sink ever had, by its partition."""
     prefix = batch.task_id(0)[:-1]
     listed = client.run(list_groups(client, timeout_ms=TIMEOUT_MS), TIMEOUT_MS)
     numbers = {
@@ -172,12 +222,11 @@ def _check_no_more_tasks(client: ClusterClient, batch: SinkBatch, count: int) ->
         for one in listed
         if one.group_id.startswith(prefix) and one.group_id.removeprefix(prefix).isdecimal()
     }
-    beyond = {number: name for number, name in numbers.items() if number >= count}
-    found = _committed(client, list(beyond.values()))
-    for number, name in sorted(beyond.items(), reverse=True):
-        marker = _task_marker(found[name])
-        if marker is not None and marker.batch_id == batch.batch_id:
-            check_same_tasks(batch, number + 1, count)
+    if not numbers:
+        return {}
+    found = _committed(client, list(numbers.values()))
+    markers = {number: _task_marker(found[name]) for number, name in numbers.items()}
+    return {number: marker for number, marker in markers.items() if marker is not None}
 
 
 def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> SinkBatch:
@@ -187,7 +236,9 @@ def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> Sin
             raise ExactlyOnceUnavailable(
                 "this version of Spark does not say which batch of which query a task writes"
             )
-        return SinkBatch(options.sink_id or query_id, task.batch_id, query_id)
+        return SinkBatch(
+            options.sink_id or query_id, task.batch_id, query_id, run=task.run_id or ""
+        )
     if options.sink_id is None:
         if task.batch_id is None:
             return SinkBatch(job_id, 0, "", is_private=True)
@@ -201,7 +252,9 @@ def _batch_of(options: WriteOptions, task: SparkTask, job_id: str | None) -> Sin
             f"sinkId {options.sink_id!r} outside of a streaming query needs the option batchId: "
             "the number of this write, higher than that of the write before it"
         )
-    return SinkBatch(options.sink_id, batch_id, query_id)
+    # Within foreachBatch the run is the query's; a batch write is one of its own.
+    run = job_id if task.batch_id is None else task.run_id
+    return SinkBatch(options.sink_id, batch_id, query_id, run=run or "")
 
 
 def _producer_of(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> KeptProducer:
@@ -213,15 +266,19 @@ def _producer_of(options: WriteOptions, task: SparkTask, batch: SinkBatch) -> Ke
         if kept.run == run:
             return kept
         worker.forget_transactional(kept)
-    producer = Producer(
+    producer = _new_producer(options, transactional_id)
+    kept = KeptProducer(producer, options.bootstrap, transactional_id, run)
+    worker.keep_transactional(kept)
+    return kept
+
+
+def _new_producer(options: WriteOptions, transactional_id: str) -> Producer:
+    return Producer(
         options.bootstrap,
         **{"retry_backoff_ms": RETRY_BACKOFF_MS, **options.producer_settings},
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
     )
-    kept = KeptProducer(producer, options.bootstrap, transactional_id, run)
-    worker.keep_transactional(kept)
-    return kept
 
 
 def _continued(kept: KeptProducer, task: SparkTask, batch: SinkBatch) -> bool:
@@ -230,6 +287,10 @@ def _continued(kept: KeptProducer, task: SparkTask, batch: SinkBatch) -> bool:
     False: no worker of this run has it, or another producer has initialized it: the task's last
     batch is then unknown.
     """
+    if task.batch_id is None and not batch.is_private:
+        # A batch write that has failed may be repeated in the same session, by other tasks.
+        worker.forget_transactional(kept)
+        return False
     if not kept.is_owner and not _claimed(kept, task):
         return False
     last = kept.last
@@ -297,6 +358,8 @@ def _write(
     batch: SinkBatch,
     kept: KeptProducer,
     rows: Iterable[pa.RecordBatch],
+    *,
+    leaves_open: bool,
 ) -> Written:
     sender = RowSender(kept.producer, options)
     size = 0
@@ -304,11 +367,19 @@ def _write(
         sender.send(one)
         size += content_bytes(one)
     _check_input(task)
-    marker = TaskMarker(batch.batch_id, batch.query_id, options.topic, sender.row_count, size)
+    marker = TaskMarker(
+        batch.batch_id, batch.query_id, options.topic, sender.row_count, size, batch.run
+    )
     kept.producer.send_offsets({MARKERS: _committable(marker)}, kept.transactional_id)
-    kept.producer.commit()
-    kept.last = marker
-    return Written(sender.row_count, sender.finish(), batch)
+    left_open = None
+    if leaves_open:
+        ends = sender.finish()
+        left_open = kept.producer.transaction_calls.release_open()
+    else:
+        kept.producer.commit()
+        kept.last = marker
+        ends = sender.finish()
+    return Written(sender.row_count, ends, batch, partition=task.partition, left_open=left_open)
 
 
 def _compared(
@@ -327,7 +398,7 @@ def _compared(
     assert kept.last is not None
     come_again = TaskMarker(batch.batch_id, batch.query_id, options.topic, count, size)
     check_same_rows(batch, task.partition, kept.last, come_again)
-    return Written(count, {}, batch, was_done=True)
+    return Written(count, {}, batch, was_done=True, partition=task.partition)
 
 
 def _check_input(task: SparkTask) -> None:

@@ -161,6 +161,18 @@ def test_ray_address_is_joined_without_further_words(process: Command, ray: Ray)
     assert process("down").code == 0
 
 
+@pytest.mark.long  # a Ray more
+def test_a_secured_cluster_is_refused_by_a_ray_that_asks_for_no_token(
+    process: Command, environment: dict[str, str], home: Path
+) -> None:
+    in_a_fresh_home(environment)
+    with hand_started_ray(environment) as address:
+        error = process("up", "--secure", "--address", address, "--port", "0").error
+        assert "asks for no token" in error
+        assert "ray get-auth-token --generate" in error
+        assert not (home / ".local" / "share" / "bradbury").exists()
+
+
 @pytest.mark.long  # a Ray more; the whole life has the token
 @pytest.mark.parametrize(
     "token",

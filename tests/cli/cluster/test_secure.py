@@ -98,7 +98,8 @@ def test_a_secured_cluster_serves_its_user_and_nobody_else(
     data = home / ".local" / "share" / "bradbury" / "tls"
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
     assert stat.S_IMODE(data.parent.stat().st_mode) == 0o700, "records and SCRAM keys are there"
-    for file in (*kept.iterdir(), *data.iterdir()):
+    token = home / ".ray" / "auth_token"  # who has it runs code on every node
+    for file in (*kept.iterdir(), *data.iterdir(), token):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     password = re.search('password="(.+?)"', Path(path[1]).read_text())
     assert password is not None

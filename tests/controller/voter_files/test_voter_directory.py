@@ -1,6 +1,7 @@
 """Does a voter start from a directory with damaged files, or with something that is not a file?"""
 
 import logging
+import stat
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,9 @@ def test_a_damaged_file_that_can_be_made_again_costs_nothing_and_is_named(
     assert bool(line) == bool(caplog.records)
     found.log.close()
     voter.close()
+
+
+def test_the_metadata_is_for_its_user_alone_as_scram_keys_are_in_it(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir(mode=0o755)  # as an earlier version made it
+    write_an_entry(tmp_path)
+    assert stat.S_IMODE((tmp_path / "metadata").stat().st_mode) == 0o700

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.actors.network.acceptor import PortInUse
+from bradbury.discovery.ray_connection import UpError
 from bradbury.protocol.errors import InvalidConfig
 from bradbury.storage.disk.storage_failure import DataDirectoryError
 
@@ -98,3 +99,30 @@ def test_a_directory_in_use_a_port_in_use_and_a_bad_setting_are_one_line(tmp_pat
             pass
     with pytest.raises(InvalidConfig, match="unknown broker config 'no.such'"):
         bradbury.local(config={"no.such": 1})
+
+
+EVERYWHERE = "0.0.0.0"
+
+
+def test_a_listener_beyond_loopback_that_asks_nobody_is_refused_unless_that_is_said() -> None:
+    with pytest.raises(UpError, match=r"PLAINTEXT has no authentication.*insecure=True"):
+        bradbury.local(host=EVERYWHERE)
+    with bradbury.local(host=EVERYWHERE, insecure=True) as cluster:
+        assert cluster.nodes[0].status()["metrics"].startswith(EVERYWHERE)
+
+
+@pytest.mark.parametrize(
+    ("config", "host"), [({}, "127.0.0.1"), ({"bradbury.metrics.port": 0}, EVERYWHERE)]
+)
+def test_metrics_of_a_node_that_authenticates_are_on_loopback_unless_a_port_is_given(
+    config: dict[str, object], host: str
+) -> None:
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";'
+    sasl = {
+        "listeners": "SASL_PLAINTEXT://:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
+    }
+    with bradbury.local(host=EVERYWHERE, config=sasl | config) as cluster:
+        assert cluster.nodes[0].status()["metrics"].split(":")[0] == host

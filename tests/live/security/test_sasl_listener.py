@@ -507,6 +507,8 @@ def test_secrets_are_read_where_they_stand_and_shown_to_nobody(tmp_path: Path) -
         ),
         ({"inter.broker.listener.name": "OTHER"}, "must be one of SASL_PLAINTEXT"),
         ({"ssl.client.auth": "required"}, "has no effect: no listener is SSL"),
+        ({"sasl.oauthbearer.expected.issuer": "x"}, "has no effect: no listener has OAUTHBEARER"),
+        ({"delegation.token.max.lifetime.ms": "1"}, "has no effect: delegation.token.secret.key"),
         (
             {"listener.name.SASL_PLAINTEXT.connections.max.reauth.ms": "1"},
             "written in lower case",

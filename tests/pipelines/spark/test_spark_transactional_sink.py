@@ -7,7 +7,7 @@ import io
 import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from bradbury.pipelines.spark.tasks.spark_task import SparkTask, current_task
 from bradbury.pipelines.spark.writing import transactional_sink
 from bradbury.pipelines.spark.writing.transactional_sink import (
     Written,
+    abort_batch,
     make_marker_topic,
     record_batch,
     write_exactly_once,
@@ -101,13 +102,25 @@ class Sink:
         size: int = 10,
         after: bytes = END_OF_STREAM,
         job: str | None = None,
+        ends: bool = True,
         **options: str,
     ) -> Written:
-        """after: what follows the rows on the connection. job: it is a batch write."""
+        """after: what follows the rows on the connection. job: it is a batch write. ends: what it
+        leaves open is committed, as by a driver that ends before it records the batch.
+        """
         self.run_task(batch_id, task, after)
         numbers = list(rows)
         batches = [rows_of(numbers[at : at + size]) for at in range(0, len(numbers), size)]
-        return write_exactly_once(self.options(job=job, **options), job, iter(batches))
+        made = self.options(job=job, **options)
+        written = write_exactly_once(made, job, iter(batches))
+        if ends and written.left_open is not None:
+            transactional_sink._end_all(made, [written], is_commit=True)
+            written = replace(written, left_open=None)
+        return written
+
+    def complete(self, batch_id: int, rows: Iterable[int]) -> None:
+        """A whole batch of one task."""
+        record_batch(self.options(), [self.write(batch_id, rows, ends=False)])
 
     def written(self, level: str = "read_committed") -> list[int]:
         return values_in(self.servers, self.topic, level)
@@ -201,27 +214,29 @@ def test_of_two_attempts_at_once_the_older_is_fenced(sink: Sink) -> None:
 
 
 def test_a_kept_producer_whose_transactional_id_went_elsewhere_is_replaced(sink: Sink) -> None:
-    sink.write(0, range(5))
+    sink.complete(0, range(5))
+    sink.write(1, range(5, 10))
     ((key, kept),) = worker._transactional.items()
     worker._transactional.clear()
-    sink.write(1, range(5, 10))  # in another process
+    sink.write(2, range(10, 15))  # in another process
     (other,) = worker._transactional.values()
     worker._transactional[key] = kept
-    sink.write(2, range(10, 15))
-    assert sink.written() == list(range(15))
+    sink.write(3, range(15, 20))
+    assert sink.written() == list(range(20))
     other.producer.close(0)
 
 
 @pytest.mark.parametrize("sink", ["handed over"], indirect=True)
 def test_workers_in_turn_hand_the_transactional_id_over(sink: Sink) -> None:
-    sink.write(0, range(5))
+    sink.complete(0, range(5))
+    sink.write(1, range(5, 10))
     first = sink.epoch()
-    for batch in range(1, 7, 2):
+    for batch in range(2, 8, 2):
         with another_worker():
             sink.write(batch, range(5 * batch, 5 * batch + 5))
         sink.write(batch + 1, range(5 * batch + 5, 5 * batch + 10))
     assert sink.epoch() == first + 6  # each commit's; nothing was initialized
-    assert sink.written("read_uncommitted") == list(range(35))
+    assert sink.written("read_uncommitted") == list(range(40))
 
 
 @pytest.mark.parametrize("sink", ["handed over"], indirect=True)
@@ -262,7 +277,9 @@ def test_a_second_attempt_gets_nothing_from_the_first(sink: Sink) -> None:
 
 @pytest.mark.parametrize("sink", ["handed over"], indirect=True)
 def test_a_hand_over_that_is_lost_or_unreadable_costs_an_initialization(sink: Sink) -> None:
-    for batch, content in enumerate([None, b"", b"{}", b'{"producer": [1], "last": 1}']):
+    sink.complete(0, range(5))
+    broken = [None, b"", b"{}", b'{"producer": [1], "last": 1}']
+    for batch, content in enumerate(broken, start=1):
         sink.write(batch, range(5 * batch, 5 * batch + 5))
         assert sink.executor is not None
         (file,) = sink.executor.iterdir()
@@ -270,20 +287,21 @@ def test_a_hand_over_that_is_lost_or_unreadable_costs_an_initialization(sink: Si
         if content is not None:
             file.write_bytes(content)
         before = sink.epoch()
-    sink.write(4, range(20, 25))
+    sink.write(5, range(25, 30))
     assert sink.epoch() > before + 1
     assert len(list(sink.executor.iterdir())) == 1
-    assert sink.written() == list(range(25))
+    assert sink.written() == list(range(30))
 
 
 def test_producers_are_kept_in_bounded_number_and_used_again(sink: Sink) -> None:
+    sink.complete(0, [0])
     for task in range(worker.MAX_TRANSACTIONAL + 2):
-        sink.write(0, [task], task=task)
+        sink.write(1, [1 + task], task=task)
     assert len(worker._transactional) == worker.MAX_TRANSACTIONAL
     last = list(worker._transactional.values())[-1]
-    sink.write(1, [100], task=task)
+    sink.write(2, [100], task=task)
     assert list(worker._transactional.values())[-1] is last
-    assert sink.written() == [*range(task + 1), 100]
+    assert sink.written() == [*range(task + 2), 100]
 
 
 def test_a_task_without_rows_does_nothing(sink: Sink) -> None:
@@ -330,6 +348,62 @@ def test_fewer_tasks_than_a_batch_had_are_refused(sink: Sink) -> None:
     with pytest.raises(ReplayRefused, match="written by 2 tasks and is repeated with 1"):
         record_batch(sink.options(), again)
     record_batch(sink.options(), [sink.write(0, range(10)), messages[1]])
+
+
+def test_more_tasks_than_a_batch_had_that_had_not_ended_double_nothing(sink: Sink) -> None:
+    """Some of the tasks see that their rows are others. The others cannot know, and have written."""
+    for task in (0, 1):  # and the driver ends before it records the batch
+        sink.write(0, range(10 * task, 10 * task + 10), task=task)
+    sink.restart()
+    messages: list[Written | None] = [None] * 4
+    for task in (3, 2):
+        messages[task] = sink.write(0, range(5 * task, 5 * task + 5), task=task, ends=False)
+    for task in (1, 0):
+        with pytest.raises(ReplayRefused, match=r"has written 10 rows.*Run the query as before"):
+            sink.write(0, range(5 * task, 5 * task + 5), task=task)
+    abort_batch(sink.options(), messages)
+    assert sink.written() == list(range(20))
+    sink.restart()  # as the error says: as before
+    again = [sink.write(0, range(10 * task, 10 * task + 10), task=task) for task in (0, 1)]
+    assert all(one.was_done for one in again)
+    record_batch(sink.options(), again)
+    sink.write(1, range(20, 30))
+    assert sink.written() == list(range(30))
+
+
+def test_a_task_that_had_rows_and_has_none_now_is_seen_before_anything_is_doubled(
+    sink: Sink,
+) -> None:
+    sink.write(0, range(10), task=1)
+    sink.restart()
+    again = [sink.write(0, range(10), ends=False), sink.write(0, [], task=1)]
+    with pytest.raises(ReplayRefused, match=r"task 1 has written 10 rows.*has none now"):
+        record_batch(sink.options(), again)
+    abort_batch(sink.options(), again)
+    assert sink.written() == list(range(10))
+
+
+def test_the_first_batch_of_a_run_is_seen_when_its_driver_has_all_tasks(sink: Sink) -> None:
+    """Also a batch that an earlier run has begun with as many tasks, of which one had not ended."""
+    sink.write(0, range(10))
+    sink.restart()
+    again = [sink.write(0, range(10)), sink.write(0, range(10, 20), task=1, ends=False)]
+    assert sink.written() == list(range(10))
+    record_batch(sink.options(), again)
+    assert sink.written() == list(range(20))
+    sink.write(1, range(20, 25))
+    assert sink.written() == list(range(25)), "the next ones are committed by their tasks"
+
+
+def test_what_was_left_open_for_too_long_is_an_error_of_the_batch(sink: Sink) -> None:
+    written = sink.write(0, range(10), ends=False)
+    with bradbury.Admin(sink.servers) as admin:
+        admin.fence_producers([f"spark-{sink.query}-0"])
+    with pytest.raises(ApplicationRecoverable):
+        record_batch(sink.options(), [written])
+    sink.restart()
+    sink.complete(0, range(10))
+    assert sink.written() == list(range(10))
 
 
 def test_a_sink_id_of_another_query_is_refused(sink: Sink) -> None:

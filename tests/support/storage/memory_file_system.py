@@ -165,6 +165,9 @@ class MemoryFileSystem:
             self.names[path] = None
             path = dirname(path)
 
+    def make_private(self, path: str) -> None:
+        """There are no users here."""
+
     def remove_directory(self, path: str) -> None:
         self.enter("rmdir", path)
         del self.names[path]
