@@ -405,8 +405,8 @@ class _Recovery:
         return KEPT
 
     def note_access(self) -> None:
-        """Note that ACLs or credentials may be lost, also if none are known: a deny rule, a user, or
-        the removal of one.
+        """Note that ACLs or credentials may be lost, also if none are known: a deny rule, or the
+        removal of a user.
         """
         if self._is_whole:
             return

@@ -61,22 +61,28 @@ class TransactionCalls:
     def release(self) -> Identity | None:
         """Release the transactional id for the producer that resumes it; see TransactionManager."""
         transactions = self._transactional("release")
-        return transactions.call(transactions.manager.release).result()
-
-    def resume(self, identity: Identity) -> None:
-        """Continue with a transactional id that another producer released, without a request."""
-        transactions = self._transactional("resume")
-        transactions.call(lambda: transactions.manager.resume(identity)).result()
+        released = transactions.call(transactions.manager.release).result()
+        assert not isinstance(released, OpenTransaction)
+        return released
 
     def release_open(self) -> OpenTransaction:
-        """Release the open transaction, of which all is acknowledged; see TransactionManager."""
-        transactions = self._transactional("release_open")
-        return transactions.call(transactions.manager.release_open).result()
+        """Release the open transaction, of which all is acknowledged, for the producer that ends
+        it.
 
-    def resume_open(self, released: OpenTransaction) -> None:
-        """Take over an open transaction that another producer has released, to end it."""
-        transactions = self._transactional("resume_open")
-        transactions.call(lambda: transactions.manager.resume_open(released)).result()
+        Raises:
+            InvalidTxnState: no transaction is open.
+            TransactionAbortable, ProducerFenced, ApplicationRecoverable: it has failed.
+        """
+        transactions = self._transactional("release_open")
+        transactions.call(transactions.manager.check_open).result()
+        released = transactions.call(transactions.manager.release).result()
+        assert isinstance(released, OpenTransaction)
+        return released
+
+    def resume(self, released: Identity | OpenTransaction) -> None:
+        """Continue with what another producer released; see TransactionManager."""
+        transactions = self._transactional("resume")
+        transactions.call(lambda: transactions.manager.resume(released)).result()
 
     def begin(self, timeout: float | None = None) -> None:
         transactions = self._transactional("begin")

@@ -158,25 +158,30 @@ class TransactionManager:
         self.phase = Phase.INITIALIZING
         return self._pending.begin("init_transactions")
 
-    def release(self) -> Identity | None:
-        """Release the transactional id between two transactions, for the producer that `resume`s
-        it.
+    def release(self) -> Identity | OpenTransaction | None:
+        """Release the transactional id, or the open transaction, for the one that `resume`s it.
 
-        This one is uninitialized again. None: it keeps the transactional id, as no new epoch began
-        with the end of its transaction (transaction.version below 2), or as it is not ready.
+        Between two transactions an identity; in one, of which every record and offset has been
+        acknowledged, what it takes to end it. This producer is uninitialized again. None: it keeps
+        the transactional id, as no new epoch began with the end of its transaction
+        (transaction.version below 2), or as it is not ready.
         """
-        is_new_epoch = self.transaction_version >= IMPLICIT_PARTITIONS
-        if self.phase is not Phase.READY or not is_new_epoch:
+        released: Identity | OpenTransaction
+        if self.phase is Phase.IN_TRANSACTION:
+            released = OpenTransaction(*self.identity, self.transaction_version)
+        elif self.phase is Phase.READY and self.transaction_version >= IMPLICIT_PARTITIONS:
+            released = self.identity
+        else:
             return None
-        identity, self.identity = self.identity, NO_IDENTITY
+        self.identity = NO_IDENTITY
         self.phase = Phase.UNINITIALIZED
-        return identity
+        return released
 
-    def resume(self, identity: Identity) -> None:
-        """Continue with an identity that another producer of the transactional id has released.
+    def resume(self, released: Identity | OpenTransaction) -> None:
+        """Continue with what another producer of the transactional id has released.
 
-        Nothing was written under its epoch, so all sequences begin at 0. Only one producer may
-        resume it.
+        Between two transactions nothing was written under its epoch, so all sequences begin at 0.
+        An open transaction is to be ended next. Only one producer may resume it.
 
         Raises:
             InvalidTxnState: this producer is initialized already.
@@ -188,33 +193,13 @@ class TransactionManager:
             raise InvalidTxnState(
                 f"resume: the producer of {self.transactional_id!r} is {self.phase.value}"
             )
-        self.identity = identity
+        self.identity = Identity(*released[:2])
         self._offered_version = max(self._offered_version, IMPLICIT_PARTITIONS)
         self._on_ready()
-
-    def release_open(self) -> OpenTransaction:
-        """Release the open transaction for the producer that ends it (`resume_open`).
-
-        Every record and offset of it has been acknowledged before. This one is uninitialized again.
-
-        Raises:
-            InvalidTxnState: no transaction is open.
-            TransactionAbortable: it has failed and can only be aborted.
-            ProducerFenced, ApplicationRecoverable: the producer has ended.
-        """
-        self._pending.same("release_open")
-        self.check_open()
-        released = OpenTransaction(*self.identity, self.transaction_version)
-        self.identity = NO_IDENTITY
-        self.phase = Phase.UNINITIALIZED
-        return released
-
-    def resume_open(self, released: OpenTransaction) -> None:
-        """Take over the open transaction of another producer, to end it. Raises as `resume`."""
-        self.resume(Identity(released.producer_id, released.epoch))
-        self.transaction_version = released.transaction_version
-        self._completion.is_started = True
-        self.phase = Phase.IN_TRANSACTION
+        if isinstance(released, OpenTransaction):
+            self.transaction_version = released.transaction_version
+            self._completion.is_started = True
+            self.phase = Phase.IN_TRANSACTION
 
     def begin(self) -> None:
         """Begin a transaction. It is local: the coordinator is informed with the first records.

@@ -201,7 +201,7 @@ def _end_all(options: WriteOptions, written: Sequence[Written], *, is_commit: bo
         assert one.batch is not None
         assert one.left_open is not None
         with _new_producer(options, one.batch.task_id(one.partition)) as producer:
-            producer.transaction_calls.resume_open(one.left_open)
+            producer.transaction_calls.resume(one.left_open)
             if is_commit:
                 producer.commit()
             else:

@@ -13,7 +13,11 @@ from hypothesis import given, settings, strategies as st
 from bradbury.clients.group.membership import ConsumerGroupMetadata
 from bradbury.clients.producer.batches.partition_queue import Identity
 from bradbury.clients.producer.transactions.transaction_errors import is_ended_by_another
-from bradbury.clients.producer.transactions.transaction_manager import Phase, TransactionManager
+from bradbury.clients.producer.transactions.transaction_manager import (
+    OpenTransaction,
+    Phase,
+    TransactionManager,
+)
 from bradbury.clients.producer.transactions.transaction_request import (
     TransactionOperation,
     TransactionRequest,
@@ -353,11 +357,31 @@ def test_a_released_transactional_id_is_resumed_once_and_else_initialized() -> N
     assert world.manager.release() is None
 
 
-def test_within_a_transaction_nothing_is_released() -> None:
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_open_transaction_is_ended_by_the_producer_that_it_was_released_to(
+    version: int, is_commit: bool
+) -> None:
+    world = started(version)
+    world.manager.begin()
+    offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
+    assert world.run(world.manager.send_offsets(offsets, GROUP)) is None
+    released = world.manager.release()
+    assert isinstance(released, OpenTransaction)
+    assert world.manager.phase is Phase.UNINITIALIZED
+    world.manager = TransactionManager("x", 1000)
+    world.manager.resume(released)
+    assert world.run(world.manager.end(is_commit=is_commit)) is None
+    assert world.cluster.ended == (released.epoch, is_commit) or version == 1
+    assert (("offset", 1) in world.cluster.visible) is is_commit
+
+
+def test_a_transaction_that_has_failed_is_not_released() -> None:
     world = started()
     world.manager.begin()
+    world.manager.on_send_failed(MessageTooLarge("too large"))
     assert world.manager.release() is None
-    assert world.manager.phase is Phase.IN_TRANSACTION
+    assert world.manager.phase is Phase.ABORTABLE_ERROR
 
 
 @pytest.mark.parametrize("version", [1, 2])
