@@ -12,7 +12,7 @@ from ...protocol.topic_partition import TopicPartition
 from ..admin.admin import Admin
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
-from ..security.security_options import NAMES, security_of
+from ..security.security_options import NAMES, refuse_secrets_for_actors, security_of
 
 _SET_BY_GROUP: Final = frozenset(
     {
@@ -68,6 +68,7 @@ def check_exactly_once(guarantee: str, options: Mapping[str, Any]) -> None:
 
 
 def check_consumer_options(options: Mapping[str, Any], guarantee: str, order: str | None) -> None:
+    refuse_secrets_for_actors(options)
     if guarantee not in {"at_least_once", "at_most_once"}:
         raise InvalidConfig(f'guarantee={guarantee!r}: use "at_least_once" or "at_most_once"')
     if order not in {None, "key", "partition"}:

@@ -47,6 +47,7 @@ from ..group.membership import ConsumerGroupMetadata
 from ..group.rebalance_listener import RebalanceListener
 from ..producer.producer import Content, Headers, Producer
 from ..producer.transactions.producer_transactions import GivenOffset
+from ..security.security_options import refuse_secrets_for_actors
 from ..wire.record_metadata import (
     BatchMetadata,
     OffsetAndMetadata,
@@ -318,7 +319,13 @@ class ClientActorClass:
         self._bootstrap_comes_first = bootstrap_comes_first
 
     def remote(self, *arguments: Any, **options: Any) -> Any:
-        """Create an actor with the client's arguments; return its handle."""
+        """Create an actor with the client's arguments; return its handle.
+
+        Raises:
+            InvalidConfig: a secret in clear text.
+            UpError: no cluster is found.
+        """
+        refuse_secrets_for_actors(options)
         bootstrap = options.get("bootstrap")
         if arguments and self._bootstrap_comes_first:
             bootstrap = arguments[0]

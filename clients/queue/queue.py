@@ -41,7 +41,11 @@ from ...discovery.state_file import default_namespace
 from ...protocol.errors import ConnectionFailed
 from ..consumer.consumer import Consumer
 from ..producer.producer import Producer
-from ..security.security_options import SecurityOptions, given_security
+from ..security.security_options import (
+    SecurityOptions,
+    given_security,
+    refuse_secrets_for_actors,
+)
 from .async_puts import AsyncPuts
 from .frames.item_codec import decode_items, encode_items
 from .frames.queue_frames import PUT_BODY, FrameKind
@@ -121,6 +125,7 @@ class Queue:
             raise ValueError(
                 "lease_s and max_deliveries have to be positive, retention_s not negative"
             )
+        refuse_secrets_for_actors(security)
         secured = given_security(security)
         join_for_clients(bootstrap, None)
         self._brokers = QueueBrokers(find_servers(bootstrap, default_namespace()), secured)

@@ -437,6 +437,18 @@ def secrets_in_clear(options: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def refuse_secrets_for_actors(options: Mapping[str, Any]) -> None:
+    """Raise InvalidConfig for a secret in clear text: Ray keeps actors' arguments as they are, in
+    the memory of its head or in a database.
+    """
+    for secret in secrets_in_clear(options):
+        raise InvalidConfig(
+            f"{secret}: Ray keeps the arguments of actors in clear text; use a reference that the "
+            'actor looks up, "${file:PATH:KEY}" or "${env:NAME}", or name a file with '
+            "BRADBURY_CLIENT_CONFIG in the actor's environment"
+        )
+
+
 def as_given(security: ClientSecurity | None) -> SecurityOptions:
     """Options of a Producer, Consumer or Admin for these settings."""
     return {} if security is None else security.as_options()

@@ -185,6 +185,24 @@ def test_a_group_reads_commits_and_writes_in_transactions(
     assert numbers(servers, f"{topic}-out", by_reference) == list(range(COUNT))
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda options: bradbury.ConsumerActor.remote("t", **options),
+        lambda options: bradbury.ProducerActor.remote(**options),
+        lambda options: bradbury.ConsumerGroup("t", "g", **options),
+        lambda options: bradbury.Queue(**options),
+    ],
+    ids=["ConsumerActor", "ProducerActor", "ConsumerGroup", "Queue"],
+)
+def test_an_actor_is_not_given_a_secret_that_ray_would_keep(
+    begin: Any, servers: str, alice: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidConfig, match=r"sasl_password: Ray keeps the arguments") as caught:
+        begin({"bootstrap": servers, **alice})
+    assert PASSWORD not in str(caught.value)
+
+
 def test_serve_is_not_given_a_secret_that_it_would_show(
     servers: str, alice: dict[str, Any], by_reference: dict[str, Any], topic: str
 ) -> None:
@@ -199,7 +217,7 @@ def test_serve_is_not_given_a_secret_that_it_would_show(
             **security,
         )
 
-    with pytest.raises(InvalidConfig, match=r"sasl_password: Ray Serve shows") as caught:
+    with pytest.raises(InvalidConfig, match=r"sasl_password: Ray keeps the arg") as caught:
         serve(alice)
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in repr(serve(by_reference))
