@@ -5,7 +5,8 @@
              third transaction is aborted on purpose
     reader   read_committed of all topics from the beginning; goes on until it is told to end
 
-All on librdkafka (Java's are in tests/compatibility/KafkaTransactionsProgram.java). What a source begins
+All on librdkafka (Java's are in tests/compatibility/KafkaTransactionsProgram.java, our own in
+own_links). What a source begins
 is written down before it is sent, and its end after it was told. A process that cannot go on, as one
 that is fenced, ends with FENCED; SIGTERM ends it well.
 """
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +30,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+
+from bradbury.protocol.errors import ConnectionFailed, KafkaError as OwnError
 
 from .chain_history import ABORTED_COPY, Lines, Part, write_part
 
@@ -143,6 +147,17 @@ class Link:
         return False
 
 
+def parts_of(
+    options: argparse.Namespace, number: int, *, aborts: bool
+) -> Iterator[tuple[int, str]]:
+    """A source's records of one transaction: partition and value. Their amounts add up to 0."""
+    for index in range(options.partitions):
+        amount = number if index % 2 else -number
+        verdict = "a" if aborts else "c"
+        part = Part(options.name, number, index, options.partitions, verdict, amount)
+        yield index, write_part(part)
+
+
 def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
     link = Link(options, lines)
     number = 0
@@ -152,11 +167,8 @@ def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
         aborts = number % 4 == 0
 
         def send(number: int = number, *, aborts: bool = aborts) -> None:
-            for index in range(options.partitions):
-                amount = number if index % 2 else -number
-                verdict = "a" if aborts else "c"
-                part = Part(options.name, number, index, options.partitions, verdict, amount)
-                link.producer.produce(topic, write_part(part), f"{index}", index)
+            for index, value in parts_of(options, number, aborts=aborts):
+                link.producer.produce(topic, value, f"{index}", index)
 
         link.end(number, aborts=aborts, send=send)
         time.sleep(1 / options.rate)
@@ -281,9 +293,9 @@ def run_reader(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
 LINKS = {"source": run_source, "copier": run_copier, "reader": run_reader}
 
 
-def main() -> None:
+def main(links: Mapping[str, Callable[[argparse.Namespace, Lines, list[int]], None]]) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=sorted(LINKS))
+    parser.add_argument("kind", choices=sorted(links))
     for name in ("servers", "topics", "name", "history"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--id", help="the transactional id")
@@ -301,11 +313,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which ends us
     try:
-        LINKS[options.kind](options, Lines(Path(options.history)), stopping)
-    except (CannotGoOn, KafkaException) as error:
+        links[options.kind](options, Lines(Path(options.history)), stopping)
+    except (CannotGoOn, KafkaException, OwnError, ConnectionFailed) as error:
         print(error, file=sys.stderr)
         sys.exit(FENCED)
 
 
 if __name__ == "__main__":
-    main()
+    main(LINKS)

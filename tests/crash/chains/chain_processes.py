@@ -18,9 +18,10 @@ from bradbury.tests.crash.cluster import send_signal
 from bradbury.tests.groups_soak.history import read_lines
 from bradbury.tests.groups_soak.processes import ROOT
 
-from . import chain_links
+from . import chain_links, own_links
 
 JAVA = "java"
+OWN = "bradbury"
 PROGRAM = ROOT / "tests" / "compatibility" / "KafkaTransactionsProgram.java"
 JAVA_OPTIONS = (*QUICK_OPTIONS[1:], "-Xmx128m")
 RATE = 20
@@ -80,7 +81,8 @@ class ChainProcess:
 
     def _python_words(self, where: Where) -> list[str]:
         seat = self.seat
-        words = [sys.executable, "-m", chain_links.__name__, seat.kind, "--servers", where.servers]
+        module = own_links if seat.client == OWN else chain_links
+        words = [sys.executable, "-m", module.__name__, seat.kind, "--servers", where.servers]
         words += ["--topics", ",".join(seat.topics) + ("," if seat.kind == "source" else "")]
         words += ["--name", self.name, "--history", str(self.history), "--rate", str(RATE)]
         words += ["--id", seat.transactional_id, "--partitions", str(where.partitions)]

@@ -26,7 +26,7 @@ from .chain_checker import check_chain, longest_open
 from .chain_history import ChainHistory, Lines, read_chain_history, write_json
 from .chain_links import FIRST_OFFSET, was_reset
 from .chain_nemesis import ChainNemesis, ChainScene
-from .chain_processes import JAVA, ChainProcess, ChainProcesses, ChainSeat, Where
+from .chain_processes import JAVA, OWN, ChainProcess, ChainProcesses, ChainSeat, Where
 
 TOPICS = ("chain-one", "chain-two", "chain-three")
 PARTITIONS = 4
@@ -39,7 +39,7 @@ MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def chain_seats(*, java: bool, isolation: str, careless: bool) -> list[ChainSeat]:
-    """Two sources, two copiers of each hop, two readers. isolation: of readers, for a proof."""
+    """Three sources, two copiers of each hop, a reader. isolation: of readers, for a proof."""
     one, two, three = TOPICS
     other = JAVA if java else LIBRDKAFKA
     return [
@@ -47,7 +47,9 @@ def chain_seats(*, java: bool, isolation: str, careless: bool) -> list[ChainSeat
         ChainSeat("source-2", "source", other, (one,)),
         ChainSeat("first-1", "copier", LIBRDKAFKA, (one, two), "first", careless=careless),
         ChainSeat("first-2", "copier", other, (one, two), "first"),
+        ChainSeat("source-3", "source", OWN, (one,)),
         ChainSeat("second-1", "copier", LIBRDKAFKA, (two, three), "second"),
+        ChainSeat("second-2", "copier", OWN, (two, three), "second"),
         ChainSeat("reader-1", "reader", LIBRDKAFKA, TOPICS, isolation=isolation),
     ]
 
@@ -84,7 +86,8 @@ class StableProbe:
     """Asks for last stable offsets and then for high watermarks, again and again."""
 
     def __init__(self, servers: str, lines: Lines) -> None:
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._settings = {"bootstrap.servers": servers, "log_level": 0}
+        self._admin = AdminClient(self._settings)
         self._lines = lines
         self._stop = threading.Event()
         self.stable: dict[str, int] = {}
@@ -95,6 +98,10 @@ class StableProbe:
     def _run(self) -> None:
         while not self._stop.wait(0.3):
             begin = time.monotonic_ns()
+            if len(self.ends) < len(TOPICS) * PARTITIONS:
+                # librdkafka (2.16) asks with the leader epoch that it has cached, and keeps that when
+                # it is told FENCED_LEADER_EPOCH.
+                self._admin = AdminClient(self._settings)
             stable = self._ask(IsolationLevel.READ_COMMITTED)
             ends = self._ask(IsolationLevel.READ_UNCOMMITTED)
             self.stable, self.ends = stable, ends
