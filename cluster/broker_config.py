@@ -125,7 +125,10 @@ class BrokerConfig(Config):
     max_connections: int = integer(
         10_000,
         1,
-        "Most connections of one node; further ones are closed at once. Kafka has no bound.",
+        "Most connections of one node; further ones are closed at once. Kafka has no bound. Of one "
+        "listener: `listener.name.client.max.connections`, else this value. Where there are "
+        "several, the listener between nodes is under its own limit only: for a connection of it "
+        "above that of the node the least recently used one of the others is closed.",
         dynamic=True,
     )
     max_connections_per_ip: int = integer(
@@ -140,7 +143,8 @@ class BrokerConfig(Config):
         INT_MAX,
         1,
         "Most connections accepted per second and node; further ones wait in the backlog of "
-        "the socket.",
+        "the socket. Of one listener: `listener.name.client.max.connection.creation.rate`, else "
+        "this value. Where there are several, the listener between nodes is under its own only.",
         dynamic=True,
     )
     queued_max_request_bytes: int = long(
@@ -420,6 +424,13 @@ class BrokerConfig(Config):
                 "replica.lag.time.max.ms must be greater than replica.fetch.wait.max.ms, or "
                 "replicas would be out of sync whenever nothing is written"
             )
+
+    def connection_limit_of(self, address: str) -> int:
+        """Most connections from an address: its override, or max.connections.per.ip."""
+        limit = self.max_connections_per_ip
+        if self.max_connections_per_ip_overrides:
+            limit = self.connection_limits_by_address().get(address, limit)
+        return limit
 
     def connection_limits_by_address(self) -> dict[str, int]:
         """Connection limits by address (max.connections.per.ip.overrides). Raises InvalidConfig: a

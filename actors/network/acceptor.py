@@ -36,10 +36,10 @@ class PortInUse(Exception):
 
 
 class AcceptingServer(Protocol):
-    """The part of a socket server that its listeners use: the limits and connections of a node."""
+    """The part of a socket server that its listeners use: its limits and connections."""
 
-    def seconds_to_wait(self) -> float:
-        """Seconds until one more connection may be accepted; 0: now."""
+    def seconds_to_wait(self, acceptor: Acceptor) -> float:
+        """Seconds until this listener may accept one more connection; 0: now."""
         ...
 
     def on_accepted(self, acceptor: Acceptor, sock: socket.socket, host: str, port: int) -> None:
@@ -151,7 +151,7 @@ class Acceptor:
     def _accept(self) -> None:
         assert self._socket is not None
         for _ in range(ACCEPTED_AT_ONCE):
-            if wait := self._server.seconds_to_wait():
+            if wait := self._server.seconds_to_wait(self):
                 self._pause(wait)
                 return
             try:

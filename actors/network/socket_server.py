@@ -1,15 +1,17 @@
 """The listeners of a node and the connections they accepted, within limits. Kafka's SocketServer.
 
-    max.connections, max.connections.per.ip (and its overrides)   what is above is closed at once
-    max.connection.creation.rate                                  what is above waits unaccepted
+    max.connections, also of one listener, and max.connections.per.ip (and its overrides)
+                                what is above is closed at once; for the listener between nodes,
+                                where there are others, the least recently used of these is
+    max.connection.creation.rate, also of one listener            what is above waits unaccepted
     an address's quota of new connections          what is above is held, unserved, and then closed
     connections.max.idle.ms     no request in work and no byte either way: closed; an answer that
                                 the peer does not take is such a silence, too
     bradbury.request.receive.max.ms   a request that has begun and does not come
     queued.max.request.bytes    memory of all connections together, see request_memory
 
-Settings are read when they are used, so a change of one holds from the next accept or look. The
-limits are of a node, whichever of its listeners a connection came by.
+Settings are read when they are used, so a change of one holds from the next accept or look. Who is
+refused and who waits: cluster/quotas/connection_quotas.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
 from typing import Protocol
 
+from ...cluster.quotas.connection_quotas import ConnectionQuotas
 from ...cluster.security.listener_config import ListenerConfig
 from ...handlers.ports.client_session import ClientSession
 from ...handlers.ports.context import Node
@@ -61,7 +63,7 @@ class SocketServer:
         self._node = node
         self._acceptors: list[Acceptor] = []
         self._connections: set[ClientConnection] = set()
-        self._by_address: Counter[str] = Counter()
+        self._quotas = ConnectionQuotas(node.server_config.security.inter_broker().listener.name)
         self.memory = RequestMemory(lambda: node.server_config.broker.queued_max_request_bytes)
         self._lines = LineLimit(logger)
         self._shared = Shared(
@@ -76,8 +78,6 @@ class SocketServer:
         self._held = HeldSockets()
         self._timer: asyncio.TimerHandle | None = None
         self._certificate_load: asyncio.Future[None] | None = None
-        self._accept_tokens = 0.0
-        self._accept_counted_at = 0.0
         self._swept_at = 0.0
         self._certificates_checked_at = 0.0
 
@@ -125,7 +125,9 @@ class SocketServer:
 
     def open(self) -> None:
         loop = asyncio.get_running_loop()
-        self._accept_counted_at = self._certificates_checked_at = loop.time()
+        self._certificates_checked_at = now = loop.time()
+        for acceptor in self._acceptors:
+            self._quotas.add_listener(acceptor.config.name, now)
         for acceptor in self._acceptors:
             acceptor.open()
         self._timer = loop.call_later(self._timer_seconds(), self._on_timer)
@@ -157,8 +159,14 @@ class SocketServer:
             self._lines.warning("refusing %s: its quota of new connections is used up", peer)
             self._held.hold(sock, throttle_ms)
             return
-        self._accept_tokens -= 1
-        refusal = self._refusal(host)
+        config = acceptor.config
+        self._quotas.take(config.name)
+        refusal = self._quotas.refusal(
+            config.name,
+            host,
+            self._node.server_config.connection_limits(config.name),
+            self._node.server_config.broker.connection_limit_of(host),
+        )
         if refusal is not None:
             self._node_metrics.connections_refused[refusal] += 1
             self._lines.warning("refusing %s: %s is reached", peer, refusal)
@@ -167,7 +175,6 @@ class SocketServer:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        config = acceptor.config
         session = ClientSession(host, listener=config.name, protocol=config.protocol)
         if acceptor.credentials is not None:
             session.sasl = acceptor.credentials.authentication(session)
@@ -183,38 +190,33 @@ class SocketServer:
             sock.close()
             return
         self._connections.add(connection)
-        self._by_address[host] += 1
+        self._quotas.add(config.name, host)
         self._node_metrics.connections_accepted += 1
         connection.open()
+        self._close_excess()
 
     @property
     def _node_metrics(self) -> NodeMetrics:
         return self._node.metrics
 
-    def seconds_to_wait(self) -> float:
-        """Seconds until the next accept: a bucket of one second's connections."""
-        rate = self._node.server_config.broker.max_connection_creation_rate
-        now = asyncio.get_running_loop().time()
-        filled = self._accept_tokens + (now - self._accept_counted_at) * rate
-        self._accept_tokens = min(float(rate), filled)
-        self._accept_counted_at = now
-        return 0.0 if self._accept_tokens >= 1 else max(0.01, (1 - self._accept_tokens) / rate)
+    def seconds_to_wait(self, acceptor: Acceptor) -> float:
+        """Seconds until the next accept of a listener; see AcceptingServer."""
+        listener = acceptor.config.name
+        limits = self._node.server_config.connection_limits(listener)
+        return self._quotas.seconds_to_wait(listener, limits, asyncio.get_running_loop().time())
 
-    def _refusal(self, address: str) -> str | None:
-        """Name of the limit that one more connection from `address` would exceed, or None."""
-        config = self._node.server_config.broker
-        if len(self._connections) >= config.max_connections:
-            return "max.connections"
-        limit = config.max_connections_per_ip
-        if config.max_connections_per_ip_overrides:
-            limit = config.connection_limits_by_address().get(address, limit)
-        return "max.connections.per.ip" if self._by_address[address] >= limit else None
+    def _close_excess(self) -> None:
+        """Close connections above max.connections: nodes have connected, or it was lowered."""
+        most = self._node.server_config.broker.max_connections
+        for connection in self._quotas.excess(self._connections, most):
+            connection.close(
+                f"was the least recently used one, and there are more than max.connections={most}",
+                "excess",
+            )
 
     def _forget(self, connection: ClosedConnection) -> None:
         self._connections.discard(connection)
-        self._by_address[connection.session.address] -= 1
-        if not self._by_address[connection.session.address]:
-            del self._by_address[connection.session.address]
+        self._quotas.remove(connection.session.listener, connection.session.address)
         self._node.on_closed(connection.peer)
 
     # --- closing idle, slow and stalled connections
@@ -229,6 +231,7 @@ class SocketServer:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._lines.report_suppressed()
+        self._close_excess()
         if self.memory.is_short:
             self._make_room(now)
         if now - self._swept_at >= min(SWEEP_SECONDS, self._timer_seconds() * 5):

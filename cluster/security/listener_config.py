@@ -83,7 +83,8 @@ class ListenerConfig:
     following ones; 0: any free port.
 
     jaas: by SASL mechanism, Kafka's sasl.jaas.config; a secret.
-    max_reauth_ms: how long an authentication is valid (KIP-368); 0: as long as the connection.
+    max_reauth_ms: by SASL mechanism, how long an authentication is valid (KIP-368); 0: as long as
+    the connection.
     """
 
     name: str
@@ -94,7 +95,7 @@ class ListenerConfig:
     jaas: Mapping[str, str] = field(default_factory=dict, repr=False)
     oauth: OauthSettings | None = None
     """OAuth settings, for a listener with OAUTHBEARER."""
-    max_reauth_ms: int = 0
+    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
     max_receive_bytes: int = 512 * 1024
 
     @property

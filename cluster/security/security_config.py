@@ -3,13 +3,14 @@
 One field per setting that applies to all listeners; settings of a single listener,
 `listener.name.<listener>.<setting>`, are in `overrides`. `listener_configs` has the effective
 configuration of each listener. The settings are given at a cluster's start and cannot be changed
-while brokers run; the content of the files that they name can.
+while brokers run; the content of the files that they name can. The limits of connections of a
+listener, which can be changed, are in handlers/ports/server_config, beside those of the node.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
@@ -46,6 +47,9 @@ STORES: Final = ("JKS", "PKCS12", "PEM")
 OF_A_LISTENER: Final = "listener.name."
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_-]+)://([^:/]*):(\d{1,5})")
 _JAAS: Final = "sasl.jaas.config"
+_REAUTH: Final = "connections.max.reauth.ms"
+LIMITS: Final = ("max.connections", "max.connection.creation.rate")
+"""Limits of a node that a listener can have for itself, at run time, too."""
 _EVERY_PROTOCOL: Final = ",".join(f"{each}:{each}" for each in SecurityProtocol)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _PER_LISTENER: Final = frozenset(
@@ -70,7 +74,7 @@ _PER_LISTENER: Final = frozenset(
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.server.max.receive.size",
-        "connections.max.reauth.ms",
+        _REAUTH,
     }
 )
 
@@ -374,7 +378,7 @@ class SecurityConfig(Config):
             mechanisms=mechanisms,
             jaas=MappingProxyType({each: self._jaas(name, each) for each in mechanisms}),
             oauth=self._oauth(name) if OAUTHBEARER in mechanisms else None,
-            max_reauth_ms=int(self._value(name, "connections.max.reauth.ms")),
+            max_reauth_ms=MappingProxyType({each: self._reauth(name, each) for each in mechanisms}),
             max_receive_bytes=int(self._value(name, "sasl.server.max.receive.size")),
         )
 
@@ -446,6 +450,10 @@ class SecurityConfig(Config):
     def _jaas(self, name: str, mechanism: str) -> str:
         return self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{mechanism.lower()}.{_JAAS}", "")
 
+    def _reauth(self, name: str, mechanism: str) -> int:
+        own = self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{mechanism.lower()}.{_REAUTH}")
+        return int(self._value(name, _REAUTH) if own is None else own)
+
     def _value(self, name: str, setting: str) -> str:
         key, field_name = keys_of(type(self))[setting]
         own = self.overrides.get(f"{OF_A_LISTENER}{name.lower()}.{setting}")
@@ -484,16 +492,30 @@ class SecurityConfig(Config):
             )
         if not self.delegation_token_secret_key:
             self._refuse_set("delegation.token.", "delegation.token.secret.key is not set")
+        self.check_listeners(self.overrides)
         names = {each.name.lower(): each for each in listeners}
         for name in self.overrides:
-            listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
-            if listener not in names:
-                raise InvalidConfig(f"{name}: there is no listener {listener.upper()}")
-            protocol = names[listener].protocol
+            of, setting = _parts(name)
+            protocol, mechanisms = names[of].protocol, names[of].mechanisms
             if setting.startswith("ssl.") and not protocol.is_tls:
                 raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
             if not setting.startswith("ssl.") and not protocol.is_sasl:
                 raise InvalidConfig(f"{name} has no effect: the listener is {protocol}")
+            mechanism = setting.removesuffix(f".{_REAUTH}")
+            if mechanism != setting and mechanism.upper() not in mechanisms:
+                raise InvalidConfig(
+                    f"{name} has no effect: the mechanisms of listener {names[of].name} are "
+                    + ", ".join(mechanisms)
+                )
+
+    def check_listeners(self, names: Iterable[str]) -> None:
+        """Raise InvalidConfig if one of `names` is a setting of a listener that does not exist."""
+        listeners = [each.name for each in self.listener_configs()]
+        for name in names:
+            if is_of_a_listener(name) and (listener := _parts(name)[0].upper()) not in listeners:
+                raise InvalidConfig(
+                    f"{name}: there is no listener {listener}; there are {', '.join(listeners)}"
+                )
 
     def _refuse_set(self, prefix: str, why: str) -> None:
         for name, (key, field_name) in keys_of(type(self)).items():
@@ -505,26 +527,52 @@ def is_of_a_listener(name: str) -> bool:
     return name.startswith(OF_A_LISTENER)
 
 
+def is_listener_limit(name: str) -> bool:
+    """Whether it is a limit of connections of one listener."""
+    return is_of_a_listener(name) and _parts(name)[1] in LIMITS
+
+
 def listener_key(name: str) -> ConfigKey:
-    """Setting that `listener.name.<listener>.<setting>` stands for.
+    """Key of `listener.name.<listener>.<setting>`, for TLS and SASL. It has no default: without it,
+    the setting of all listeners holds.
 
     Raises:
         InvalidConfig: no setting of a single listener.
     """
-    listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
-    if listener != listener.lower():
-        raise InvalidConfig(f"{name}: the name of the listener is written in lower case here")
-    if setting in _PER_LISTENER:
-        return keys_of(SecurityConfig)[setting][0]
+    setting = _parts(name)[1]
     mechanism, _, rest = setting.partition(".")
+    if setting in _PER_LISTENER or (rest == _REAUTH and mechanism.upper() in MECHANISMS):
+        known = setting if setting in _PER_LISTENER else rest
+        return replace(keys_of(SecurityConfig)[known][0], name=name, default=None)
     if rest == _JAAS and mechanism.upper() in OF_PASSWORDS:
         return ConfigKey(
             name=name,
             type=ConfigType.PASSWORD,
-            default="",
+            default=None,
             documentation="Users of PLAIN, and who nodes are to each other.",
         )
     raise InvalidConfig(
         f"{name}: there is no such setting of a single listener; ssl.*, sasl.enabled.mechanisms, "
-        f"connections.max.reauth.ms and <mechanism>.{_JAAS} are"
+        f"{_REAUTH}, <mechanism>.{_REAUTH}, <mechanism>.{_JAAS}, {' and '.join(LIMITS)} are"
     )
+
+
+def wider_names(name: str) -> tuple[str, ...]:
+    """Settings that hold where this one of a single listener, or of one of its mechanisms, is not
+    given, the nearest first.
+    """
+    listener, setting = _parts(name)
+    if setting in _PER_LISTENER or setting in LIMITS:
+        return (setting,)
+    rest = setting.partition(".")[2]
+    return (f"{OF_A_LISTENER}{listener}.{rest}", rest) if rest == _REAUTH else ()
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """(listener, setting) of `listener.name.<listener>.<setting>`. Raises InvalidConfig: the former
+    is not in lower case.
+    """
+    listener, _, setting = name.removeprefix(OF_A_LISTENER).partition(".")
+    if listener != listener.lower():
+        raise InvalidConfig(f"{name}: the name of the listener is written in lower case here")
+    return listener, setting

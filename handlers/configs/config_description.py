@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import dropwhile
 from typing import NamedTuple
 
 from ...cluster.client_metrics_config import DEFAULTS, INTERVAL
+from ...cluster.security.security_config import is_of_a_listener
 from ...groups.dynamic_group_config import DynamicGroupConfig
 from ...protocol.config_key import ConfigKey, ConfigType
 from ...storage.log_config import LogConfig
-from ..ports.server_config import ServerConfig, server_keys, synonyms_of
+from ..ports.server_config import ServerConfig, server_key, server_keys, synonyms_of
 
 TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
@@ -59,9 +61,12 @@ def describe_topic(overrides: Mapping[str, str], server: ServerConfig) -> list[D
 
 
 def describe_broker(server: ServerConfig) -> list[DescribedConfig]:
-    """Describe all settings of a node."""
+    """Describe all settings of a node, of single listeners those that are given."""
+    layers = (server.static, server.dynamic_default, server.dynamic_broker)
+    of_listeners = {name for layer in layers for name in layer if is_of_a_listener(name)}
     described = []
-    for name, key in server_keys().items():
+    for name in [*server_keys(), *sorted(of_listeners)]:
+        key = server_key(name)
         names = synonyms_of(name)
         synonyms = _broker_synonyms(names[names.index(name) :], server)
         described.append(
@@ -77,9 +82,7 @@ def describe_broker_default(server: ServerConfig) -> list[DescribedConfig]:
     described = []
     for name, value in sorted(server.dynamic_default.items()):
         synonym = Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)
-        described.append(
-            DescribedConfig(server_keys()[name], value, synonym.source, False, [synonym])
-        )
+        described.append(DescribedConfig(server_key(name), value, synonym.source, False, [synonym]))
     return described
 
 
@@ -118,7 +121,10 @@ def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
 
 
 def _broker_synonyms(names: tuple[str, ...], server: ServerConfig) -> list[Synonym]:
-    keys = server_keys()
+    """Values of `names` in all layers, beginning with the first of the names: a setting of one
+    listener goes before that of all listeners, even of a higher layer.
+    """
+    keys = {name: server_key(name) for name in names}
     defaults = {
         name: ConfigKey.format(keys[name].default)
         for name in names
@@ -130,12 +136,15 @@ def _broker_synonyms(names: tuple[str, ...], server: ServerConfig) -> list[Synon
         (server.static, STATIC_BROKER_CONFIG),
         (defaults, DEFAULT_CONFIG),
     )
-    return [
+    found = [
         Synonym(name, None if keys[name].is_sensitive else layer[name], source)
         for layer, source in layers
         for name in names
         if name in layer
     ]
+    if not is_of_a_listener(names[0]):
+        return found
+    return list(dropwhile(lambda each: each.name != names[0], found))
 
 
 def _source(synonyms: list[Synonym]) -> int:

@@ -63,8 +63,12 @@ LISTENERS = """\
 
 Given when the cluster is started. Those of TLS and SASL and `connections.max.reauth.ms` can also be
 those of one listener, `listener.name.client.ssl.client.auth` of listener CLIENT, and only so
-`listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms. Passwords and keys
-are never shown, and can be references: `${file:/path:key}`, `${dir:/path:file}`, `${env:NAME}`.
+`listener.name.client.plain.sasl.jaas.config` and those of the other mechanisms;
+`listener.name.client.plain.connections.max.reauth.ms`, of one mechanism, goes before that of its
+listener. Also of one listener, and changed while brokers run, of one or of all:
+`listener.name.client.max.connections`, `listener.name.client.max.connection.creation.rate`.
+Passwords and keys are never shown, and can be references: `${file:/path:key}`,
+`${dir:/path:file}`, `${env:NAME}`.
 """
 
 GROUPS = """\

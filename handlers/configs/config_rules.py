@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...cluster.broker_config import BrokerConfig
 from ...cluster.control.config_control import CLIENT_METRICS, GROUP, TOPIC
 from ...cluster.metadata.metadata_image import MetadataImage
 from ...groups.dynamic_group_config import DynamicGroupConfig
 from ...protocol.config_key import ConfigKey, ConfigType
 from ...protocol.errors import InvalidConfig, InvalidRequest
 from ...storage.log_config import LogConfig
-from ..ports.server_config import EMPTY, ServerConfig, server_keys
+from ..ports.server_config import EMPTY, ServerConfig, server_key, server_keys
 
 
 class ServerConfigRules:
@@ -53,12 +52,11 @@ class ServerConfigRules:
 
     def check_broker(self, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
         for each, value in configs.items():
-            key = server_keys().get(each)
-            if key is None:
-                raise InvalidConfig(BrokerConfig.why_refused(each, server_keys()))
-            _check_dynamic(key, value)
+            _check_dynamic(server_key(each), value)
         default = image.broker_configs.get("", EMPTY)
+        before = image.broker_configs.get(name, EMPTY)
         try:
+            self._server.security.check_listeners(configs.keys() - before.keys())
             changed = (
                 self._server.with_dynamic(default, configs)
                 if name

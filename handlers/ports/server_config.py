@@ -6,7 +6,8 @@
 
 A later layer overrides an earlier one. Synonyms of one setting have an order of precedence in all
 layers (log.retention.ms, then log.retention.minutes, then log.retention.hours): only the first can
-be changed at run time, so a dynamic layer overrides all synonyms.
+be changed at run time, so a dynamic layer overrides all synonyms. A setting of one listener
+(`listener.name.client.max.connections`) overrides that of all, whichever layers the two are in.
 Source: apache/kafka core/.../server/DynamicBrokerConfig.scala.
 
 It joins the tables of five classes (brokers, listeners, groups, transactions, defaults of topics),
@@ -16,13 +17,21 @@ which are independent of each other. Immutable: a change makes another object.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Self
 
 from ...cluster.broker_config import BrokerConfig
-from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
+from ...cluster.quotas.connection_quotas import ConnectionLimits
+from ...cluster.security.security_config import (
+    OF_A_LISTENER,
+    SecurityConfig,
+    is_listener_limit,
+    is_of_a_listener,
+    listener_key,
+    wider_names,
+)
 from ...groups.group_config import GroupCoordinatorConfig
 from ...protocol.config_key import ConfigKey, keys_of
 from ...protocol.errors import InvalidConfig
@@ -46,9 +55,27 @@ def server_keys() -> dict[str, ConfigKey]:
     return dict(sorted(found.items()))
 
 
-@cache
+def server_key(name: str) -> ConfigKey:
+    """Setting of a broker, or of one of its listeners. Raises InvalidConfig: there is none."""
+    if is_of_a_listener(name):
+        if not is_listener_limit(name):
+            return listener_key(name)
+        (of_node,) = wider_names(name)
+        return replace(server_keys()[of_node], name=name, default=None)
+    if name not in server_keys():
+        raise InvalidConfig(BrokerConfig.why_refused(name, server_keys()))
+    return server_keys()[name]
+
+
 def synonyms_of(name: str) -> tuple[str, ...]:
     """Names of the same setting, including `name`, in order of precedence."""
+    if is_of_a_listener(name):
+        return (name, *wider_names(name))
+    return _broker_synonyms(name)
+
+
+@cache
+def _broker_synonyms(name: str) -> tuple[str, ...]:
     for key in LogConfig.keys().values():
         if name in key.broker_names:
             return key.broker_names
@@ -58,8 +85,8 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 def check_names(names: Iterable[str]) -> None:
     """Check that all names are settings of a broker. Raises InvalidConfig if one is not."""
     for name in names:
-        if name not in server_keys() and not is_of_a_listener(name):
-            raise InvalidConfig(BrokerConfig.why_refused(name, server_keys()))
+        if not is_of_a_listener(name):
+            server_key(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +101,8 @@ class ServerConfig:
     groups: GroupCoordinatorConfig = field(default_factory=GroupCoordinatorConfig)
     transactions: TransactionConfig = field(default_factory=TransactionConfig)
     log_defaults: LogConfig = field(default_factory=LogConfig)
+    listener_limits: Mapping[str, int] = field(default_factory=dict)
+    """Limits of connections of single listeners, by the names of the settings."""
 
     @classmethod
     def from_kafka(
@@ -89,7 +118,6 @@ class ServerConfig:
             InvalidConfig: an unknown name, or a value that is not allowed. Nothing is ignored.
         """
         refuse_gssapi(static)
-        keys = server_keys()
         layers = (
             {name: ConfigKey.format(value) for name, value in static.items()},
             dict(dynamic_default),
@@ -98,16 +126,20 @@ class ServerConfig:
         values: dict[str, str] = {}
         for layer in layers:
             for name in layer:
-                if is_of_a_listener(name) and layer is layers[0]:
-                    continue  # checked by SecurityConfig
-                if name not in keys:
-                    raise InvalidConfig(BrokerConfig.why_refused(name, keys))
-                keys[name].parse(layer[name])  # also those that a synonym overrides
+                server_key(name).parse(layer[name])  # also those that a synonym overrides
             values |= layer
+        limits = {
+            name: server_key(name).parse(values.pop(name))
+            for name in [*values]
+            if is_listener_limit(name)
+        }
         groups, rest = GroupCoordinatorConfig.split(values)
         transactions, rest = TransactionConfig.split(rest)
         security = {name: rest.pop(name) for name in [*rest] if _is_security(name)}
         topic_defaults = broker_keys()
+        made = SecurityConfig.from_kafka(security)
+        # Those set at run time may be of a listener that the cluster no longer has.
+        made.check_listeners(layers[0])
         return cls(
             static=MappingProxyType(layers[0]),
             dynamic_default=MappingProxyType(layers[1]),
@@ -115,10 +147,11 @@ class ServerConfig:
             broker=BrokerConfig.from_kafka(
                 {name: value for name, value in rest.items() if name not in topic_defaults}
             ),
-            security=SecurityConfig.from_kafka(security),
+            security=made,
             groups=groups,
             transactions=transactions,
             log_defaults=LogConfig.from_broker(values),
+            listener_limits=limits,
         )
 
     def with_dynamic(
@@ -132,15 +165,27 @@ class ServerConfig:
         )
 
     def value_of(self, name: str) -> str | None:
-        """Text of the setting `name`; None for a secret, and log.retention.ms given in hours."""
-        if server_keys()[name].is_sensitive:
+        """Text of the setting `name`; None for a secret, log.retention.ms given in hours, and a
+        setting of a listener that is not given.
+        """
+        key = server_key(name)
+        if key.is_sensitive:
             return None
         for layer in (self.dynamic_broker, self.dynamic_default, self.static):
             if name in layer:
-                key = server_keys()[name]
                 return key.format(key.parse(layer[name]))
-        default = server_keys()[name].default
-        return None if default is None else ConfigKey.format(default)
+        return None if key.default is None else ConfigKey.format(key.default)
+
+    def connection_limits(self, listener: str) -> ConnectionLimits:
+        """Limits of connections for a listener: the node's, and its own."""
+        prefix, own, node = f"{OF_A_LISTENER}{listener.lower()}.", self.listener_limits, self.broker
+        rate = node.max_connection_creation_rate
+        return ConnectionLimits(
+            of_node=node.max_connections,
+            rate_of_node=rate,
+            of_listener=own.get(f"{prefix}max.connections", node.max_connections),
+            rate_of_listener=own.get(f"{prefix}max.connection.creation.rate", rate),
+        )
 
     def metrics_host(self, host: str) -> str:
         """Address of the metrics endpoint, of a node that binds `host`.

@@ -11,7 +11,7 @@ principal, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -47,7 +47,7 @@ class SaslAuthentication:
         session: gets the principal.
         mechanisms: the listener's.
         make_server: begins an exchange of a mechanism; second argument: is it a re-authentication.
-        max_reauth_ms: connections.max.reauth.ms; 0: sessions do not end.
+        max_reauth_ms: connections.max.reauth.ms of each mechanism; 0: sessions do not end.
         max_receive_bytes: maximum size of a token.
     """
 
@@ -57,7 +57,7 @@ class SaslAuthentication:
         mechanisms: tuple[str, ...],
         make_server: Callable[[str, bool], SaslServer],
         *,
-        max_reauth_ms: int,
+        max_reauth_ms: Mapping[str, int],
         max_receive_bytes: int,
     ) -> None:
         self.mechanisms = mechanisms
@@ -160,8 +160,8 @@ class SaslAuthentication:
 
     def _complete(self, principal: Principal, expires_at_ms: int | None, now_ms: int) -> int:
         ends = [] if expires_at_ms is None else [expires_at_ms]
-        if self._max_reauth_ms:
-            ends.append(now_ms + self._max_reauth_ms)
+        if max_reauth_ms := self._max_reauth_ms[self._mechanism]:
+            ends.append(now_ms + max_reauth_ms)
         self._expires_at_ms = min(ends, default=None)
         self._principal = self._session.principal = principal
         self._server = None

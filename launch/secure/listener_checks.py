@@ -8,9 +8,9 @@ from typing import Any
 
 from ...actors.ray.placement import is_loopback
 from ...actors.ray.secure_folder import FOLDER, NODE_FILE
-from ...cluster.security.security_config import SecurityConfig, is_of_a_listener, listener_key
+from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
 from ...discovery.ray_connection import UpError
-from ...handlers.ports.server_config import ServerConfig, server_keys
+from ...handlers.ports.server_config import ServerConfig, server_key, server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.secret_reference import is_reference
@@ -96,7 +96,7 @@ def check_secrets(config: Mapping[str, str]) -> None:
     """
     keys = server_keys()
     for name, value in config.items():
-        key = listener_key(name) if is_of_a_listener(name) else keys.get(name)
+        key = server_key(name) if is_of_a_listener(name) else keys.get(name)
         if key is not None and key.is_sensitive and value and not _is_hidden(value):
             raise InvalidConfig(
                 f"{name}: a secret would be kept in clear by Ray; give a reference that every node "

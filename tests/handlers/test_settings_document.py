@@ -5,6 +5,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
+from bradbury.cluster.metadata.metadata_image import MetadataImage
 from bradbury.handlers.configs.config_description import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -16,8 +17,9 @@ from bradbury.handlers.configs.config_description import (
     describe_topic,
 )
 from bradbury.handlers.configs.config_document import PATH, document
+from bradbury.handlers.configs.config_rules import ServerConfigRules
 from bradbury.handlers.ports.server_config import ServerConfig, server_keys
-from bradbury.protocol.errors import InvalidConfig
+from bradbury.protocol.errors import InvalidConfig, InvalidRequest
 
 
 def test_the_document_is_current() -> None:
@@ -85,9 +87,83 @@ def test_a_broker_shows_what_can_be_changed_and_where_each_value_is_from() -> No
     assert [each.key.name for each in describe_broker_default(server)] == ["max.connections"]
 
 
+LISTENERS = {
+    "listeners": "CLIENT://:0,INTERNAL://:0",
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+    "sasl.enabled.mechanisms": "PLAIN",
+}
+LIMIT = "listener.name.client.max.connections"
+
+
+def test_a_listener_has_limits_of_its_own_or_the_nodes() -> None:
+    rate = "max.connection.creation.rate"
+    server = layered(LISTENERS | {LIMIT: "30"}, {"max.connections": "20", rate: "9"})
+    client, between = server.connection_limits("CLIENT"), server.connection_limits("INTERNAL")
+    assert (client.of_node, client.of_listener, between.of_listener) == (20, 30, 20)
+    assert (client.rate_of_node, client.rate_of_listener, between.rate_of_listener) == (9, 9, 9)
+    server = layered(LISTENERS | {LIMIT: "30"}, {LIMIT: "3", f"listener.name.client.{rate}": "4"})
+    client, between = server.connection_limits("CLIENT"), server.connection_limits("INTERNAL")
+    assert (client.of_node, client.of_listener, between.of_listener) == (10_000, 3, 10_000)
+    assert (client.rate_of_listener, between.rate_of_listener) == (4, client.rate_of_node)
+
+
+def test_a_broker_shows_the_settings_of_single_listeners_that_are_given() -> None:
+    secret = "listener.name.client.plain.sasl.jaas.config"
+    mine = "listener.name.client.plain.connections.max.reauth.ms"
+    near = "listener.name.client.connections.max.reauth.ms"
+    static = {LIMIT: "30", secret: "secret", mine: "3", near: "2"}
+    server = layered(LISTENERS | static, {"max.connections": "20", LIMIT: "25"})
+    shown = {each.key.name: each for each in describe_broker(server)}
+    assert set(shown) == {*server_keys(), *static}
+    limit = shown[LIMIT]
+    assert (limit.value, limit.source, limit.is_read_only, limit.key.type) == ("25", 3, False, 3)
+    assert limit.synonyms == [
+        (LIMIT, "25", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("max.connections", "20", DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (LIMIT, "30", STATIC_BROKER_CONFIG),
+        ("max.connections", "10000", DEFAULT_CONFIG),
+    ]
+    assert [each.name for each in shown["max.connections"].synonyms] == ["max.connections"] * 2
+    assert (shown[secret].value, shown[secret].synonyms[0].value) == (None, None)
+    assert [each.value for each in shown[mine].synonyms] == ["3", "2", "0"]
+    assert shown[mine].is_read_only
+    own = layered(LISTENERS | {LIMIT: "30"}, {"max.connections": "20"})
+    (limit,) = [each for each in describe_broker(own) if each.key.name == LIMIT]
+    assert limit.value == "30"
+    assert limit.synonyms[0] == (LIMIT, "30", STATIC_BROKER_CONFIG), "that of a listener first"
+    assert [each.key.name for each in describe_broker_default(server)] == [LIMIT, "max.connections"]
+
+
+def test_a_limit_of_a_listener_that_is_gone_does_not_hold_up_the_other_settings() -> None:
+    server = layered({}, {LIMIT: "3", "num.partitions": "4"})
+    assert server.broker.num_partitions == 4
+    rules = ServerConfigRules(ServerConfig())
+    image = MetadataImage(broker_configs={"": {LIMIT: "3"}})
+    rules.check_broker(image, "", {LIMIT: "3", "max.connections": "5"})
+    rules.check_broker(image, "", {})
+    with pytest.raises(InvalidRequest, match="there is no listener CLIENT; there are PLAINTEXT"):
+        rules.check_broker(image, "1", {LIMIT: "3"})
+
+
+def test_other_settings_of_a_listener_are_given_at_the_start() -> None:
+    rules = ServerConfigRules(ServerConfig.from_kafka(LISTENERS))
+    rules.check_broker(MetadataImage(), "1", {LIMIT: "3"})
+    with pytest.raises(InvalidRequest, match=r"client\.connections.* cannot be changed while"):
+        rules.check_broker(
+            MetadataImage(), "1", {"listener.name.client.connections.max.reauth.ms": "3"}
+        )
+    with pytest.raises(InvalidConfig, match=r"per\.ip: there is no such setting of a single"):
+        rules.check_broker(MetadataImage(), "1", {f"{LIMIT}.per.ip": "3"})
+
+
 @pytest.mark.parametrize(
     ("static", "message"),
     [
+        ({LIMIT: "3"}, "there is no listener CLIENT; there are PLAINTEXT"),
+        ({"listener.name.plaintext.max.connections": "0"}, "plaintext.max.* must be at least 1"),
+        ({"listener.name.PLAINTEXT.max.connections": "3"}, "written in lower case"),
+        ({"listener.name.plaintext.max.connections.per.ip": "3"}, "no such setting of a single"),
         ({"no.such": "1"}, "unknown broker config 'no.such'"),
         ({"zookeeper.connect": "x"}, "there is no ZooKeeper"),
         ({"log.retention.ms": "x"}, "log.retention.ms must be an integer"),
@@ -107,7 +183,14 @@ def test_what_a_cluster_cannot_be_started_with(static: dict[str, str], message: 
         max_size=6,
     ),
     st.dictionaries(
-        st.sampled_from(["log.retention.ms", "log.segment.bytes", "max.connections"]),
+        st.sampled_from(
+            [
+                "log.retention.ms",
+                "log.segment.bytes",
+                "max.connections",
+                "listener.name.plaintext.max.connections",
+            ]
+        ),
         st.integers(100, 10_000).map(str),
     ),
 )

@@ -51,9 +51,34 @@ def test_a_setting_of_a_listener_is_its_own_and_nobody_elses() -> None:
             "listener.security.protocol.map": protocols,
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "connections.max.reauth.ms": "1000",
-            "listener.name.other.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.other.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
             "listener.name.other.connections.max.reauth.ms": "2000",
+            "listener.name.other.scram-sha-256.connections.max.reauth.ms": "3000",
         }
     ).listener_configs()
-    assert (one.mechanisms, one.max_reauth_ms) == (("SCRAM-SHA-512",), 1000)
-    assert (other.mechanisms, other.max_reauth_ms) == (("PLAIN",), 2000)
+    assert one.mechanisms == ("SCRAM-SHA-512",)
+    assert one.max_reauth_ms == {"SCRAM-SHA-512": 1000}
+    assert other.mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert other.max_reauth_ms == {"PLAIN": 2000, "SCRAM-SHA-256": 3000}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("listener.name.one.oauthbearer.connections.max.reauth.ms", "1", "mechanisms of listener"),
+        ("listener.name.two.plain.connections.max.reauth.ms", "1", "the listener is PLAINTEXT"),
+        ("listener.name.one.gssapi.connections.max.reauth.ms", "1", "no such setting"),
+        ("listener.name.one.plain.connections.max.reauth.ms", "-1", "one.plain.conn.* at least 0"),
+        ("listener.name.no.plain.connections.max.reauth.ms", "1", "NO; there are ONE, TWO"),
+    ],
+)
+def test_a_lifetime_that_no_session_has_is_refused(setting: str, value: str, said: str) -> None:
+    settings = {
+        "listeners": "ONE://:0,TWO://:0",
+        "inter.broker.listener.name": "TWO",
+        "listener.security.protocol.map": "ONE:SASL_PLAINTEXT,TWO:PLAINTEXT",
+        "listener.name.one.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    }
+    assert SecurityConfig.from_kafka(settings)
+    with pytest.raises(InvalidConfig, match=said):
+        SecurityConfig.from_kafka(settings | {setting: value})

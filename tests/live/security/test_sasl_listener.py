@@ -321,6 +321,19 @@ def test_a_session_ends_when_it_is_not_prolonged_and_our_clients_prolong_it() ->
             assert closed["authentication"] == 1
 
 
+def test_a_mechanism_of_a_listener_has_a_lifetime_of_its_own() -> None:
+    config = PLAIN | {
+        "connections.max.reauth.ms": "1000",
+        "listener.name.sasl_plaintext.connections.max.reauth.ms": "2000",
+        "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "3000000",
+    }
+    with bradbury.local(config=config) as cluster, connect(cluster.bootstrap_servers) as sock:
+        send(sock, 17, 1, HANDSHAKE)
+        assert receive(sock)
+        send(sock, 36, 1, token("alice", "a-secret"))
+        assert int.from_bytes(receive(sock)[-8:], "big") == 3_000_000
+
+
 def test_nobody_becomes_somebody_else_on_a_connection(plain: Any) -> None:
     with connect(plain.bootstrap_servers) as sock:
         send(sock, 17, 1, HANDSHAKE)
