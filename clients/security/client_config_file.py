@@ -7,9 +7,10 @@ r"""A file of security settings, as Kafka's own tools take it with --command-con
     sasl.username=alice
     sasl.password=secret
 
-Lines as in Java's properties: `#` and `!` begin a comment, a line that ends with `\` goes on in the
-next. Values may be references (security_options): a file with `${env:KAFKA_PASSWORD}` is the same
-on every machine, and has no secret.
+Lines as in Java's properties (java_properties): `\\` is one backslash, and `\n` a line break, as in
+PEM. Values may be references (security_options): a file with `${env:KAFKA_PASSWORD}` is the same on
+every machine, and has no secret. Settings that make a Kafka client do what this one always does are
+accepted with the value that does so (ALWAYS), so that one file serves both.
 
 Not here: the choice of the file for a client without settings of its own (discovery/client_config).
 """
@@ -17,14 +18,31 @@ Not here: the choice of the file for a client without settings of its own (disco
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...discovery.client_config import find_client_config
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.gssapi import refuse_gssapi
+from .java_properties import read_lines, unescape
 from .security_options import NAMES, ClientSecurity, SecurityOptions
+
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
+_PROVIDER: Final = "org.apache.kafka.common.config.provider"
+PROVIDERS: Final = {
+    "file": f"{_PROVIDER}.FileConfigProvider",
+    "dir": f"{_PROVIDER}.DirectoryConfigProvider",
+    "env": f"{_PROVIDER}.EnvVarConfigProvider",
+}
+"""Kafka's classes that look up references, by the kind of reference."""
+LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
+OAUTH_HANDLER: Final = f"{_OAUTH}.OAuthBearerLoginCallbackHandler"
+CONFIG_PROVIDERS: Final = "config.providers"
+ALWAYS: Final = {
+    LOGIN_HANDLER: (OAUTH_HANDLER, f"{_OAUTH}.secured.OAuthBearerLoginCallbackHandler"),
+    **{f"{CONFIG_PROVIDERS}.{kind}.class": (name,) for kind, name in PROVIDERS.items()},
+}
+"""Values of Kafka's settings that ask for what this client does without them."""
 
 
 def default_security(servers: str, namespace: str) -> ClientSecurity:
@@ -60,8 +78,9 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
         reason = getattr(error, "strerror", None) or error
         raise InvalidConfig(f"{path}: the client configuration cannot be read: {reason}") from None
     options: Any = {}
-    for number, line in _lines(text):
-        name, separator, value = (part.strip() for part in line.partition("="))
+    for number, line in read_lines(text):
+        name, separator, value = line.partition("=")
+        name, value = name.strip(), unescape(value).strip()
         key = name.replace(".", "_")
         if not separator:
             # The line is not shown, as it may be the rest of a password.
@@ -70,6 +89,8 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
             refuse_gssapi({name: value})
         except InvalidConfig as error:
             raise InvalidConfig(f"{path}: {error}") from None
+        if _is_always(name, value, path):
+            continue
         if key not in NAMES:
             raise InvalidConfig(
                 f"{path}: {name} is not a security setting; use security.protocol, ssl.* and sasl.*"
@@ -79,15 +100,15 @@ def read_client_options(path: str | os.PathLike[str]) -> SecurityOptions:
     return typed
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, without comments; continued lines are joined."""
-    line = ""
-    for number, raw in enumerate(text.splitlines(), 1):
-        line += raw.strip()
-        if line[:1] in ("", "#", "!"):
-            line = ""
-        elif line.endswith("\\"):
-            line = line[:-1]
-        else:
-            yield number, line
-            line = ""
+def _is_always(name: str, value: str, path: str | os.PathLike[str]) -> bool:
+    """Whether the setting is one of ALWAYS. Raises InvalidConfig: it is, with another value."""
+    allowed = ALWAYS.get(name, ())
+    if name == CONFIG_PROVIDERS:
+        given, allowed = {each.strip() for each in value.split(",")}, tuple(PROVIDERS)
+    else:
+        given = {value}
+    if allowed and not given.issubset(allowed):
+        raise InvalidConfig(
+            f"{path}: {name}={value} is not available here; use {' or '.join(allowed)}"
+        )
+    return bool(allowed)

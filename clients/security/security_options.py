@@ -204,12 +204,10 @@ class ClientSecurity:
         if self.mechanism != OAUTHBEARER:
             return None
         jaas = dict(self.options).get("sasl_jaas_config", "")
-        found = _oauth_options(_looked_up(jaas) if is_reference(jaas) else jaas) if jaas else {}
+        found = _oauth_options(looked_up(jaas) if is_reference(jaas) else jaas) if jaas else {}
         own = {name: self._get(name) for name in OAUTH_NAMES if name != PROVIDER}
         values = {
-            name: own[name] or _looked_up(found.get(name, ""))
-            for name in OAUTH_NAMES
-            if name in own
+            name: own[name] or looked_up(found.get(name, "")) for name in OAUTH_NAMES if name in own
         }
         return TokenSource(
             self.token_provider,
@@ -221,7 +219,7 @@ class ClientSecurity:
 
     def exchange(self) -> SaslExchange:
         """Exchange by name and password. Raises InvalidConfig: a reference cannot be resolved."""
-        username, password, is_token = self._credentials()
+        username, password, is_token = self.credentials()
         return SaslExchange(
             self.mechanism,
             username,
@@ -355,14 +353,18 @@ class ClientSecurity:
         if not names.get("sasl_username") or not names.get("sasl_password"):
             raise InvalidConfig(f"{self.mechanism} needs sasl_username and sasl_password")
 
-    def _credentials(self) -> tuple[str, str, bool]:
-        """Name, password, and whether they are those of a delegation token."""
+    def credentials(self) -> tuple[str, str, bool]:
+        """Name, password, and whether they are those of a delegation token.
+
+        Raises:
+            InvalidConfig: a reference of the settings cannot be resolved.
+        """
         jaas = dict(self.options).get("sasl_jaas_config", "")
         if not jaas:
             return self._get("sasl_username"), self._get("sasl_password"), False
         # The whole text, or values in it, may be references: their content may have any characters.
-        found = _jaas_options(_looked_up(jaas) if is_reference(jaas) else jaas)
-        values = {name: _looked_up(value) for name, value in found.items()}
+        found = _jaas_options(looked_up(jaas) if is_reference(jaas) else jaas)
+        values = {name: looked_up(value) for name, value in found.items()}
         name, password = values.get("username", ""), values.get("password", "")
         if not name or not password:
             raise InvalidConfig("sasl_jaas_config: it needs a username and a password")
@@ -370,7 +372,7 @@ class ClientSecurity:
 
     def _get(self, name: str, default: str = "") -> str:
         """Value of a setting. Raises InvalidConfig: its reference cannot be resolved."""
-        return _looked_up(dict(self.options).get(name, default))
+        return looked_up(dict(self.options).get(name, default))
 
 
 def check_names(
@@ -454,7 +456,8 @@ def as_given(security: ClientSecurity | None) -> SecurityOptions:
     return {} if security is None else security.as_options()
 
 
-def _looked_up(text: str) -> str:
+def looked_up(text: str) -> str:
+    """Resolve the references in a text. Raises InvalidConfig: one cannot be."""
     return resolve(text, read=_read_text, environment=os.environ.get)
 
 

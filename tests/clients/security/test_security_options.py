@@ -93,11 +93,13 @@ def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
         "# comment\n! comment\n\nsecurity.protocol = SASL_SSL\nsasl.mechanism=PLAIN\n"
-        "sasl.username=alice\nsasl.password=a=\\\n  b\n"
+        "sasl.username=alice\nsasl.password=a=\\\n  b\\\\c\n"
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
     )
     security = read_client_config(path)
     assert security.protocol == "SASL_SSL"
-    assert dict(security.options)["sasl_password"] == "a=b"
+    assert dict(security.options)["sasl_password"] == "a=b\\c"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,11 @@ def test_a_file_of_settings_is_read_as_java_reads_it(tmp_path: Path) -> None:
         ("bootstrap.servers=a:1\n", "bootstrap.servers is not a security setting"),
         ("security.protocol\n", "not `name=value`"),
         ("security.protocol=TLS\n", "client.properties: security_protocol"),
+        (
+            "sasl.login.callback.handler.class=com.example.Handler\n",
+            "com.example.Handler is not available here; use .*OAuthBearerLoginCallbackHandler",
+        ),
+        ("config.providers=file,vault\n", "file,vault is not available here; use file or dir"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(

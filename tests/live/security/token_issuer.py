@@ -81,6 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = {"access_token": token, "expires_in": 600, "token_type": "Bearer"}
         content = json.dumps(answer).encode()
         self.send_response(self.server.status if known else 401)
+        self.send_header("Content-Type", "application/json")  # librdkafka reads no other
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
