@@ -22,7 +22,9 @@ from bradbury.tests.compatibility.support.kafka_jars import (
 from bradbury.tests.compatibility.support.logins import (
     CERTIFICATE,
     DELEGATION_TOKEN,
+    EXPIRED_SERVER,
     OLD_TOKEN,
+    OTHER_CA,
     OTHERS_TOKEN,
     PREFIX,
     TOKEN,
@@ -181,7 +183,7 @@ def topic(scene: LoginScene) -> str:
 def case(client: str, *more: str) -> Any:
     """One way for each client is always tried."""
     marks = [pytest.mark.java] if client == "java" else []
-    if more[0] != "SCRAM-SHA-512" or "user" in more:
+    if more[0] != "SCRAM-SHA-512" or {"user", EXPIRED_SERVER}.intersection(more):
         marks.append(pytest.mark.deep)
     return pytest.param(client, *more, marks=marks)
 
@@ -213,7 +215,8 @@ TOLD = {
         "OAUTHBEARER": '{"status":"invalid_token"}',
         # With TLS 1.3 the client has done its part before the server looks at its certificate.
         CERTIFICATE: "Failed to process post-handshake messages",
-        "server of another CA": "SSL handshake failed",
+        OTHER_CA: "SSL handshake failed",
+        EXPIRED_SERVER: "SSL handshake failed",
     },
     "franz_go": {
         "PLAIN": "SASL_AUTHENTICATION_FAILED",
@@ -222,16 +225,17 @@ TOLD = {
         # reads none. (Kafka 4.1.1 without that setting looks at no signature.)
         "OAUTHBEARER": "unexpected data in oauth response",
         CERTIFICATE: "remote error: tls: ",
-        "server of another CA": "x509: certificate signed by unknown authority",
+        OTHER_CA: "x509: certificate signed by unknown authority",
+        EXPIRED_SERVER: "x509: certificate has expired or is not yet valid",
     },
 }
 WRONG = {
     "PLAIN": ("password", "user"),
     "SCRAM-SHA-256": ("password", "user"),
-    "SCRAM-SHA-512": ("password", "user", "server of another CA"),
+    "SCRAM-SHA-512": ("password", "user", OTHER_CA, EXPIRED_SERVER),
     "OAUTHBEARER": ("token expired", "token of another key"),
     DELEGATION_TOKEN: ("password", "token ended"),
-    CERTIFICATE: ("certificate of another CA", "no certificate", "server of another CA"),
+    CERTIFICATE: ("certificate of another CA", "no certificate", OTHER_CA),
 }
 REFUSED = [
     case(client, way, wrong) for client in CLIENTS for way, each in WRONG.items() for wrong in each
@@ -250,7 +254,7 @@ def test_who_is_not_let_in_is_told_so(
         said = client.refusals(login, topic)
         assert all(words in each for each in said), said
         if isinstance(client, JavaTools):
-            is_tls = way == CERTIFICATE or wrong == "server of another CA"
+            is_tls = way == CERTIFICATE or wrong in (OTHER_CA, EXPIRED_SERVER)
             error = "SslAuthenticationException" if is_tls else "SaslAuthenticationException"
             assert f"org.apache.kafka.common.errors.{error}: {words}" in said[0]
 

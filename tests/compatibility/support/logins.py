@@ -29,6 +29,7 @@ MODULES = {
 OTHERS_TOKEN, OLD_TOKEN, TOKEN = "others.jwt", "old.jwt", "alice.jwt"
 TOKEN_SECONDS = 3_600
 DELEGATION_TOKEN, CERTIFICATE = "delegation token", "certificate"
+OTHER_CA, EXPIRED_SERVER = "server of another CA", "server with an expired certificate"
 WAYS = (*MODULES, DELEGATION_TOKEN, CERTIFICATE)
 
 
@@ -114,14 +115,20 @@ class LoginScene:
         }.items():
             (folder / name).write_text(token)
         self.config = oauth_config(issuer) | {
-            "listeners": "ROOT://:0,CLIENT://:0,MUTUAL://:0",
-            "listener.security.protocol.map": "ROOT:PLAINTEXT,CLIENT:SASL_SSL,MUTUAL:SSL",
+            "listeners": "ROOT://:0,CLIENT://:0,MUTUAL://:0,EXPIRED://:0",
+            "listener.security.protocol.map": (
+                "ROOT:PLAINTEXT,CLIENT:SASL_SSL,MUTUAL:SSL,EXPIRED:SASL_SSL"
+            ),
             "inter.broker.listener.name": "ROOT",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.authority.sign("broker"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.authority.certificate,
             "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.expired.ssl.keystore.location": self.authority.sign(
+                "late", expired=True
+            ),
+            "listener.name.expired.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "sasl.enabled.mechanisms": ",".join(MODULES),
             "listener.name.client.plain.sasl.jaas.config": (
                 f"{MODULES['PLAIN']} required user_{USER}={_quoted(PASSWORD)};"
@@ -173,9 +180,22 @@ class LoginScene:
             login = login._replace(password=login.password[::-1])
         elif wrong == "user":
             login = login._replace(user="mallory")
-        elif wrong == "server of another CA":
+        elif wrong == OTHER_CA:
             login = login._replace(authority=self.other_authority.certificate)
+        elif wrong == EXPIRED_SERVER:
+            login = login._replace(servers=self.cluster.bootstrap_servers_of("EXPIRED"))
         return login
+
+    def connected(self, principal: str, topic: str) -> set[str]:
+        """The addresses of whoever is connected as this principal to the leader of partition 0."""
+        leader = self.cluster.nodes[0].image.live_leader(topic, 0)
+        return {
+            connection.peer
+            for node in self.cluster.nodes
+            if node.node_id == leader
+            for connection in list(node.socket_server._connections)
+            if str(connection.session.principal) == principal
+        }
 
     def _by_token(self, *, ended: bool) -> Login:
         alice = self.login("SCRAM-SHA-512")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import aiokafka
+import aiokafka.errors
 import confluent_kafka
 import kafka
+import kafka.errors
 from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -27,6 +31,10 @@ class PythonClient(Protocol):
         ...
 
     def consume(self, login: Login, topic: str, count: int) -> list[Record]: ...
+
+    def sending(self, login: Login, topic: str) -> AbstractContextManager[Callable[[], int]]:
+        """A producer as a function: it sends a record, and returns Kafka's error code of it."""
+        ...
 
 
 class NotLetIn(Exception):
@@ -66,6 +74,26 @@ class ConfluentKafka:
                 if error.code() in refused or "certificate required" in error.str():
                     producer.purge()
                     raise NotLetIn(error.str())
+
+    @contextmanager
+    def sending(self, login: Login, topic: str) -> Iterator[Callable[[], int]]:
+        producer = confluent_kafka.Producer(self._settings(login))
+
+        def send() -> int:
+            codes: list[int] = []
+            try:
+                producer.produce(
+                    topic,
+                    b"a record",
+                    on_delivery=lambda error, _: codes.append(error.code() if error else 0),
+                )
+            except confluent_kafka.KafkaException as refused:  # as its metadata says so by now
+                return int(refused.args[0].code())
+            assert producer.flush(PATIENCE) == 0
+            [code] = codes
+            return code
+
+        yield send
 
     def consume(self, login: Login, topic: str, count: int) -> list[Record]:
         group = {"group.id": f"{topic}-group", "auto.offset.reset": "earliest"}
@@ -114,6 +142,22 @@ class KafkaPython:
         finally:
             producer.close(timeout=1)
 
+    @contextmanager
+    def sending(self, login: Login, topic: str) -> Iterator[Callable[[], int]]:
+        producer = kafka.KafkaProducer(**self._settings(login), max_block_ms=PATIENCE * 1_000)
+
+        def send() -> int:
+            try:
+                producer.send(topic, b"a record").get(PATIENCE)
+            except kafka.errors.BrokerResponseError as error:
+                return int(error.errno)
+            return 0
+
+        try:
+            yield send
+        finally:
+            producer.close(timeout=1)
+
     def consume(self, login: Login, topic: str, count: int) -> list[Record]:
         group = {"group_id": f"{topic}-group", "auto_offset_reset": "earliest"}
         consumer = kafka.KafkaConsumer(topic, **self._settings(login), **group)
@@ -154,6 +198,27 @@ class Aiokafka:
                 await producer.flush()
 
         asyncio.run(asyncio.wait_for(scene(), PATIENCE))
+
+    @contextmanager
+    def sending(self, login: Login, topic: str) -> Iterator[Callable[[], int]]:
+        async def start() -> Any:
+            producer = aiokafka.AIOKafkaProducer(**self._settings(login))
+            await producer.start()
+            return producer
+
+        async def send() -> int:
+            try:
+                await asyncio.wait_for(producer.send_and_wait(topic, b"a record"), PATIENCE)
+            except aiokafka.errors.BrokerResponseError as error:
+                return int(error.errno)
+            return 0
+
+        with asyncio.Runner() as runner:
+            producer = runner.run(start())
+            try:
+                yield lambda: runner.run(send())
+            finally:
+                runner.run(producer.stop())
 
     def consume(self, login: Login, topic: str, count: int) -> list[Record]:
         async def scene() -> list[Record]:
