@@ -66,7 +66,16 @@ def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    password = read_secret(settings.key_password) if settings.key_password else _refuse_password
+    name = "ssl.keystore.location" if settings.keystore_location else "ssl.keystore.key"
+
+    def refuse_password() -> NoReturn:
+        """Refuse an encrypted key: OpenSSL would ask for its password at the terminal."""
+        place = f" in {settings.keystore_location}" if settings.keystore_location else ""
+        raise InvalidConfig(
+            f"{name}: the key{place} is encrypted, and there is no ssl.key.password; set it"
+        )
+
+    password = read_secret(settings.key_password) if settings.key_password else refuse_password
     try:
         if settings.keystore_location:
             context.load_cert_chain(settings.keystore_location, password=password)
@@ -75,11 +84,10 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
         with _in_memory(text) as path:
             context.load_cert_chain(path, password=password)
     except (OSError, ssl.SSLError) as error:
-        name = "ssl.keystore.location" if settings.keystore_location else "ssl.keystore.key"
         raise InvalidConfig(
             f"{name}: {settings.keystore_location or 'it'} cannot be used "
             f"({error.strerror or error}); it has to hold the private key and its certificate "
-            "chain, in PEM"
+            "chain, in PEM; ssl.key.password is the key's"
         ) from None
 
 
@@ -123,10 +131,3 @@ def _in_memory(text: str) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
-
-
-def _refuse_password() -> NoReturn:
-    """Refuse an encrypted key. Without this, OpenSSL would ask for a password at the terminal."""
-    raise InvalidConfig(
-        "ssl.keystore.location: the key is encrypted, and there is no ssl.key.password"
-    )

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import bradbury
 from bradbury.protocol.errors import InvalidConfig
-from bradbury.tests.live.security.forwarder import Forwarder
 from bradbury.tests.support.free_ports import free_ports
+from bradbury.tests.support.wire.forwarder import Forwarder
 
 PATIENCE = 60
 OUTSIDE = "127.0.0.2"

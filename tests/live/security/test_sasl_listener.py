@@ -534,3 +534,41 @@ def test_settings_that_would_not_do_what_they_say_are_refused(
     with pytest.raises(InvalidConfig, match=said) as refused:
         bradbury.local(config=PLAIN | change).close()
     assert "-secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_nodes_log_in_to_each_other_by_scram(
+    authority: CertificateAuthority, protocol: str
+) -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    config = {
+        "listeners": "ROOT://:0,INTERNAL://:0",
+        "listener.security.protocol.map": f"ROOT:PLAINTEXT,INTERNAL:{protocol}",
+        "inter.broker.listener.name": "INTERNAL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "listener.name.internal.scram-sha-512.sasl.jaas.config": (
+            f'{module} required username="node" password="n-secret";'
+        ),
+    }
+    if protocol == "SASL_SSL":
+        config |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": authority.sign("broker"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": authority.certificate,
+        }
+    with bradbury.local(nodes=2, config=config) as cluster, cluster.admin() as admin:
+        admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("node", "n-secret", "SCRAM-SHA-512")]
+        )
+        admin.create_topic("replicated", 2, 2)
+        with bradbury.Producer(cluster.bootstrap_servers, acks="all") as producer:
+            for number in range(50):
+                producer.send("replicated", b"%d" % number)
+        image = cluster.nodes[0].image
+        for partition in range(2):
+            found = image.partition("replicated", partition)
+            assert found is not None
+            assert len(found.isr) == 2, "the other node has what was acknowledged"
+        assert "User:node" in principals(cluster)

@@ -268,7 +268,7 @@ def test_a_key_with_a_password_is_refused(
     tls: BrokerConfig, authority: CertificateAuthority
 ) -> None:
     path = authority.sign("locked", password=b"secret")
-    with pytest.raises(InvalidConfig, match="the key is encrypted"):
+    with pytest.raises(InvalidConfig, match=r"locked\.pem is encrypted, .*; set it"):
         bradbury.local(config=tls() | {"ssl.keystore.location": path}).close()
 
 
