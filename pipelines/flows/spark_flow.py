@@ -150,7 +150,8 @@ class SparkFlow:
         if source.table is not None:
             return self._spark.read.parquet(source.table)
         assert source.topic is not None
-        start: dict[str, object] = {}
+        # An aborted record has no effect, as with Ray Data; an option of the user's own wins.
+        start: dict[str, object] = {"kafka.isolation.level": "read_committed"}
         if source.stream:
             start["startingOffsets"] = "earliest"
             if any(target.format != "parquet" for target in self._flow.targets):
