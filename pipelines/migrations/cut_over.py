@@ -38,7 +38,7 @@ from .migration_notes import (
     cut_over_note,
     first_names,
 )
-from .migration_session import TIMESTAMP_TYPE, MigrationSession, now_ms
+from .migration_session import MigrationSession, now_ms
 from .migration_status import source_ends
 from .moved_groups import EMPTY_STATES, GroupMover, MovedGroup
 from .verification import PartitionCheck
@@ -184,7 +184,7 @@ def _copied_and_moved(
     copier.commit_starts()  # advances past a skip at the end
     _check_all_copied(session, settings)
     if is_late:
-        _set_timestamp_types(session)
+        _set_timestamp_configs(session)
     copied = session.progress = copier.progress
     checks: list[PartitionCheck] = []
     if verify:
@@ -282,12 +282,12 @@ def _note(session: MigrationSession, settings: MirrorSettings) -> None:
     session.note = note
 
 
-def _set_timestamp_types(session: MigrationSession) -> None:
-    """Set the source's timestamp types again, which were CreateTime to copy late records."""
+def _set_timestamp_configs(session: MigrationSession) -> None:
+    """Set the source's type and bounds of timestamps again, which were others to copy records."""
     for topic in sorted(session.copier.targets):
-        there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
-        if there and there != session.target.describe_configs(topic)[TIMESTAMP_TYPE].value:
-            session.target.alter_configs(topic, {TIMESTAMP_TYPE: there})
+        changes = session.timestamp_configs(topic)
+        if changes:
+            session.target.alter_configs(topic, changes)
 
 
 def align_configs(
@@ -302,9 +302,8 @@ def align_configs(
             for key, value in set_configs(session.source, topic).items()
             if key not in _THROTTLES and key not in settings.without_configs
         }
-        there = session.source.describe_configs(topic)[TIMESTAMP_TYPE].value
+        wanted |= session.timestamp_configs(topic)
         here = session.target.describe_configs(topic)
-        wanted[TIMESTAMP_TYPE] = there or ""
         replicas = min(
             len(one.replicas) for one in session.target.describe_topics([topic])[0].partitions
         )

@@ -19,6 +19,7 @@ from ..mirrors import mirror_positions
 from ..mirrors.mirror_positions import MirrorPosition, MirrorState
 from ..mirrors.mirror_session import MirrorSession, cluster_to_read
 from ..mirrors.mirror_settings import MirrorFailed, MirrorSettings, no_topic_matches
+from ..mirrors.mirrored_topics import TIMESTAMP_BOUNDS, UNBOUNDED, is_set_on_topic
 from ..mirrors.offset_syncs import OffsetSync
 from ..mirrors.record_copier import known_of
 from .migration_notes import (
@@ -230,9 +231,31 @@ class MigrationSession(MirrorSession):
             raise MirrorFailed(f"{where}, with records that this migration did not copy: {remedy}")
 
     def _prepare_target(self, topic: str) -> None:
-        """Set CreateTime, so that timestamps are kept; the cut-over copies the source's setting."""
-        if self.target.describe_configs(topic)[TIMESTAMP_TYPE].value != CREATE_TIME:
-            self.target.alter_configs(topic, {TIMESTAMP_TYPE: CREATE_TIME})
+        """Make the topic keep all timestamps; the cut-over copies the source's settings."""
+        here = self.target.describe_configs(topic)
+        wanted = {TIMESTAMP_TYPE: CREATE_TIME}
+        wanted |= {key: UNBOUNDED for key in self._bounds() if is_set_on_topic(here.get(key))}
+        changes = {key: value for key, value in wanted.items() if here[key].value != value}
+        if changes:
+            self.target.alter_configs(topic, changes)
+
+    def timestamp_configs(self, topic: str) -> dict[str, str]:
+        """Type and bounds of timestamps that the source has, as far as the target has others."""
+        there, here = self.source.describe_configs(topic), self.target.describe_configs(topic)
+        names = [TIMESTAMP_TYPE]
+        names += [
+            key
+            for key in self._bounds()
+            if is_set_on_topic(there.get(key)) or is_set_on_topic(here.get(key))
+        ]
+        return {
+            key: there[key].value or ""
+            for key in names
+            if key in there and key in here and there[key].value != here[key].value
+        }
+
+    def _bounds(self) -> list[str]:
+        return [key for key in TIMESTAMP_BOUNDS if key not in self._settings.without_configs]
 
     def sync_groups(self) -> None:
         if not self._is_over():

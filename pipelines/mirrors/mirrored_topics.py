@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from ...clients.admin.admin import Admin
+from ...clients.admin.configs import ConfigEntry
 from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
 
 logger = logging.getLogger(__name__)
@@ -32,11 +33,16 @@ _NOT_COPIED: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",  # Kafka 4 has removed it
         "message.timestamp.type",  # otherwise the target might set its own timestamps
         "min.insync.replicas",
         "unclean.leader.election.enable",
     }
 )
+TIMESTAMP_BOUNDS: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+UNBOUNDED: Final = str(2**63 - 1)
+"""Value of TIMESTAMP_BOUNDS. They are about what producers send: records that the source took are
+copied when the target's clock may have left them far behind."""
 
 
 class NameFilter:
@@ -77,12 +83,29 @@ def target_name(topic: str, alias: str, policy: Policy) -> str:
     return topic if policy == "identity" else f"{alias}.{topic}"
 
 
+def is_set_on_topic(entry: ConfigEntry | None) -> bool:
+    """Whether a config is set on the topic itself, and no default."""
+    return entry is not None and entry.source == _SET_ON_TOPIC
+
+
 def set_configs(admin: Admin, topic: str) -> dict[str, str]:
     """Configs that are set on the topic itself, without defaults."""
     return {
         key: entry.value
         for key, entry in admin.describe_configs(topic).items()
-        if entry.source == _SET_ON_TOPIC and entry.value is not None
+        if is_set_on_topic(entry) and entry.value is not None
+    }
+
+
+def copied_configs(source: Admin, topic: str, without: frozenset[str]) -> dict[str, str]:
+    """Configs that a topic of the target has of the source's, while records are copied into it.
+
+    without: names that are not copied, besides those that never are.
+    """
+    return {
+        key: UNBOUNDED if key in TIMESTAMP_BOUNDS else value
+        for key, value in set_configs(source, topic).items()
+        if key not in _NOT_COPIED and key not in without
     }
 
 
@@ -103,11 +126,7 @@ def make_topic(
             refused it.
     """
     if name not in target.list_topics(include_internal=True):
-        configs = {
-            key: value
-            for key, value in set_configs(source, topic).items()
-            if key not in _NOT_COPIED and key not in without_configs
-        }
+        configs = copied_configs(source, topic, without_configs)
         try:
             target.create_topic(name, partitions, replication_factor, configs=configs)
             logger.info("created %s with %d partitions for %s", name, partitions, topic)

@@ -1,6 +1,7 @@
 """Is a cluster in another one after a cut-over: records, configs, groups; and what is refused?"""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import bradbury
 from bradbury.pipelines.migrations.verification import PartitionCheck
 from bradbury.pipelines.mirrors.mirror_settings import MirrorFailed, MirrorProgress
 
+START_MS = time.time_ns() // 1_000_000 - 3_600_000
 QUIET: dict[str, float] = {"quiet_s": 0.0, "timeout_s": 10.0}
 
 
@@ -318,6 +320,39 @@ def test_times_of_brokers_stay_and_come_back_as_a_config(
         late = there.cut_over(**QUIET)
         assert (late.records, [one.is_same for one in late.checks]) == (3, [True])
         assert admin.describe_configs("logged")["message.timestamp.type"].value == "LogAppendTime"
+
+
+def test_records_older_than_the_source_would_take_now_go_and_the_bound_follows_at_the_cut_over(
+    old: str, new: str, there: bradbury.Migration, back: bradbury.Migration
+) -> None:
+    before, after = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+    def send_old(servers: str) -> None:
+        with bradbury.Admin(servers) as admin, bradbury.Producer(servers) as producer:
+            admin.alter_configs("orders", {before: "86400000"})
+            producer.send("orders", b"x", timestamp_ms=START_MS).result()
+            admin.alter_configs("orders", {before: "1000"})
+
+    def bounds(servers: str) -> tuple[str | None, str | None]:
+        with bradbury.Admin(servers) as admin:
+            configs = admin.describe_configs("orders")
+            return configs[before].value, configs[after].value
+
+    make(old, "orders", message_timestamp_after_max_ms="7000")
+    send_old(old)
+    assert there.follow(continuous=False).records == 1
+    assert there.cut_over(**QUIET).is_done
+    assert bounds(new) == ("1000", "7000")
+    send_old(old)
+    assert there.cut_over(**QUIET).records == 1, "late"
+    assert bounds(new) == ("1000", "7000")
+    send_old(new)
+    with bradbury.Admin(new) as admin:
+        admin.alter_configs("orders", unset=[after])
+        default = admin.describe_configs("orders")[after].value
+    assert back.follow(continuous=False).records == 1
+    assert back.cut_over(**QUIET).is_done
+    assert bounds(old) == ("1000", default)
 
 
 def checks_of(move: bradbury.Migration) -> list[PartitionCheck]:

@@ -53,6 +53,24 @@ def test_the_next_one_adds_what_is_new(
     assert values(bootstrap, f"{alias}.{topic}") == list(range(250))
 
 
+def test_records_go_that_the_source_itself_would_not_take_any_more(
+    source: bradbury.LocalCluster, bootstrap: str, alias: str
+) -> None:
+    """Its bounds are for producers; what is in it has grown old meanwhile."""
+    any_time, now = str(2**63 - 1), time.time_ns() // 1_000_000
+    bounds = {f"message.timestamp.{side}.max.ms": "1000" for side in ("before", "after")}
+    with source.admin() as admin, bradbury.Producer(source.bootstrap_servers) as producer:
+        admin.create_topic("bounded", 1, configs=dict.fromkeys(bounds, any_time))
+        for at in (now - 100_000_000, now + 100_000_000):
+            producer.send("bounded", b"x", timestamp_ms=at).result()
+        admin.alter_configs("bounded", bounds)
+    done = bradbury.mirror(
+        "bounded", source.bootstrap_servers, alias=alias, bootstrap_servers=bootstrap
+    )
+    assert done.records == 2
+    assert rows(bootstrap, f"{alias}.bounded") == rows(source.bootstrap_servers, "bounded")
+
+
 def test_of_transactions_only_what_is_committed_goes(
     source: bradbury.LocalCluster, bootstrap: str, topic: str, alias: str
 ) -> None:
