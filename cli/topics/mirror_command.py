@@ -51,7 +51,7 @@ def mirror(
         typer.Option(
             metavar="REGEX",
             help="Topics to leave out; repeatable.",
-            show_default="internal ones",
+            show_default=r"mm2.*\.internal, .*\.replica, __.*",
         ),
     ] = None,
     groups: Annotated[

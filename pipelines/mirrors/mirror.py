@@ -63,6 +63,7 @@ def mirror(
     Args:
         topics, exclude: regular expressions that match whole names, as MirrorMaker 2 has them; a
             list, or one text with commas. Internal topics of brokers and mirrors are never copied.
+            The default of `exclude` (EXCLUDE) is that of MirrorMaker 2 of Kafka 4.1.
         source: host:port of brokers of the cluster to read from.
         alias: a short name of the source; of letters, digits, "_" and "-".
         bootstrap_servers: of the cluster to write to; None: found as by all clients.
@@ -91,8 +92,9 @@ def mirror(
 
     Raises:
         ValueError, InvalidConfig, TypeError: an argument is invalid.
-        MirrorFailed: no topic matches; all topics would form a cycle; or one would, and has records
-            of its own, which would never be copied if it were left out.
+        MirrorFailed: no topic matches, or one that is named is never copied by default; all topics
+            would form a cycle; or one would, and has records of its own, which would never be
+            copied if it were left out.
         DataLoss: records were deleted before they were copied.
         ProducerFenced: another mirror of this alias has begun.
         ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is

@@ -6,14 +6,14 @@ They can be pickled: the worker actors of a mirror receive them as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...clients.security.security_options import ClientSecurity
 from ..ranges.partition_range import ReadLimits
 from ..ranges.topic_offsets import Offset
-from .mirrored_topics import NameFilter, Policy
+from .mirrored_topics import EXCLUDE, INTERNAL, NameFilter, Policy
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -79,11 +79,28 @@ def check_alias(alias: str) -> None:
         raise ValueError(f'alias is {alias!r}; use 1 to 100 letters, digits, "_" and "-"')
 
 
-def no_topic_matches(settings: MirrorSettings) -> str:
-    return (
-        f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
-        f"{settings.source}` shows its topics"
-    )
+def matching_topics(settings: MirrorSettings, names: Collection[str]) -> list[str]:
+    """Topics to copy, of all in the source.
+
+    Raises MirrorFailed: none matches, or one is asked for by its name and never copied by default.
+    """
+    for name, pattern in settings.topics.named_and_excluded(names, (*INTERNAL, *EXCLUDE)):
+        if pattern in INTERNAL:
+            raise MirrorFailed(
+                f"topic {name!r} is internal ({pattern}) and never copied, as each cluster has its "
+                "own; leave it out of the topics"
+            )
+        raise MirrorFailed(
+            f"topic {name!r} is left out by default ({pattern}), as in MirrorMaker 2; say what to "
+            "leave out instead: --exclude REGEX (exclude=)"
+        )
+    matching = settings.topics.of(names)
+    if not matching:
+        raise MirrorFailed(
+            f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
+            f"{settings.source}` shows its topics"
+        )
+    return matching
 
 
 def addresses_of(servers: str | Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Topic filters and names of a mirror, and creation of topics in the target.
 
-Names, filters and excluded configs are as in MirrorMaker 2: `topics` and `topics.exclude` are lists
+Names and filters are as in MirrorMaker 2 of Kafka 4.1: `topics` and `topics.exclude` are lists
 of regular expressions that match whole names, DefaultReplicationPolicy puts the source's alias and
 a dot before a name, IdentityReplicationPolicy keeps it.
 """
@@ -19,7 +19,8 @@ from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
 logger = logging.getLogger(__name__)
 
 Policy = Literal["prefix", "identity"]
-EXCLUDE: Final = (r".*[\-.]internal", r".*\.replica", "__.*")
+EXCLUDE: Final = (r"mm2.*\.internal", r".*\.replica", "__.*")
+"""Default of `exclude`: that of MirrorMaker 2's topics.exclude."""
 INTERNAL: Final = (
     "__.*",
     r"mirror-offsets\..*\.internal",
@@ -64,6 +65,19 @@ class NameFilter:
             for name in names
             if any(one.fullmatch(name) for one in self._wanted)
             and not any(one.fullmatch(name) for one in self._excluded)
+        )
+
+    def named_and_excluded(self, names: Iterable[str], by: Iterable[str]) -> list[tuple[str, str]]:
+        """Names that are wanted as they are, not by an expression, and are excluded all the same.
+
+        by: the excluded patterns that count. Each name comes with the one that excludes it.
+        """
+        wanted, known = {one.pattern for one in self._wanted}, set(by)
+        return sorted(
+            (name, one.pattern)
+            for name in wanted.intersection(names)
+            for one in self._excluded
+            if one.pattern in known and one.fullmatch(name)
         )
 
 
