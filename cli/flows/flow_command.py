@@ -100,7 +100,8 @@ class _Lines:
             behind = ""
             if one.records is not None and one.behind is not None:
                 behind = f", {count_text(one.behind, 'record')} behind"
-            note(f"{one.target}: {_done(one)}{so_far}{behind}")
+            rate = "" if one.records is None else f", {round(one.per_second):,} records/s"
+            note(f"{one.target}: {_done(one)}{so_far}{rate}{behind}")
 
 
 def _done(one: FlowProgress) -> str:

@@ -287,6 +287,11 @@ def _check_ray(
     content: Mapping[str, Any], source: FlowSource, targets: tuple[FlowTarget, ...], last: str
 ) -> None:
     is_plain = source.columns is None and not (source.watermark or source.options)
+    if "key" in content["sources"][source.name]:
+        raise ValueError(
+            f"sources.{source.name}.key is for Spark; with map_batches the column key has bytes: "
+            "remove it"
+        )
     if source.topic is None or not is_plain or not source.stream:
         raise ValueError(
             f"sources.{source.name}: with map_batches it is a topic, with value, schema and "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ...clients.admin.group_offsets_admin import group_offsets
@@ -91,12 +91,26 @@ class RayFlow:
         ) as producer:
             producer.init_transactions()  # aborts an open transaction of an earlier run
             ranges = self._ranges(self._committed())
+
+            def report(of_round: int) -> list[FlowProgress]:
+                """of_round: records of the current round that are through the steps."""
+                behind = sum(one.size for one in ranges) - of_round
+                found = [
+                    FlowProgress(target.name, records + of_round, batches, behind, rate)
+                    for target in self._flow.targets
+                ]
+                on_progress(found)
+                return found
+
             while True:
                 part = next_ranges(ranges, self._flow.commit_records)
                 if part:
+                    report(0)
                     began = time.monotonic()
-                    self._round(producer, part)
                     count = sum(one.size for one in part)
+                    for rows in self._round(producer, part):
+                        rate = min(rows, count) / max(1e-9, time.monotonic() - began)
+                        report(min(rows, count))
                     rate = count / max(1e-9, time.monotonic() - began)
                     records, batches = records + count, batches + 1
                     ends = {one.topic_partition: one.end for one in part}
@@ -104,12 +118,8 @@ class RayFlow:
                         one._replace(start=ends.get(one.topic_partition, one.start))
                         for one in ranges
                     ]
+                found = report(0)
                 behind = sum(one.size for one in ranges)
-                found = [
-                    FlowProgress(target.name, records, batches, behind, rate)
-                    for target in self._flow.targets
-                ]
-                on_progress(found)
                 if stopped.is_set() or (once and not behind):
                     return found
                 if not behind and stopped.wait(LOOK_SECONDS):
@@ -138,7 +148,11 @@ class RayFlow:
             committed=done,
         )
 
-    def _round(self, producer: Producer, part: Sequence[PartitionRange]) -> None:
+    def _round(self, producer: Producer, part: Sequence[PartitionRange]) -> Iterator[int]:
+        """Read, process and commit a round. Yields the rows so far, after each batch of them.
+
+        Ray Data does not tell how many records a row was made of, so rows stand for records.
+        """
         try:
             dataset: Any = read_topic(
                 self._topic,
@@ -153,10 +167,13 @@ class RayFlow:
             raise FlowFailed(f"sources.{self._source.name}: {error}") from None
         for step in self._flow.steps:
             dataset = dataset.map_batches(step.map_batches, **step.options)
+        rows = 0
         with producer.transaction():
             for batch in self._batches(dataset):
                 for target in self._flow.targets:
                     _send(producer, target, batch)
+                rows += len(batch)
+                yield rows
             producer.send_offsets(
                 {one.topic_partition: OffsetAndMetadata(one.end) for one in part}, self._group
             )

@@ -30,7 +30,8 @@ def run_flow(
         once: return when all records that existed at the call are processed.
         bootstrap_servers: None: found as by all clients.
         stop: event whose setting ends a flow that is not `once`.
-        on_progress: called about twice a second; with Ray Data between rounds only.
+        on_progress: called about twice a second; with Ray Data before and after each round, and
+            after each batch that comes out of the steps.
 
     Raises:
         ValueError: the file is no flow.

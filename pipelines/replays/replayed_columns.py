@@ -152,6 +152,7 @@ def _can_be_key(kind: Any) -> bool:
     types = pa.types
     return (
         _is_bytes_or_text(kind)
+        or types.is_null(kind)  # Arrow's type of a NumPy batch in which all are None
         or types.is_integer(kind)
         or types.is_boolean(kind)
         or types.is_decimal(kind)

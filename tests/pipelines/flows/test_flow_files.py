@@ -86,6 +86,13 @@ def test_a_python_file_has_functions_and_types_as_they_are(tmp_path: Path) -> No
         ({"steps": {"s": {"sql": "SELECT 1", "options": {"a": 1}}}}, "only for map_batches"),
         ({"steps": {"flights": {"sql": "SELECT 1"}}}, "another source or step has this name"),
         ({"steps": {"s": {"sql": "x"}, "r": {"map_batches": step}}}, "make two flows"),
+        (
+            {
+                "sources": {"a": {"topic": "t", "key": "utf8"}},
+                "steps": {"r": {"map_batches": step}},
+            },
+            "sources.a.key is for Spark; with map_batches the column key has bytes",
+        ),
         ({"steps": {"r": {"map_batches": step}}, "trigger": "1 second"}, "trigger is for Spark"),
         (
             {"steps": {"r": {"map_batches": step}}, "targets": {"t": {"table": "x"}}},
