@@ -1,4 +1,4 @@
-"""The same queries by Spark's own Kafka source and by ours, in one session: what each of them gives.
+"""The same queries and writes by Spark's own Kafka source and by ours, in one session: what each gives.
 
 See tests/compatibility/test_spark_sources_agree.py, which says what to ask, and
 tests/compatibility/support/programs.py.
@@ -45,6 +45,12 @@ def batch(spark: SparkSession, source: str, options: dict[str, str]) -> dict[str
 
 def tasks(spark: SparkSession, source: str, options: dict[str, str]) -> dict[str, Any]:
     return {"tasks": spark.read.format(source).options(**options).load().rdd.getNumPartitions()}
+
+
+def write(spark: SparkSession, sink: str, options: dict[str, str]) -> dict[str, Any]:
+    frame = spark.createDataFrame([("key", "value")], "key string, value string")
+    frame.write.format(sink).options(**options).mode("append").save()
+    return {"written": True}
 
 
 def stream(
@@ -101,7 +107,8 @@ def main() -> None:
                         checkpoint = folder / f"{source}-{number}"
                         found[source] = stream(spark, source, given, checkpoint)
                     else:
-                        found[source] = {"batch": batch, "tasks": tasks}[kind](spark, source, given)
+                        of_kind = {"batch": batch, "tasks": tasks, "write": write}[kind]
+                        found[source] = of_kind(spark, source, given)
                 except Exception as error:  # whatever Spark makes of a refusal
                     found[source] = {"error": f"{str(error)[:2_000]} ... {str(error)[-1_000:]}"}
             say(number=number, found=found)

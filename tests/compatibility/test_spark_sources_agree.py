@@ -304,3 +304,35 @@ def test_what_is_wrong_is_refused_by_both(topics: Topics, tmp_path: Path) -> Non
         if ("error" in found["kafka"] or case in only_ours) != ("error" in found["bradbury"])
     ]
     assert not differing, json.dumps(differing, indent=1)[:20_000]
+
+
+def test_writes_take_and_refuse_the_same_settings(topics: Topics, tmp_path: Path) -> None:
+    with bradbury.Admin(topics.servers) as admin:
+        admin.create_topic("written", 1)
+    taken: list[dict[str, Any]] = [
+        {},
+        {"kafka.auto.offset.reset": "earliest"},
+        {"kafka.key.deserializer": "x"},
+        {"kafka.value.deserializer": "x"},
+        {"kafka.enable.auto.commit": "true"},
+        {"KAFKA.ACKS": "1"},
+        {"kafka.x": "y"},
+    ]
+    refused: list[dict[str, Any]] = [
+        {"kafka.key.serializer": "x"},
+        {"kafka.value.serializer": "x"},
+        {"kafka.interceptor.classes": "x"},
+        {"kafka.transactional.id": "x"},
+        {"kafka.acks": "2"},
+        {"kafka.linger.ms": "soon"},
+        {"kafka.compression.type": "brotli"},
+        {"topic": ""},
+    ]
+    cases: list[Case] = [("write", {"topic": "written", **one}) for one in (*taken, *refused)]
+    found = asked(tmp_path, topics, cases)
+    for case, answers in zip(cases[: len(taken)], found, strict=False):
+        assert answers == {"kafka": {"written": True}, "bradbury": {"written": True}}, case
+    for case, answers in zip(cases[len(taken) :], found[len(taken) :], strict=True):
+        assert all("error" in one for one in answers.values()), (case, answers)
+    with bradbury.Admin(topics.servers) as admin:
+        assert admin.list_offsets([("written", 0)])["written", 0].offset == 2 * len(taken)

@@ -83,6 +83,8 @@ REFUSED_READING: Final = {
 REFUSED_WRITING: Final = {
     "key.serializer": _SERIALIZED,
     "value.serializer": _SERIALIZED,
+    "interceptor.classes": "classes of Java are not run here; convert the rows with DataFrame"
+    " operations",
     "transactional.id": "each task has its own, derived from the option sinkId; set that",
 }
 _SECURITY: Final = ("security.", "ssl.", "sasl.")

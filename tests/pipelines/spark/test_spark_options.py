@@ -364,6 +364,8 @@ def test_producer_settings_become_the_producers_arguments() -> None:
         ({"kafka_acks": "2"}, "kafka.acks"),
         ({"kafka_linger_ms": "x"}, "kafka.linger.ms"),
         ({"kafka_value_serializer": "x"}, "DataFrame operations"),
+        ({"kafka_key_serializer": "x"}, "DataFrame operations"),
+        ({"kafka_interceptor_classes": "x"}, "classes of Java are not run here"),
         ({"kafka_transactional_id": "x"}, "derived from the option sinkId"),
         ({"kafka_allow_auto_create_topics": "maybe"}, "'true' or 'false'"),
         ({"kafka_ssl_truststore_location": "x"}, "has no effect with kafka.security.protocol"),
@@ -381,6 +383,19 @@ def test_producer_settings_become_the_producers_arguments() -> None:
 def test_refused_in_a_write(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         write(**options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit"],
+)
+def test_settings_of_consumers_are_only_warned_of_in_a_write(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Spark's connector does not refuse them (test_spark_sources_agree)."""
+    options = {"topic": "t", f"kafka.{name}": "x"}
+    assert "x" not in WriteOptions.parse(options, streaming=False).producer.values()
+    assert f"option 'kafka.{name}' has no effect" in caplog.text
 
 
 def test_streams_and_named_sinks_write_exactly_once_unless_told() -> None:
