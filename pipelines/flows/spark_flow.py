@@ -8,9 +8,8 @@ Not here: how targets of steps that read no stream are written (batch_targets).
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...clients.schemas.registry_request import RegistryFailed
 from ..ranges.fetch_options import FetchOptions
 from ..ranges.reading_client import reading_client
 from ..spark.job_session import job_session
+from ..spark.query_lag import offsets_behind
 from ..spark.topic_view import topic_view
 from .batch_targets import cancelled_by, write_batch
 from .flow import Flow, FlowFailed, FlowSource, FlowStep, FlowTarget
@@ -246,24 +246,11 @@ def _named(where: str) -> Iterator[None]:
 def _behind(progress: Any) -> int | None:
     """Offsets that are available but not processed, of all sources; None if not known."""
     behind = 0
-    for source in progress["sources"]:
-        latest, done = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
-        if latest is None or done is None:
+    for source in offsets_behind(progress):
+        if source is None:
             return None
-        behind += sum(end - done.get(key, 0) for key, end in latest.items())
-    return max(0, behind)
-
-
-def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
-    content = json.loads(given) if isinstance(given, str) else given
-    if not isinstance(content, Mapping):
-        return None
-    return {
-        (topic, partition): offset
-        for topic, partitions in content.items()
-        if not topic.startswith("@") and isinstance(partitions, Mapping)
-        for partition, offset in partitions.items()
-    }
+        behind += sum(source.values())
+    return behind
 
 
 def _line(error: object) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import bradbury
 from bradbury.cli.main import run
+from bradbury.pipelines.spark.query_lag import offsets_behind
 from bradbury.protocol.errors import GroupIdNotFound
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]  # long: a session of Spark
@@ -79,12 +80,17 @@ def test_the_lag_of_a_query_is_that_of_its_group_while_it_runs_and_when_it_has_e
         assert json.loads(source["latestOffset"]) == at(RECORDS // 2)  # reportLatestOffset
         end = json.loads(source["endOffset"])
         assert {topic: end[topic]} == at(PER_BATCH // 2)
+        left = (RECORDS - PER_BATCH) // 2
+        assert offsets_behind(progress) == [{(topic, 0): left, (topic, 1): left}]
+        assert not source["metrics"], "then docs/spark.md says too little"
 
         may_go_on.set()
         wait_until(lambda: lag() == 0)
         assert query.exception() is None
         assert shown() == (group, 2, 0)
-        last = [one for one in query.recentProgress if one["numInputRows"]][-1]["sources"][0]
+        ended = [one for one in query.recentProgress if one["numInputRows"]][-1]
+        assert offsets_behind(ended) == [{(topic, 0): 0, (topic, 1): 0}]
+        last = ended["sources"][0]
         assert json.loads(last["latestOffset"]) == at(RECORDS // 2)
         assert {topic: json.loads(last["endOffset"])[topic]} == at(RECORDS // 2)
     finally:
