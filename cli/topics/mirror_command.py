@@ -70,6 +70,14 @@ def mirror(
             help="Seconds between syncs of group offsets; also at the end.",
         ),
     ] = 60.0,
+    sync_configs_interval: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Seconds between syncs of topic configs; also at the start. 0: never.",
+        ),
+    ] = 600.0,
     latest: Annotated[
         bool,
         typer.Option("--latest", help="Start topics that were never mirrored at their end."),
@@ -117,6 +125,7 @@ def mirror(
                 policy=policy,
                 groups=groups or (),
                 sync_groups_interval_s=sync_groups_interval,
+                sync_configs_interval_s=sync_configs_interval,
                 start_offset="latest" if latest else "earliest",
                 replication_factor=replication_factor,
                 fail_on_data_loss=not allow_data_loss,

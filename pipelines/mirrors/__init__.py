@@ -10,7 +10,8 @@ source_ranges                   ranges of the source that are to be copied
 record_tail                     fetch that waits at the source for records at its end
 followed_topics                 matching topics, also new ones, without cycles
 own_records                     records of a left-out topic that would never be copied
-mirrored_topics                 names of topics in the target; creates and grows them there
+mirrored_topics                 names of topics in the target; creates and grows them there, and
+                                keeps their configs as in the source
 mirror_checkpoints, offset_syncs   consumer groups' offsets; how they are translated
 mirror_positions                positions of a mirror, in a topic of the target
 """

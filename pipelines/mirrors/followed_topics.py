@@ -21,7 +21,7 @@ from ...clients.admin.admin import Admin
 from ..ranges.partition_range import DataLoss
 from . import mirror_positions
 from .mirror_settings import MirrorFailed, MirrorSettings, matching_topics
-from .mirrored_topics import make_topic, target_name
+from .mirrored_topics import FollowedConfigs, make_topic, target_name
 from .own_records import find_own_record
 from .record_copier import RecordCopier
 
@@ -69,11 +69,19 @@ class FollowedTopics:
         )
         # True in exactly one of two mirrors with opposite directions.
         self._checks_first = source.describe_cluster().cluster_id < self._target_cluster
+        self._configs = FollowedConfigs(
+            source,
+            target,
+            interval_s=settings.sync_configs_interval_s,
+            without=settings.without_configs,
+        )
         self._circular: set[str] = set()
         self._check_again_at = 0.0
 
     def look(self, *, must_find: bool = False) -> None:
         """Refresh topics and partitions of the source, and create new ones in the target.
+
+        Also refresh their configs, if it is time to.
 
         Raises:
             MirrorFailed: with `must_find`, what matching_topics raises, or all topics would form a
@@ -124,6 +132,7 @@ class FollowedTopics:
             )
             self._prepare_target(copier.targets[name])
             copier.partitions[name] = changed[name]
+        self._configs.look(copier.targets)
         self._copier.left_out = tuple(sorted(self._circular))
         if must_find and self._circular and not copier.targets:
             raise MirrorFailed(

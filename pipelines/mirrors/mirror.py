@@ -44,6 +44,7 @@ def mirror(
     policy: Policy = "prefix",
     groups: str | Sequence[str] = (),
     sync_groups_interval_s: float = 60.0,
+    sync_configs_interval_s: float = 600.0,
     start_offset: Offset = "earliest",
     replication_factor: int = -1,
     fail_on_data_loss: bool = True,
@@ -70,6 +71,9 @@ def mirror(
         policy: "prefix": the topic's name here is "<alias>.<name>"; "identity": the same.
         groups: regular expressions, as `topics`, of consumer groups whose offsets are synced every
             `sync_groups_interval_s` seconds and at the end (see mirror_checkpoints).
+        sync_configs_interval_s: seconds between syncs of topic configs, which are also synced at
+            the start, as by MirrorMaker 2 (see FollowedConfigs); 0: they are copied only when a
+            topic is created.
         start_offset: start of partitions that were never mirrored under this alias: "earliest",
             "latest", or as for `read_topic`.
         replication_factor: of topics created in the target; -1: the brokers' default.
@@ -110,6 +114,10 @@ def mirror(
         raise ValueError("topics is empty; name at least one, or '.*' for all")
     if sync_groups_interval_s <= 0:
         raise ValueError(f"sync_groups_interval_s={sync_groups_interval_s}: use more than 0")
+    if sync_configs_interval_s < 0:
+        raise ValueError(
+            f"sync_configs_interval_s={sync_configs_interval_s}: use more than 0, or 0 for never"
+        )
     settings = MirrorSettings(
         topics=wanted,
         source=addresses_of(source),
@@ -118,6 +126,7 @@ def mirror(
         policy=policy,
         groups=NameFilter(groups, EXCLUDED_GROUPS),
         sync_groups_interval_s=sync_groups_interval_s,
+        sync_configs_interval_s=sync_configs_interval_s,
         start_offset=start_offset,
         limits=read_limits(
             "read_committed",

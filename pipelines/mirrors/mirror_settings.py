@@ -51,6 +51,7 @@ class MirrorSettings:
     commit_records: most records of a transaction, about.
     exactly_once: False: records are written without transactions, positions every few seconds.
     without_configs: topic configs that are not copied, besides those that never are.
+    sync_configs_interval_s: 0: configs are copied only when a topic is created.
     """
 
     topics: NameFilter
@@ -67,6 +68,7 @@ class MirrorSettings:
     source_security: ClientSecurity | None
     exactly_once: bool = True
     without_configs: frozenset[str] = frozenset()
+    sync_configs_interval_s: float = 0.0
 
     @property
     def transactional_id(self) -> str:

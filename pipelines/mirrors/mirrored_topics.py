@@ -1,4 +1,4 @@
-"""Topic filters and names of a mirror, and creation of topics in the target.
+"""Topic filters and names of a mirror; creation of topics in the target, and their configs.
 
 Names and filters are as in MirrorMaker 2 of Kafka 4.1: `topics` and `topics.exclude` are lists
 of regular expressions that match whole names, DefaultReplicationPolicy puts the source's alias and
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from ...clients.admin.admin import Admin
 from ...clients.admin.configs import ConfigEntry
-from ...protocol.errors import InvalidPartitions, TopicAlreadyExists
+from ...protocol.errors import InvalidPartitions, KafkaError, TopicAlreadyExists
 
 logger = logging.getLogger(__name__)
 
@@ -152,3 +153,51 @@ def make_topic(
         except InvalidPartitions:  # another mirror into the same topic was first
             if len(target.describe_topics([name])[0].partitions) < partitions:
                 raise
+
+
+class FollowedConfigs:
+    """Makes changes of the source's topic configs in the target, too. Used by one thread.
+
+    As MirrorMaker 2 does (sync.topic.configs): at the start and every `interval_s` (0: never), and
+    the source's value wins over one that was set in the target. Unlike there, a config that the
+    source does not set is reset in the target only if the source's value was seen here, and the
+    target still has it: others were set by hand, for this side.
+
+    without: as of copied_configs.
+    """
+
+    def __init__(
+        self, source: Admin, target: Admin, *, interval_s: float, without: frozenset[str]
+    ) -> None:
+        self._from = source
+        self._to = target
+        self._interval_s = interval_s
+        self._without = without
+        self._seen: dict[str, dict[str, str]] = {}
+        self._look_at = 0.0
+
+    def look(self, targets: Mapping[str, str]) -> None:
+        """Make the changes, if it is time to.
+
+        targets: topic of the target by that of the source. What a cluster refuses is logged.
+        Raises ConnectionFailed: no broker answers.
+        """
+        if not self._interval_s or time.monotonic() < self._look_at:
+            return
+        for topic, name in targets.items():
+            try:
+                self._sync(topic, name)
+            except KafkaError as error:
+                logger.warning("configs of topic %s were not synced: %s", name, error)
+        self._look_at = time.monotonic() + self._interval_s
+
+    def _sync(self, topic: str, name: str) -> None:
+        wanted = copied_configs(self._from, topic, self._without)
+        seen = self._seen.get(topic, {})
+        here = set_configs(self._to, name)
+        changes = {key: value for key, value in wanted.items() if here.get(key) != value}
+        unset = [key for key in seen if key not in wanted and here.get(key) == seen[key]]
+        if changes or unset:
+            self._to.alter_configs(name, changes, unset=unset)
+            logger.info("configs of %s changed as in the source: %s", name, [*changes, *unset])
+        self._seen[topic] = wanted

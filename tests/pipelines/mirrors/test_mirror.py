@@ -328,6 +328,7 @@ def test_what_retention_took_is_an_error_or_passed_over(
         ({"topics": []}, "topics is empty"),
         ({"groups": "("}, "not a valid regular expression"),
         ({"sync_groups_interval_s": 0}, "sync_groups_interval_s=0"),
+        ({"sync_configs_interval_s": -1}, "sync_configs_interval_s=-1"),
     ],
 )
 def test_arguments_that_cannot_be(bootstrap: str, options: dict[str, Any], message: str) -> None:
