@@ -22,7 +22,13 @@ from ...clients.admin.admin import Admin
 from ...clients.security.security_options import SecurityOptions, as_given, given_security
 from ...protocol.errors import ProducerFenced
 from ..mirrors.mirror_session import run_session
-from ..mirrors.mirror_settings import MirrorFailed, MirrorProgress, MirrorSettings, addresses_of
+from ..mirrors.mirror_settings import (
+    MirrorFailed,
+    MirrorProgress,
+    MirrorSettings,
+    addresses_of,
+    check_named_topics,
+)
 from ..mirrors.mirrored_topics import INTERNAL, NameFilter
 from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, servers_of
 from .cut_over import LOOK_SECONDS, CutOver, cut_over, wait_until_quiet
@@ -102,6 +108,7 @@ class Migration:
             NameFilter(wanted or (), ())  # raises now for an invalid regular expression
         if self._given[0] == ():
             raise ValueError("topics is empty; name at least one, or '.*' for all")
+        check_named_topics(NameFilter(self._given[0] or (), INTERNAL))
         self._replication_factor = replication_factor
         self._fail_on_data_loss = fail_on_data_loss
         self._sync_groups_interval_s = sync_groups_interval_s

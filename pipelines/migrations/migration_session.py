@@ -18,7 +18,7 @@ from ...protocol.topic_partition import TopicPartition
 from ..mirrors import mirror_positions
 from ..mirrors.mirror_positions import MirrorPosition, MirrorState
 from ..mirrors.mirror_session import MirrorSession, cluster_to_read
-from ..mirrors.mirror_settings import MirrorFailed, MirrorSettings, matching_topics
+from ..mirrors.mirror_settings import MirrorFailed, MirrorSettings, no_topic_matches
 from ..mirrors.mirrored_topics import TIMESTAMP_BOUNDS, UNBOUNDED, is_set_on_topic
 from ..mirrors.offset_syncs import OffsetSync
 from ..mirrors.record_copier import known_of
@@ -131,8 +131,8 @@ class MigrationSession(MirrorSession):
 
     def _begin(self) -> None:
         settings = self._settings
-        # Raises before any note of it is written.
-        matching_topics(settings, [each.name for each in self.source.describe_topics()])
+        if not settings.topics.of(each.name for each in self.source.describe_topics()):
+            raise MirrorFailed(no_topic_matches(settings))  # before any note of it is written
         ways = read_both_ways(settings, self.source, self.target)
         if self._is_late:
             assert ways.note is not None

@@ -20,7 +20,7 @@ from typing import Final
 from ...clients.admin.admin import Admin
 from ..ranges.partition_range import DataLoss
 from . import mirror_positions
-from .mirror_settings import MirrorFailed, MirrorSettings, matching_topics
+from .mirror_settings import MirrorFailed, MirrorSettings, no_topic_matches
 from .mirrored_topics import FollowedConfigs, make_topic, target_name
 from .own_records import find_own_record
 from .record_copier import RecordCopier
@@ -84,17 +84,16 @@ class FollowedTopics:
         Also refresh their configs, if it is time to.
 
         Raises:
-            MirrorFailed: with `must_find`, what matching_topics raises, or all topics would form a
-                cycle. A topic that is left out has records of its own.
+            MirrorFailed: with `must_find`, no topic matches, or all would form a cycle. A topic
+                that is left out has records of its own.
             DataLoss: a topic of the target that was filled was deleted.
             KafkaError, ConnectionFailed: as Admin.
         """
         copier = self._copier
         described = {each.name: each for each in self._from.describe_topics()}
-        if must_find:
-            matching = matching_topics(self._settings, described)
-        else:
-            matching = self._settings.topics.of(described)
+        matching = self._settings.topics.of(described)
+        if must_find and not matching:
+            raise MirrorFailed(no_topic_matches(self._settings))
         self._recheck_left_out(matching)
         names = [name for name in matching if name not in self._circular]
         self._forget_deleted_topics(names)

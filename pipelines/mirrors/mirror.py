@@ -29,7 +29,13 @@ from ..ranges.read_arguments import ALLOW_DATA_LOSS_OF_COMMANDS, read_limits, se
 from ..ranges.topic_offsets import Offset
 from .mirror_checkpoints import EXCLUDED_GROUPS
 from .mirror_session import MirrorSession, run_session
-from .mirror_settings import MirrorProgress, MirrorSettings, addresses_of, check_alias
+from .mirror_settings import (
+    MirrorProgress,
+    MirrorSettings,
+    addresses_of,
+    check_alias,
+    check_named_topics,
+)
 from .mirrored_topics import EXCLUDE, INTERNAL, NameFilter, Policy, texts_of
 from .worker_layout import MOST_ACTORS
 
@@ -95,10 +101,10 @@ def mirror(
             BRADBURY_CLIENT_CONFIG in the environment applies to that cluster.
 
     Raises:
-        ValueError, InvalidConfig, TypeError: an argument is invalid.
-        MirrorFailed: no topic matches, or one that is named is never copied by default; all topics
-            would form a cycle; or one would, and has records of its own, which would never be
-            copied if it were left out.
+        ValueError, InvalidConfig, TypeError: an argument is invalid, or a topic that is named is
+            never copied by default.
+        MirrorFailed: no topic matches; all topics would form a cycle; or one would, and has records
+            of its own, which would never be copied if it were left out.
         DataLoss: records were deleted before they were copied.
         ProducerFenced: another mirror of this alias has begun.
         ConnectionFailed, RequestTimedOut, KafkaError: no partial transaction is
@@ -112,6 +118,7 @@ def mirror(
     wanted = NameFilter(topics, (*INTERNAL, *texts_of(exclude)))
     if not wanted:
         raise ValueError("topics is empty; name at least one, or '.*' for all")
+    check_named_topics(wanted)
     if sync_groups_interval_s <= 0:
         raise ValueError(f"sync_groups_interval_s={sync_groups_interval_s}: use more than 0")
     if sync_configs_interval_s < 0:

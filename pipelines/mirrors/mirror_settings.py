@@ -6,7 +6,7 @@ They can be pickled: the worker actors of a mirror receive them as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,28 +81,28 @@ def check_alias(alias: str) -> None:
         raise ValueError(f'alias is {alias!r}; use 1 to 100 letters, digits, "_" and "-"')
 
 
-def matching_topics(settings: MirrorSettings, names: Collection[str]) -> list[str]:
-    """Topics to copy, of all in the source.
+def check_named_topics(topics: NameFilter) -> None:
+    """Check that no topic is asked for by its name that is never copied by default.
 
-    Raises MirrorFailed: none matches, or one is asked for by its name and never copied by default.
+    Raises ValueError: there is one, which would be left out without a word.
     """
-    for name, pattern in settings.topics.named_and_excluded(names, (*INTERNAL, *EXCLUDE)):
+    for name, pattern in topics.named_and_excluded((*INTERNAL, *EXCLUDE)):
         if pattern in INTERNAL:
-            raise MirrorFailed(
+            raise ValueError(
                 f"topic {name!r} is internal ({pattern}) and never copied, as each cluster has its "
                 "own; leave it out of the topics"
             )
-        raise MirrorFailed(
+        raise ValueError(
             f"topic {name!r} is left out by default ({pattern}), as in MirrorMaker 2; say what to "
             "leave out instead: --exclude REGEX (exclude=)"
         )
-    matching = settings.topics.of(names)
-    if not matching:
-        raise MirrorFailed(
-            f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
-            f"{settings.source}` shows its topics"
-        )
-    return matching
+
+
+def no_topic_matches(settings: MirrorSettings) -> str:
+    return (
+        f"no topic of {settings.source} matches; `bradbury topics list --bootstrap "
+        f"{settings.source}` shows its topics"
+    )
 
 
 def addresses_of(servers: str | Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from ...clients.admin.admin import Admin
@@ -29,6 +29,7 @@ INTERNAL: Final = (
     r"replay-positions\.internal",
 )
 """Topics that are never mirrored, whatever else is excluded: each cluster has its own."""
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SET_ON_TOPIC: Final = 1
 """Config source DYNAMIC_TOPIC_CONFIG of DescribeConfigs: set on the topic itself."""
 _NOT_COPIED: Final = frozenset(
@@ -68,18 +69,19 @@ class NameFilter:
             and not any(one.fullmatch(name) for one in self._excluded)
         )
 
-    def named_and_excluded(self, names: Iterable[str], by: Iterable[str]) -> list[tuple[str, str]]:
-        """Names that are wanted as they are, not by an expression, and are excluded all the same.
+    def named_and_excluded(self, by: Collection[str]) -> list[tuple[str, str]]:
+        """Names that are wanted, not expressions, and excluded all the same.
 
         by: the excluded patterns that count. Each name comes with the one that excludes it.
         """
-        wanted, known = {one.pattern for one in self._wanted}, set(by)
-        return sorted(
-            (name, one.pattern)
-            for name in wanted.intersection(names)
+        return [
+            (wanted.pattern, one.pattern)
+            for wanted in self._wanted
             for one in self._excluded
-            if one.pattern in known and one.fullmatch(name)
-        )
+            if _TOPIC_NAME.fullmatch(wanted.pattern)
+            and one.pattern in by
+            and one.fullmatch(wanted.pattern)
+        ]
 
 
 def texts_of(given: str | Sequence[str]) -> Sequence[str]:
