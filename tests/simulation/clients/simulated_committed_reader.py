@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bradbury.cluster.metadata.metadata_image import NO_LEADER
@@ -21,11 +22,12 @@ from bradbury.protocol.records.records import (
 from bradbury.protocol.topic_partition import TopicPartitionPair
 
 from ..world.simulated_fetcher import answer_fetch
-from ..world.simulated_network import Process
+from ..world.simulated_network import Answer, Process
 from ..world.simulated_replica import are_sound
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
+    from ..world.simulated_node import SimulatedNode
 
 REQUEST_MS = 250
 WAIT_MS = 100
@@ -45,7 +47,6 @@ class CommittedReader:
         self.process.begin_life()
         self.position = 0
         self.values: list[bytes] = []
-        self.last_stable_offset = 0
         self._aborted: set[int] = set()
         # Some of them wait for records, as consumers do; others see what is there at any moment.
         self._wait_ms = WAIT_MS if machine % 2 else 0
@@ -72,10 +73,21 @@ class CommittedReader:
         self.cluster.network.call(
             self.process,
             node.process,
-            lambda answer: answer_fetch(node, self.process.name, request, answer),
+            lambda answer: answer_fetch(
+                node, self.process.name, request, partial(self._on_answered, node, answer)
+            ),
             self._on_answer,
             timeout_ms=REQUEST_MS,
         )
+
+    def _on_answered(self, node: SimulatedNode, answer: Answer, result: Any) -> None:
+        """The answer leaves its node: whoever gave it is known here, and nowhere later."""
+        replica = node.replicas.get(self.partition_id)
+        if isinstance(result, FetchResponse) and replica is not None:
+            [data] = result.responses[0].partitions
+            if not data.error_code:
+                self.cluster.transaction_oracle.on_answer(replica, data)
+        answer(result)
 
     def _find(self) -> Any:
         up = [node for node in self.cluster.nodes.values() if node.process.is_up]
@@ -96,7 +108,6 @@ class CommittedReader:
 
     def _take(self, data: PartitionData) -> None:
         """Drop what the answer says was aborted, from its first offset to its marker."""
-        self.last_stable_offset = data.last_stable_offset
         begins = sorted(
             (each.first_offset, each.producer_id) for each in data.aborted_transactions or ()
         )

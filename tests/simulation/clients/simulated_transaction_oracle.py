@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bradbury.protocol.messages.fetch import PartitionData
 from bradbury.protocol.messages.offset_fetch import OffsetFetchResponseGroup
 from bradbury.protocol.topic_name import TRANSACTIONS_TOPIC
 from bradbury.protocol.topic_partition import TopicPartitionPair
 
+from ..world.simulated_replica import Batch, SimulatedReplica
 from .simulated_log_checks import Violation
 
 if TYPE_CHECKING:
     from ..world.simulated_cluster import SimulatedCluster
+
+Told = tuple[int, int]
+"""A high watermark and a last stable offset."""
 
 
 class Transaction:
@@ -38,12 +43,17 @@ class TransactionOracle:
     T4  at rest everything is stable: no transaction is open for longer than its timeout
     T5  what the first read of an offset has shown is what each later one shows
     T6  the offset of a group is that of its last committed transaction, with all its records
+    T8  the last stable offset is that of the records below the high watermark told with it, and
+        neither of them goes back at one replica
     """
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._by_name: dict[bytes, Transaction] = {}
         self._shown: dict[tuple[TopicPartitionPair, int], bytes] = {}
+        self._told: dict[SimulatedReplica, Told] = {}
+        self._stable_ends: dict[tuple[TopicPartitionPair, int, int], int] = {}
+        """By partition, high watermark and log start: counted once."""
         self.commits = 0
         self._offsets: dict[str, dict[int, Transaction]] = {}
         """By transactional id."""
@@ -101,6 +111,50 @@ class TransactionOracle:
         if before != value:
             raise Violation("T5", f"{value!r} at {offset}, before {before!r}", partition_id)
 
+    def on_answer(self, replica: SimulatedReplica, data: PartitionData) -> None:
+        """T8 of an answer to a reader of committed records, by the replica that gave it.
+
+        What is committed stays, and so does which transactions are open below an offset of it: so
+        the last stable offset follows from the high watermark, at a leader and at a follower, before
+        and after an election or a restart, and it goes back only where the high watermark does. That
+        is legitimate between replicas, in Kafka, too: another leader may not know yet how much is
+        committed, and a follower hears of it a fetch later. At one replica it is not, from its
+        opening on: it loses what is committed only where a partition is damaged.
+
+        Where records are deleted, a transaction may have begun below the log start. A log that had
+        its first record counts the log start for it; one that was copied later, the first record
+        that it has, or nothing.
+        """
+        partition_id, start = replica.partition_id, data.log_start_offset
+        high_watermark, stable = told = data.high_watermark, data.last_stable_offset
+        if self._cluster.oracle.ledgers[partition_id].is_damaged:
+            return
+        before = self._told.get(replica, (0, 0))
+        if high_watermark < before[0] or stable < before[1]:
+            raise Violation(
+                "T8",
+                f"{replica} has high watermark and last stable offset {told}, before {before}",
+                partition_id,
+            )
+        self._told[replica] = told
+        least = max(start, self._stable_end(partition_id, high_watermark, 0))
+        most = max(start, self._stable_end(partition_id, high_watermark, start))
+        if not least <= stable <= most:
+            raise Violation(
+                "T8",
+                f"{replica} calls {stable} the last stable offset below {high_watermark}, the records"
+                f" {least}" + (f" to {most}" if most > least else ""),
+                partition_id,
+            )
+
+    def _stable_end(self, partition_id: TopicPartitionPair, high_watermark: int, start: int) -> int:
+        """By the committed records from `start` on."""
+        place = partition_id, high_watermark, start
+        if place not in self._stable_ends:
+            committed = self._cluster.oracle.ledgers[partition_id].committed
+            self._stable_ends[place] = stable_end(committed, high_watermark, start)
+        return self._stable_ends[place]
+
     def is_damaged(self, partition_id: TopicPartitionPair) -> bool:
         """Data was lost beyond what its settings promise: of the partition, or of a coordinator."""
         ledgers = self._cluster.oracle.ledgers
@@ -140,6 +194,19 @@ class TransactionOracle:
                 final = offsets[transaction.transactional_id]
                 if final is not None:
                     self._check_offset(transaction, final, is_shown=True in seen)
+
+
+def stable_end(committed: list[Batch], high_watermark: int, start: int) -> int:
+    """Where the first transaction begins whose marker is not below the high watermark."""
+    opened: dict[int, int] = {}
+    for batch in committed:
+        if batch.base_offset >= high_watermark:
+            break
+        if batch.is_control:
+            opened.pop(batch.producer_id, None)
+        elif batch.is_transactional and batch.next_offset > start:
+            opened.setdefault(batch.producer_id, batch.base_offset)
+    return min(opened.values(), default=high_watermark)
 
 
 def offset_in(found: OffsetFetchResponseGroup) -> int | None:

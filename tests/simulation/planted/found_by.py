@@ -97,6 +97,7 @@ FOUND_BY: Final = {
     "a producer that begins has the epoch of the former one": 2,
     "an abort writes commit markers": 1,
     "an abandoned transaction stays open": 1,
+    "the newest marker stands for all": 2,
     "another end is taken while markers are written": 1,
     "a failed fsync counts": 4,
     "epochs of deleted records stay": 1,

@@ -13,7 +13,7 @@ from bradbury.groups.group_records import TransactionalOffset
 from bradbury.groups.offsets.group_offsets import GroupOffsets
 from bradbury.handlers.records import fetch_reading
 from bradbury.protocol.error_code import ErrorCode
-from bradbury.storage.producers.producer_state import ProducerState
+from bradbury.storage.producers.producer_state import ProducerState, UnstableTransaction
 from bradbury.storage.producers.verification_guard import UNVERIFIED
 from bradbury.storage.segments.transaction_index import TransactionIndex
 from bradbury.transactions import transaction_coordinator
@@ -287,6 +287,29 @@ def aborted_transactions_are_looked_for_in_one_segment(patch: Patch) -> None:
         return found, True
 
     patch(TransactionIndex, "find", find)
+
+
+@fault(**TRANSACTIONS)
+def an_open_transaction_takes_the_last_stable_offset_back(patch: Patch) -> None:
+    """To the log start: readers wait, and lose nothing, but lags grow and shrink."""
+    original = ProducerState.stable_end
+
+    def stable_end(state: ProducerState, high_watermark: int) -> int:
+        return 0 if state.open_transactions else original(state, high_watermark)
+
+    patch(ProducerState, "stable_end", stable_end)
+
+
+@fault(**TRANSACTIONS)
+def the_newest_marker_stands_for_all(patch: Patch) -> None:
+    """A transaction that ended before another one counts as stable, though its marker may go."""
+    original = ProducerState._add_unstable
+
+    def add(state: ProducerState, transaction: UnstableTransaction) -> None:
+        state.unstable.clear()
+        original(state, transaction)
+
+    patch(ProducerState, "_add_unstable", add)
 
 
 @fault(**RESTLESS)
