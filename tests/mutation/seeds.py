@@ -37,7 +37,7 @@ def swarm_of(seed: int, *, has_groups: bool, has_transactions: bool) -> Swarm:
 
 
 def with_group(swarm: Swarm, seed: int) -> Swarm:
-    """Without transactions: no drawn swarm has both."""
+    """Without transactions: Swarm.draw gives no seed both."""
     return replace(
         swarm,
         groups=1,
@@ -56,7 +56,7 @@ def with_group(swarm: Swarm, seed: int) -> Swarm:
 
 
 def with_transactions(swarm: Swarm, seed: int) -> Swarm:
-    """Without groups: no drawn swarm has both."""
+    """Without groups: Swarm.draw gives no seed both."""
     return replace(
         swarm,
         groups=0,

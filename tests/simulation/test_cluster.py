@@ -22,8 +22,8 @@ LONG = 100
 AT_A_TIME = 25
 OF_EACH = 300
 """Seeds of disks, and of damage."""
-WITH_SETS = ((7,), (74, 105))
-"""Those that have transactions and their offsets are long."""
+WITH_SETS = ((21,), (74, 105))
+"""With transactions and their offsets; the first one has a group with members beside them."""
 
 
 @pytest.mark.slow
@@ -55,6 +55,7 @@ def test_what_was_promised_is_kept_whatever_fails(first: int) -> None:
     assert totals.generations > 2
     assert totals.cleanings > 10
     assert totals.offset_commits > 4 * AT_A_TIME
+    assert totals.transactions > AT_A_TIME
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ class Outcome:
     healed: int = 0
     offset_commits: int = 0
     generations: int = 0
+    transactions: int = 0
 
 
 def run_seed(seed: object, swarm: Swarm | None = None, *, lines: int = 40) -> Outcome:
@@ -79,6 +80,7 @@ def run_seed(seed: object, swarm: Swarm | None = None, *, lines: int = 40) -> Ou
         outcome.healed = oracle.healed
         outcome.offset_commits = cluster.group_oracle.commits
         outcome.generations = cluster.group_oracle.generations
+        outcome.transactions = cluster.transaction_oracle.commits
         outcome.damaged = int(any(ledger.is_damaged for ledger in oracle.ledgers.values()))
     return outcome
 
@@ -109,6 +111,8 @@ class Totals:
     """Acknowledged, by partition."""
     generations: int = 0
     """Generations of groups that got as far as an assignment."""
+    transactions: int = 0
+    """Acknowledged commits."""
     mismatches: int = 0
     """Seeds whose second run was another one than the first."""
 
@@ -131,6 +135,7 @@ class Totals:
             "healed",
             "offset_commits",
             "generations",
+            "transactions",
         ):
             setattr(self, name, getattr(self, name) + getattr(outcome, name))
 

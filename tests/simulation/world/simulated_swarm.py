@@ -52,6 +52,9 @@ OF_DISKS = (
 )
 """Kinds for seeds of disks; what stands twice comes twice as often."""
 
+TRANSACTIONAL = 0.75
+"""How many of the seeds that can have transactions have them, of those that Swarm.draw gave none."""
+
 DAMAGING = frozenset({"damage", "rot"})
 """Kinds of faults after which a log may have damage."""
 
@@ -225,23 +228,7 @@ class Swarm:
             + tuple(kind for kind in ("delete records", "topic") if random.random() < 0.25),
         )
         if not groups and not swarm.is_reckless and random.random() < 0.35:
-            swarm = replace(
-                swarm,
-                partitions=1,
-                producers=2,
-                careless_producers=0,
-                duration_ms=4_000,
-                transactional_ids=random.choice((1, 2)),
-                transaction_partitions=random.choice((1, 2)),
-                twins=random.random() < 0.4,
-                offsets_in_transactions=random.random() < 0.5,
-                log_errors=sometimes(0.3, 0.1),
-                kinds=swarm.kinds
-                + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
-                on_decision=sometimes(0.4, 0.1),
-                stray_markers=sometimes(0.4, 0.3),
-                slow_verification=sometimes(0.4, 0.3),
-            )
+            swarm = swarm.with_transactions(random)
         swarm = replace(swarm, access=random.random() < 0.3)
         if (groups or swarm.transactional_ids) and random.random() < 0.6:
             swarm = replace(swarm, compacts=True, segment_bytes=random.choice((600, 1_500)))
@@ -252,6 +239,29 @@ class Swarm:
             segment_bytes = random.choice((600, 1_500))
             swarm = replace(swarm, segment_bytes=segment_bytes, kinds=(*swarm.kinds, "rot"))
         return swarm
+
+    def with_transactions(self, random: Random) -> Self:
+        """The same, with transactional ids, for which other clients are left out: it costs as much."""
+
+        def sometimes(chance: float, most: float) -> float:
+            return random.random() * most if random.random() < chance else 0.0
+
+        return replace(
+            self,
+            partitions=1,
+            producers=2,
+            careless_producers=0,
+            duration_ms=4_000,
+            transactional_ids=random.choice((1, 2)),
+            transaction_partitions=random.choice((1, 2)),
+            twins=random.random() < 0.4,
+            offsets_in_transactions=random.random() < 0.5,
+            log_errors=max(self.log_errors, sometimes(0.3, 0.1)),
+            kinds=self.kinds + tuple(kind for kind in TRANSACTION_KINDS if random.random() < 0.6),
+            on_decision=sometimes(0.4, 0.1),
+            stray_markers=sometimes(0.4, 0.3),
+            slow_verification=sometimes(0.4, 0.3),
+        )
 
     @classmethod
     def draw_disks(cls, random: Random) -> Self:
@@ -338,10 +348,34 @@ def swarm_of(seed: object) -> Swarm:
     """A number draws from everything, a disk_seed and a damage_seed from what their names say."""
     random = Random(f"swarm {seed}")
     if str(seed).startswith(_DISKS):
-        return Swarm.draw_disks(random)
+        return _with_transactions(Swarm.draw_disks(random), seed)
     if str(seed).startswith(_DAMAGE):
-        return Swarm.draw_damage(random)
-    return _with_more(Swarm.draw(random), seed)
+        return _with_transactions(Swarm.draw_damage(random), seed)
+    return _with_more(_with_transactions(Swarm.draw(random), seed), seed)
+
+
+def _with_transactions(swarm: Swarm, seed: object) -> Swarm:
+    """Three seeds of four that have none yet get transactions, also beside groups with members.
+
+    Not a reckless one: it loses records of coordinators, and with them what was decided, as with
+    unclean elections in Kafka; nothing that transactions promise can be asked of it.
+
+    By a stream of its own: planted faults draw by Swarm.draw, and are found where they were.
+    """
+    random = Random(f"transactions {seed}")
+    if swarm.transactional_ids or swarm.is_reckless or random.random() >= TRANSACTIONAL:
+        return swarm
+    partitions, careless_producers = swarm.partitions, swarm.careless_producers
+    swarm = swarm.with_transactions(random)
+    if swarm.groups:  # which cost as much as what is left out for them
+        swarm = replace(
+            swarm, producers=1, readers=1, groups=1, group_members=2, transactional_ids=1
+        )
+    else:
+        swarm = replace(swarm, partitions=min(partitions, 2), careless_producers=careless_producers)
+    if not swarm.compacts and random.random() < 0.6:
+        swarm = replace(swarm, compacts=True, segment_bytes=random.choice((600, 1_500)))
+    return swarm
 
 
 def _with_more(swarm: Swarm, seed: object) -> Swarm:
