@@ -252,8 +252,9 @@ def _address_to_join(address: str | None, running: ClusterState | None) -> str:
     if running is not None:
         if is_reachable(running.ray_address):
             return running.ray_address
+        # Its state file stays until another cluster serves: Ray's head may come back, with the
+        # brokers that went on without it.
         note(f"the Ray cluster at {running.ray_address}, where Bradbury was up, is gone")
-        remove_state(running.namespace)
     if sys.stdin.isatty() and sys.stderr.isatty():
         somebodys = ray_on_this_machine()
         if somebodys is not None and typer.confirm(
@@ -270,7 +271,6 @@ def _refuse_if_up(running: ClusterState) -> None:
     from ...discovery.ray_connection import is_reachable
 
     if not is_reachable(running.ray_address):
-        remove_state(running.namespace)
         return
     raise CommandFailed(
         f"a cluster {running.namespace!r} is up already at {running.bootstrap}, in the Ray cluster "

@@ -96,6 +96,10 @@ def consume(
         raise UsageError("--offset needs --partition: every partition has its own offsets")
     if offset is not None and from_beginning:
         raise UsageError("--from-beginning and --offset contradict each other; use one of them")
+    if group == "":
+        raise UsageError(
+            "--group is empty; give the group's id, or omit it to read without a group"
+        )
     if group is not None and partition is not None:
         raise UsageError("--group shares all partitions; omit --partition or --group")
     servers = bootstrap_servers(bootstrap)

@@ -122,7 +122,8 @@ def write_topic(
         producer={name: one for name, one in settings.items() if name not in NAMES},
     )
     client = reading_client(write.bootstrap, write.fetch)
-    client.run(_existing(client, topic), TIMEOUT_MS)
+    if not write.producer.get("allow_auto_create_topics"):
+        client.run(_existing(client, topic), TIMEOUT_MS)
     if continuous_source(dataset) is not None:
         write_continuously(dataset, write)
     dataset.write_datasink(
@@ -135,5 +136,6 @@ def _existing(client: ClusterClient, topic: str) -> Steps[None]:
         yield from client.topic(topic)
     except UnknownTopicOrPartition:
         raise UnknownTopicOrPartition(
-            f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}`"
+            f"topic {topic!r} does not exist; create it with `bradbury topics create {topic}`, or "
+            'let the write do so with producer_config={"allow_auto_create_topics": True}'
         ) from None

@@ -1,8 +1,9 @@
 """Every page that shows commands or programs is followed word by word, with Ray's own defaults.
 
-One home and one cluster for all of them, in the order in which somebody would read them: a page
+One home and one cluster for all pages of a run, in the order in which somebody would read them: a page
 must work after those before it. Those whose programs are tried elsewhere are followed by
 `make test-long` and `make test-deep`; in each run it is seen that their commands and names are there.
+All of them, one after the other: `pytest -n 0 -m "" tests/docs/test_pages.py`.
 """
 
 import ast

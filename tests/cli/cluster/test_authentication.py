@@ -209,6 +209,8 @@ def test_a_ray_that_is_gone_is_not_forgotten_by_down(
     for command in ("status", "down"):
         error = process(command).error
         assert "where it was, does not answer; start that again, or `bradbury up" in error
+    for address in ((), ("--address", "local")):  # nor by a start that is refused
+        assert "has no authentication" in process("up", "-d", "--host", "0.0.0.0", *address).error
     assert read_state() is not None
     begun = process("up", "--detach", "--port", "0")  # nobody else has its data: it goes on
     assert begun.code == 0, begun.err

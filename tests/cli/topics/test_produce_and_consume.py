@@ -209,6 +209,7 @@ def test_bad_input_of_consume_is_one_line(command: Command, topic: str) -> None:
     assert "partitions 0 to 1, not 7" in command("consume", topic, "-p", "7").error
     assert "--offset needs --partition" in command("consume", topic, "--offset", "3").usage
     assert "--group" in command("consume", topic, "-p", "0", "-g", "g").usage
+    assert "--group is empty" in command("consume", topic, "--group", "").usage
     assert "%x" in command("consume", topic, "--format", "%x").usage
     assert "--format" in command("consume", topic, "--format", "yaml").usage
     assert "--format json" in command("consume", topic, "--json").usage

@@ -32,7 +32,7 @@ it and looked at what came of it.
 *yes*: it does what it does against Apache Kafka. *not yet*: refused with a clear error, which is
 given. *fails*: its test failed in the run that made this file. A tool that is not installed where the
 tests run is left out of that run. *deep*: run by `make compatibility` only; all else is run by `make
-test`, too.
+test` or `make test-long`, too.
 
 """
 

@@ -232,3 +232,18 @@ def test_what_cannot_be_is_refused(
 def test_a_topic_that_there_is_not(dataset: ray.data.Dataset, cluster: bradbury.Cluster) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="bradbury topics create nowhere"):
         bradbury.write_topic(dataset, "nowhere", value="payload")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_missing_topic_is_created_where_the_producers_may(
+    dataset: ray.data.Dataset, guarantee: str
+) -> None:
+    topic = f"write-topic-{uuid.uuid4().hex[:8]}"
+    bradbury.write_topic(
+        dataset,
+        topic,
+        value="payload",
+        delivery_guarantee=guarantee,
+        producer_config={"allow_auto_create_topics": True},
+    )
+    assert payloads(topic) == EXPECTED
