@@ -36,13 +36,15 @@ def security(way: str, scene: TokenScene, tmp_path: Path) -> dict[str, Any]:
     """How tasks in other processes come by a token."""
     path = tmp_path / "token"
     path.write_text(scene.issuer.token("etl-job"))
+    secrets = tmp_path / "client.properties"
+    secrets.write_text(f"secret={SECRET}\n")
     ways: dict[str, dict[str, Any]] = {
         "function": {"sasl_oauth_token_provider": path.read_text},
         "file": {URL: path.as_uri()},
         "endpoint": {
             URL: scene.endpoint.url,
             f"{CREDENTIALS}_id": CLIENT,
-            f"{CREDENTIALS}_secret": SECRET,
+            f"{CREDENTIALS}_secret": f"${{file:{secrets}:secret}}",
         },
     }
     return {**OAUTH, **ways[way]}

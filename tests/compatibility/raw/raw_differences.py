@@ -57,7 +57,7 @@ KNOWN = (
         "absent",
     ),
     Known(
-        "Features: metadata.version, kraft.version, eligible.leader.replicas.version",
+        "Features: metadata.version, kraft.version, eligible.leader.replicas.version, transaction.version",
         "^ApiVersions",
         r"features\.(metadata|kraft|eligible\.leader\.replicas)\.version",
     ),
