@@ -158,8 +158,13 @@ def parts_of(
         yield index, write_part(part)
 
 
-def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
-    link = Link(options, lines)
+def write_transactions(
+    options: argparse.Namespace,
+    stopping: list[int],
+    end: Callable[..., bool],
+    produce: Callable[[str, str, str, int], Any],
+) -> None:
+    """One after the other. end: as Link.end. produce: topic, value, key, partition."""
     number = 0
     topic, _ = options.topics.split(",", 1)
     while not stopping:
@@ -168,10 +173,15 @@ def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -
 
         def send(number: int = number, *, aborts: bool = aborts) -> None:
             for index, value in parts_of(options, number, aborts=aborts):
-                link.producer.produce(topic, value, f"{index}", index)
+                produce(topic, value, f"{index}", index)
 
-        link.end(number, aborts=aborts, send=send)
+        end(number, aborts=aborts, send=send)
         time.sleep(1 / options.rate)
+
+
+def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
+    link = Link(options, lines)
+    write_transactions(options, stopping, link.end, link.producer.produce)
 
 
 def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:

@@ -26,7 +26,7 @@ from .chain_links import (
     CannotGoOn,
     Watchdog,
     main,
-    parts_of,
+    write_transactions,
 )
 
 TIMEOUT_MS = int(CALL_SECONDS * TRIES * 1_000)
@@ -83,18 +83,11 @@ class OwnLink:
 
 def run_source(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
     link = OwnLink(options, lines)
-    number = 0
-    topic, _ = options.topics.split(",", 1)
-    while not stopping:
-        number += 1
-        aborts = number % 4 == 0
 
-        def send(number: int = number, *, aborts: bool = aborts) -> None:
-            for index, value in parts_of(options, number, aborts=aborts):
-                link.producer.send(topic, value, f"{index}", partition=index)
+    def produce(topic: str, value: str, key: str, partition: int) -> None:
+        link.producer.send(topic, value, key, partition=partition)
 
-        link.end(number, aborts=aborts, send=send)
-        time.sleep(1 / options.rate)
+    write_transactions(options, stopping, link.end, produce)
 
 
 def run_copier(options: argparse.Namespace, lines: Lines, stopping: list[int]) -> None:
