@@ -133,7 +133,7 @@ class ActorMirrorSession(MirrorSession):
         layout = lay_out(self._settings, self.target, self.producer, self.cluster, count)
         self._workers = [
             _Worker.options(**self._options).remote(
-                self._settings, self.cluster, layout.epoch, number, count
+                self._settings.alias, self.cluster, layout.epoch, number, count
             )
             for number in range(count)
         ]
@@ -144,7 +144,7 @@ class ActorMirrorSession(MirrorSession):
     def _begin_turn(self, worker: Any, turn_s: float) -> None:
         copier = self.copier
         plan = MirrorPlan(dict(copier.targets), dict(copier.partitions), copier.commits)
-        self._turns[worker.turn.remote(plan, turn_s)] = worker
+        self._turns[worker.turn.remote(self._settings, plan, turn_s)] = worker
 
     def _receive_reports(
         self,

@@ -51,12 +51,16 @@ class TurnReport:
 
 
 class MirrorWorker:
-    """Worker `number` of the `actors` workers of an epoch. actor_session makes it a Ray actor."""
+    """Worker `number` of the `actors` workers of an epoch. actor_session makes it a Ray actor.
 
-    def __init__(
-        self, settings: MirrorSettings, cluster: str, epoch: int, number: int, actors: int
-    ) -> None:
-        self._settings = settings
+    Settings come with each turn, not with the constructor: Ray keeps the arguments of constructors in
+    clear in the memory of its head, or in a database; passwords are among the settings. Arguments of
+    methods go from process to process.
+    """
+
+    def __init__(self, alias: str, cluster: str, epoch: int, number: int, actors: int) -> None:
+        self._alias = alias
+        self._settings: MirrorSettings | None = None
         self._cluster = cluster
         self._epoch = epoch
         self._number = number
@@ -71,15 +75,18 @@ class MirrorWorker:
 
     def __repr__(self) -> str:
         """Name in Ray's dashboard: the mirror's alias and the share."""
-        return f"MirrorWorker({self._settings.alias} {self._number + 1}/{self._actors})"
+        return f"MirrorWorker({self._alias} {self._number + 1}/{self._actors})"
 
-    def turn(self, plan: MirrorPlan, turn_s: float) -> TurnReport:
+    def turn(self, settings: MirrorSettings, plan: MirrorPlan, turn_s: float) -> TurnReport:
         """Copy for `turn_s` seconds, following new records; math.inf: up to the current ends.
+
+        settings: the same in all turns.
 
         Raises:
             ProducerFenced: another mirror of this alias has started.
             DataLoss, KafkaError, ConnectionFailed: as a mirror. The next turn starts over.
         """
+        self._settings = settings
         try:
             try:
                 return self._turn(plan, turn_s)
@@ -165,6 +172,7 @@ class MirrorWorker:
 
     def _open(self) -> RecordCopier:
         settings = self._settings
+        assert settings is not None, "only a turn opens clients"
         if self._producer is None or self._source is None or self._target is None:
             self._source = Admin(settings.source, **as_given(settings.source_security))
             self._target = Admin(settings.target, **as_given(settings.limits.fetch.security))

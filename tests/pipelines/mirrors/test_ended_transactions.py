@@ -68,7 +68,7 @@ def leader(
         session.copier.leads = True
         session.topics.look(must_find=True)
         epoch = lay_out(settings, session.target, session.producer, session.cluster, 1).epoch
-        worker = MirrorWorker(settings, session.cluster, epoch, 0, 1)
+        worker = MirrorWorker(settings.alias, session.cluster, epoch, 0, 1)
         copier = session.copier
         plan = MirrorPlan(dict(copier.targets), dict(copier.partitions), copier.commits)
         yield Leader(settings, session, worker, plan)
@@ -120,7 +120,7 @@ def test_it_begins_anew_when_its_transaction_has_been_ended(
     seen = before_one_is_committed(
         monkeypatch, 2, lambda: end_transaction(bootstrap, leader.workers_id)
     )
-    report = leader.worker.turn(leader.plan, math.inf)
+    report = leader.worker.turn(leader.settings, leader.plan, math.inf)
     assert seen[1] is not seen[-1]
     assert (report.progress.records, report.is_done) == (300, True)
     assert values(bootstrap, f"{leader.settings.alias}.{topic}") == list(range(300))
@@ -147,7 +147,7 @@ def test_it_ends_when_another_mirror_is_about_to_fence_it(
     send(source.bootstrap_servers, topic, range(300))
     before_one_is_committed(monkeypatch, 2, begin_another)
     with pytest.raises(ProducerFenced, match="another mirror"):
-        leader.worker.turn(leader.plan, math.inf)
+        leader.worker.turn(leader.settings, leader.plan, math.inf)
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -180,20 +180,20 @@ def test_a_worker_goes_on_by_a_new_plan_when_all_of_a_recreated_topic_was_aborte
 ) -> None:
     """Nothing of it is in the target yet, so there is nothing by which to translate offsets."""
     worker, limits = leader.worker, replace(leader.settings.limits, fail_on_data_loss=False)
-    worker._settings = replace(leader.settings, limits=limits)
+    settings = replace(leader.settings, limits=limits)
     send(source.bootstrap_servers, topic, range(30))
-    assert worker.turn(leader.plan, math.inf).progress.records == 30
+    assert worker.turn(settings, leader.plan, math.inf).progress.records == 30
     with source.admin() as admin:
         admin.delete_topic(topic)
         admin.create_topic(topic, 3)
-    assert worker.turn(leader.plan, math.inf).progress.records == 0
+    assert worker.turn(settings, leader.plan, math.inf).progress.records == 0
     with bradbury.Producer(source.bootstrap_servers, transactional_id=f"of-{topic}") as producer:
         producer.begin()
         for partition in range(3):
             producer.send(topic, b"aborted", partition=partition).result(60)
         producer.abort()
-    assert worker.turn(leader.plan, math.inf).progress.records == 0
+    assert worker.turn(settings, leader.plan, math.inf).progress.records == 0
     send(source.bootstrap_servers, topic, range(30, 60))
     again = replace(leader.plan, revision=leader.plan.revision + 1)
-    assert worker.turn(again, math.inf).progress.records == 30
+    assert worker.turn(settings, again, math.inf).progress.records == 30
     assert values(bootstrap, f"{leader.settings.alias}.{topic}") == list(range(60))
