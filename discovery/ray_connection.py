@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import socket
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,18 @@ SETTINGS_FRAME = 4
 # A made-up id of a Ray cluster: Ray checks the token first, and then rejects the id as
 # another cluster's. Ray's client logs neither.
 NO_CLUSTER = "ab" * 28
+
+# Ends with 0 if the GCS answers who sends no token. A failure of another kind is no such answer.
+ASK_WITHOUT_TOKEN = f"""
+import sys
+from ray._raylet import GcsClient
+try:
+    client = GcsClient(address=sys.argv[1], cluster_id={NO_CLUSTER!r})
+    client.internal_kv_keys(b"", namespace=b"bradbury", timeout={PROBE_SECONDS})
+except Exception as error:
+    sys.exit("InvalidAuthToken" in str(error))
+"""
+ASK_SECONDS = 60.0
 
 # Ray runs its workers at nice 15, which starves a broker on a node with busy tasks; and it ends
 # every node 60 s after the loss of the head node, which must not stop the brokers of a log.
@@ -370,6 +383,26 @@ def authentication_mode() -> str:
     raylet = _raylet()
     is_token = raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
     return "token" if is_token else "disabled"
+
+
+def asks_for_token() -> bool:
+    """Whether the connected cluster refuses those who have no token.
+
+    A driver that has one (RAY_AUTH_MODE=token of its user) is let in by a cluster that checks
+    nothing, too; so a process that sends none asks. It takes a second.
+    """
+    if authentication_mode() == "disabled":
+        return False
+    import ray
+
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_WITHOUT_TOKEN, ray.get_runtime_context().gcs_address],
+        env={**os.environ, AUTH_MODE: "disabled"},
+        capture_output=True,
+        timeout=ASK_SECONDS,
+        check=False,
+    )
+    return done.returncode != 0
 
 
 def _requires_token(address: str) -> bool:

@@ -40,7 +40,6 @@ from ..discovery.processes import descendants_of, start_time
 from ..discovery.ray_connection import (
     LOCAL,
     UpError,
-    authentication_mode,
     connect_ray,
     is_connected,
     is_reachable,
@@ -380,7 +379,7 @@ def start(
         settings["data_dir"] = existing["data_dir"]
     first_data_dir = data_dirs(settings["data_dir"])[0]
     if secure and not insecure:
-        refuse_ray_without_tokens(authentication_mode())
+        refuse_ray_without_tokens()
     secured = SecureCluster(namespace) if secure else None
     if secured is not None:
         settings["config"] = secured.config(first_data_dir, settings["config"])

@@ -9,7 +9,7 @@ from typing import Any
 from ...actors.ray.placement import is_loopback
 from ...actors.ray.secure_folder import FOLDER, NODE_FILE
 from ...cluster.security.security_config import SecurityConfig, is_of_a_listener
-from ...discovery.ray_connection import UpError
+from ...discovery.ray_connection import UpError, asks_for_token
 from ...handlers.ports.server_config import ServerConfig, server_key, server_keys
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.jaas import parse_jaas
@@ -60,12 +60,9 @@ def refuse_open_listeners(
         )
 
 
-def refuse_ray_without_tokens(mode: str) -> None:
-    """Raise UpError if a secured cluster would be in a Ray cluster that asks nobody for a token.
-
-    mode: authentication_mode() of this process, which is connected.
-    """
-    if mode == "disabled":
+def refuse_ray_without_tokens() -> None:
+    """Raise UpError if the connected Ray cluster asks nobody for a token."""
+    if not asks_for_token():
         raise UpError(
             "this Ray cluster asks for no token, so whoever reaches its ports can run code on the "
             "nodes and read the keys of a secured cluster: start Ray with RAY_AUTH_MODE=token "

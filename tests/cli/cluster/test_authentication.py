@@ -170,6 +170,10 @@ def test_a_secured_cluster_is_refused_by_a_ray_that_asks_for_no_token(
         error = process("up", "--secure", "--address", address, "--port", "0").error
         assert "asks for no token" in error
         assert "ray get-auth-token --generate" in error
+        # It is let in with a token, too, by a Ray that checks none.
+        write_token(environment["HOME"])
+        environment["RAY_AUTH_MODE"] = "token"
+        assert "asks for no token" in process("up", "--secure", "--address", address).error
         assert not (home / ".local" / "share" / "bradbury").exists()
 
 
