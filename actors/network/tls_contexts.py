@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ...cluster.security.listener_config import TlsSettings
 from ...protocol.errors import InvalidConfig
+from ...protocol.security.pem_text import pem_in_lines
 from ..security.secret_files import read_secret
 from . import kernel_tls
 
@@ -81,7 +82,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
             context.load_cert_chain(settings.keystore_location, password=password)
             return
         text = read_secret(settings.keystore_key) + "\n" + read_secret(settings.certificate_chain)
-        with _in_memory(text) as path:
+        with _in_memory(pem_in_lines(text)) as path:
             context.load_cert_chain(path, password=password)
     except (OSError, ssl.SSLError) as error:
         raise InvalidConfig(
@@ -98,7 +99,8 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
         if settings.truststore_location:
             context.load_verify_locations(settings.truststore_location)
         else:
-            context.load_verify_locations(cadata=read_secret(settings.truststore_certificates))
+            text = pem_in_lines(read_secret(settings.truststore_certificates))
+            context.load_verify_locations(cadata=text)
     except (OSError, ssl.SSLError, ValueError) as error:
         name, place = "ssl.truststore.certificates", "it"
         if settings.truststore_location:

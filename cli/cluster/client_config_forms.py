@@ -28,6 +28,7 @@ from ...clients.security.security_options import (
     looked_up,
 )
 from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.pem_text import pem_in_lines
 from ...protocol.security.sasl_client import OAUTHBEARER
 from ...protocol.security.scram_messages import TOKEN_AUTH
 from ...protocol.security.secret_reference import is_reference
@@ -110,7 +111,9 @@ def as_librdkafka(servers: str, options: SecurityOptions) -> Printed:
         settings["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     texts = [name for name in settings if name.endswith(".pem")]
     for name in texts:
-        settings[name] = settings[name].strip().replace("\r", "").replace("\n", r"\n")
+        # In one line with spaces librdkafka would refuse it.
+        in_lines = pem_in_lines(settings[name]).strip()
+        settings[name] = in_lines.replace("\r", "").replace("\n", r"\n")
     if texts:
         notes.append(
             rf"each \n in {', '.join(texts)} is a line break: replace it where a program reads "

@@ -23,6 +23,7 @@ from typing import Any, Final, TypedDict
 from ...protocol.errors import InvalidConfig
 from ...protocol.security.gssapi import refuse_gssapi
 from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.pem_text import pem_in_lines
 from ...protocol.security.sasl_client import (
     MECHANISMS,
     NONCE_BYTES,
@@ -243,7 +244,9 @@ class ClientSecurity:
         certificates = self._get("ssl_truststore_certificates")
         try:
             if location or certificates:
-                context.load_verify_locations(location or None, cadata=certificates or None)
+                context.load_verify_locations(
+                    location or None, cadata=pem_in_lines(certificates) or None
+                )
             else:
                 context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
@@ -493,7 +496,7 @@ def _load_texts(context: ssl.SSLContext, text: str, password: str) -> None:
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+            file.write(pem_in_lines(text))
         context.load_cert_chain(path, password=lambda: password)
     finally:
         os.unlink(path)

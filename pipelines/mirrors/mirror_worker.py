@@ -53,8 +53,8 @@ class TurnReport:
 class MirrorWorker:
     """Worker `number` of the `actors` workers of an epoch. actor_session makes it a Ray actor.
 
-    Settings come with each turn, not with the constructor: Ray keeps the arguments of constructors in
-    clear in the memory of its head, or in a database; passwords are among the settings. Arguments of
+    Settings come with each turn, not with the constructor: passwords are among them, and Ray keeps
+    the arguments of constructors in clear in the memory of its head, or in a database. Arguments of
     methods go from process to process.
     """
 

@@ -7,6 +7,7 @@ scram_client       the client's side of SCRAM
 sasl_client        what a client says to authenticate: PLAIN, and SCRAM by way of scram_client
 acl_binding        ACLs, and filters of them
 gssapi             what is said where Kerberos is asked for
+pem_text           PEM in one line, as Kafka takes it, in the lines that OpenSSL wants
 jaas               Kafka's sasl.jaas.config
 secret_reference   ${file:...}, ${dir:...} and ${env:...}: a secret that stands elsewhere
 """

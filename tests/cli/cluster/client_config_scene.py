@@ -29,6 +29,7 @@ WAYS = (
     "token in a file",
     "certificate",
     "certificate as text",
+    "certificate as text, blanks for line breaks",
 )
 
 
@@ -131,8 +132,7 @@ class ClientConfigScene:
             "ssl.keystore.key": text[:start],
             "ssl.keystore.certificate.chain": text[start:],
         }
-        return lines + [f"{name}={_in_a_line(text)}" for name, text in texts.items()]
-
-
-def _in_a_line(text: str) -> str:
-    return text.strip().replace("\n", "\\n")
+        line_break = " " if "blanks" in way else "\\n"
+        return lines + [
+            f"{name}={text.strip().replace(chr(10), line_break)}" for name, text in texts.items()
+        ]

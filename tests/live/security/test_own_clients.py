@@ -117,6 +117,37 @@ def test_a_client_shows_its_certificate_where_it_is_asked_for_one(
         ssl_keystore_certificate_chain=text[start:],
     ) as admin:
         assert admin.list_topics() == []
+    with bradbury.Admin(
+        mutual.bootstrap_servers,
+        security_protocol="SSL",
+        ssl_truststore_certificates=in_one_line(Path(authority.certificate).read_text()),
+        ssl_keystore_key=in_one_line(text[:start]),
+        ssl_keystore_certificate_chain=in_one_line(text[start:]),
+    ) as admin:
+        assert admin.list_topics() == []
+
+
+def test_a_listener_takes_pem_in_one_line_as_kafka_does(
+    authority: CertificateAuthority, trusting: Any
+) -> None:
+    text = Path(authority.sign("broker")).read_text()
+    start = text.index("-----BEGIN CERTIFICATE-----")
+    config = {
+        "listeners": "SSL://:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": in_one_line(text[:start]),
+        "ssl.keystore.certificate.chain": in_one_line(text[start:]),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": in_one_line(Path(authority.certificate).read_text()),
+    }
+    with bradbury.local(config=config) as cluster:
+        with bradbury.Admin(cluster.bootstrap_servers, **trusting) as admin:
+            assert admin.list_topics() == []
+
+
+def in_one_line(pem: str) -> str:
+    """As it stands in a properties file or in an environment variable."""
+    return " ".join(pem.split("\n"))
 
 
 def test_a_client_and_a_listener_that_speak_past_each_other_say_so(
