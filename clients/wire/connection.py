@@ -195,6 +195,8 @@ class Connection:
         self._connect_timer.cancel()
         if self._connected:
             self._metrics.on_closed()
+        if failure is AuthenticationFailed:
+            self._metrics.on_authentication(again=self._is_served, failed=True)
         if self._held_timer is not None:
             self._held_timer.cancel()
         if self._socket is not None:
@@ -296,8 +298,10 @@ class Connection:
         """Hold requests until `open`."""
         self._is_open = False
 
-    def open(self) -> None:
-        """Send held requests, and later ones at once."""
+    def open(self, *, again: bool = False) -> None:
+        """Send held requests, and later ones at once. again: re-authenticated (KIP-368)."""
+        if self._security.is_tls or self._security.is_sasl:
+            self._metrics.on_authentication(again=again, failed=False)
         self._connect_timer.cancel()
         self._is_open = True
         if self._held_timer is None:

@@ -19,12 +19,21 @@ class ConnectionMetrics:
         self._responses = Meter("response")
         self._traffic = Meter("network-io")
         self._request_size = Average("request-size")
+        self._authenticated = Meter("successful-authentication")
+        self._reauthenticated = Meter("successful-reauthentication")
+        self._refused = Meter("failed-authentication")
+        self._refused_again = Meter("failed-reauthentication")
 
     def on_created(self) -> None:
         self._created.record(1, time.monotonic())
 
     def on_closed(self) -> None:
         self._closed.record(1, time.monotonic())
+
+    def on_authentication(self, *, again: bool, failed: bool) -> None:
+        """Record the end of a TLS handshake or SASL exchange; `again`: of an open connection."""
+        meters = (self._authenticated, self._refused, self._reauthenticated, self._refused_again)
+        meters[2 * again + failed].record(1, time.monotonic())
 
     def on_request(self, size: int, now: float) -> None:
         self._sent.record(size, now)
@@ -49,6 +58,10 @@ class ConnectionMetrics:
             self._responses,
             self._traffic,
             self._request_size,
+            self._authenticated,
+            self._reauthenticated,
+            self._refused,
+            self._refused_again,
         ):
             found |= one.figures(now)
         return found

@@ -32,7 +32,7 @@ class AuthenticatedConnection(Protocol):
     failure: ConnectionFailed | None
 
     def suspend(self) -> None: ...
-    def open(self) -> None: ...
+    def open(self, *, again: bool) -> None: ...
     def close(self, reason: str, failure: type[ConnectionFailed]) -> None: ...
     def ask(
         self,
@@ -54,6 +54,7 @@ class SaslLogin:
         self._security = security
         self._io = io
         self._exchange: ClientExchange | None = None
+        self._has_succeeded = False
 
     def begin(self) -> None:
         """Authenticate, while requests wait; repeated before a session ends."""
@@ -114,4 +115,5 @@ class SaslLogin:
         if response.session_lifetime_ms > 0:
             again_s = response.session_lifetime_ms * SESSION_PART / 1000
             self._io.call_later(again_s, self.begin)
-        self._connection.open()
+        self._connection.open(again=self._has_succeeded)
+        self._has_succeeded = True

@@ -53,6 +53,8 @@ class EncodedBatch(NamedTuple):
     batch: memoryview
     record_count: int
     max_timestamp: int
+    uncompressed_size: int
+    """Size in bytes that the batch has, or would have, without compression."""
 
 
 class ProducerSequence(NamedTuple):
@@ -219,7 +221,8 @@ def _encode(
         else:
             batch = view[run.start - HEADER_SIZE : run.end]
             _fill_header(batch, run, producer)
-        batches.append(EncodedBatch(batch, run.record_count, run.max_timestamp))
+        size = HEADER_SIZE + run.end - run.start
+        batches.append(EncodedBatch(batch, run.record_count, run.max_timestamp, size))
         if producer.base_sequence != NO_SEQUENCE:
             sequence = (producer.base_sequence + run.record_count) & 0x7FFFFFFF
             producer = producer._replace(base_sequence=sequence)

@@ -115,6 +115,13 @@ def encode_record(
     return encode_varint(len(body)) + body
 
 
+class EncodedRecords(NamedTuple):
+    """A batch, and the size in bytes that it has, or would have, without compression."""
+
+    batch: bytearray
+    uncompressed_size: int
+
+
 def encode_records(
     records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
     *,
@@ -132,6 +139,47 @@ def encode_records(
         ValueError: no records.
         UnsupportedCompressionType: `codec` is not 0-4.
     """
+    payload = _payload(records)
+    return build_batch(
+        compress(codec, payload.records),
+        record_count=payload.record_count,
+        base_timestamp=payload.base_timestamp,
+        max_timestamp=payload.max_timestamp,
+        attributes=codec | (TRANSACTIONAL_MASK if transactional else 0),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def encode_measured(
+    records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], *, codec: int = 0
+) -> EncodedRecords:
+    """`encode_records`, and the size without compression."""
+    payload = _payload(records)
+    batch = build_batch(
+        compress(codec, payload.records),
+        record_count=payload.record_count,
+        base_timestamp=payload.base_timestamp,
+        max_timestamp=payload.max_timestamp,
+        attributes=codec,
+    )
+    return EncodedRecords(batch, HEADER_SIZE + len(payload.records))
+
+
+class _Payload(NamedTuple):
+    """Encoded records of one batch, not compressed, and what its header says of them."""
+
+    records: bytes
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+def _payload(records: Iterable[tuple[int, bytes | None, bytes | None, Headers]]) -> _Payload:
+    """Raises ValueError: no records."""
     encoded: list[bytes] = []
     base_timestamp, max_timestamp = NO_TIMESTAMP, NO_TIMESTAMP
     for offset_delta, (timestamp, key, value, headers) in enumerate(records):
@@ -144,18 +192,7 @@ def encode_records(
         )
     if not encoded:
         raise ValueError("a record batch needs a record")
-    return build_batch(
-        compress(codec, b"".join(encoded)),
-        record_count=len(encoded),
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        attributes=codec | (TRANSACTIONAL_MASK if transactional else 0),
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-    )
+    return _Payload(b"".join(encoded), len(encoded), base_timestamp, max_timestamp)
 
 
 def encode_control_batch(

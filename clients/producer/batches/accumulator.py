@@ -36,7 +36,7 @@ from ....protocol.columns.columns import (
 from ....protocol.columns.columns_arrow import HEADERS_TYPE, binary_of
 from ....protocol.errors import KafkaError, MessageTooLarge
 from ....protocol.partitioner import StickyPartitioner, partition_for_key
-from ....protocol.records.records import encode_records
+from ....protocol.records.records import encode_measured
 from ...threads.observed_condition import ObservedCondition
 from ...wire.cluster_view import ClusterView
 from ...wire.kernels import on_records
@@ -193,7 +193,14 @@ class Accumulator:
         deadline = time.monotonic() + self._delivery_timeout_s
         rows: Rows = np.arange(count, dtype=np.int64)
         batch = ProducerBatch(
-            topic.name, partition, data, rows, delivery, memory=len(data), deadline=deadline
+            topic.name,
+            partition,
+            data,
+            rows,
+            delivery,
+            memory=len(data),
+            uncompressed_size=None,
+            deadline=deadline,
         )
         with topic.lock:
             self._drain(topic)
@@ -257,14 +264,16 @@ class Accumulator:
                 (run.timestamps[row], run.keys[row], run.values[row], headers[row] or ())
                 for row in rows
             ]
+            encoded = encode_measured(records, codec=self._codec)
             batches.append(
                 ProducerBatch(
                     topic.name,
                     partition,
-                    memoryview(encode_records(records, codec=self._codec)),
+                    memoryview(encoded.batch),
                     np.array(rows, np.int64),
                     run,
                     memory=run.size * len(rows) // count,
+                    uncompressed_size=encoded.uncompressed_size,
                     deadline=run.deadline,
                 )
             )
@@ -320,6 +329,7 @@ class Accumulator:
                         part,
                         delivery,
                         memory=columns.size * len(part) // count,
+                        uncompressed_size=batch.uncompressed_size,
                         deadline=deadline,
                     )
                 )

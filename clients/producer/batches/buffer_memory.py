@@ -84,7 +84,8 @@ class BufferMemory:
             yield
         finally:
             metrics.waiting_count -= 1
-            metrics.buffer_wait_s += time.monotonic() - began
+            now = time.monotonic()
+            metrics.on_buffer_wait(now - began, now)
 
     def no_room(self, size: int) -> RequestTimedOut:
         """The error of a caller whose wait for memory has timed out."""

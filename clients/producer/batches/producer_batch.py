@@ -46,6 +46,7 @@ class ProducerBatch:
 
     rows: which rows of its delivery it holds, in order.
     memory: bytes it holds of the producer's `buffer_memory`.
+    uncompressed_size: bytes of `data` without compression; None: unknown, as it came compressed.
     deadline: time.monotonic() seconds at which its delivery times out.
     order: its place among the batches of its partition.
     base_sequence: -1 until it is first sent by an idempotent producer.
@@ -67,6 +68,7 @@ class ProducerBatch:
         "record_count",
         "rows",
         "topic",
+        "uncompressed_size",
     )
 
     def __init__(
@@ -78,6 +80,7 @@ class ProducerBatch:
         delivery: Delivery,
         *,
         memory: int,
+        uncompressed_size: int | None,
         deadline: float,
     ) -> None:
         self.topic = topic
@@ -87,6 +90,7 @@ class ProducerBatch:
         self.record_count = len(rows)
         self.delivery = delivery
         self.memory = memory
+        self.uncompressed_size = uncompressed_size
         self.deadline = deadline
         self.order: tuple[int, ...] = ()
         self.producer_id = -1
@@ -126,6 +130,7 @@ class ProducerBatch:
                     self.rows[start:end],
                     self.delivery,
                     memory=self.memory * length // self.record_count,
+                    uncompressed_size=encoded.uncompressed_size,
                     deadline=self.deadline,
                 )
             )

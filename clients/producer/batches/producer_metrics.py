@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ...wire.sampled_stats import Average, Figures, Meter, Metrics, tagged
+from ...wire.sampled_stats import Average, Figures, Meter, Metrics, SampledStat, tagged
 from .producer_batch import ProducerBatch
 
 TRANSACTION_CALLS: Final = ("init", "begin", "send-offsets", "commit", "abort")
@@ -28,9 +28,10 @@ class TopicMetrics:
         self.bytes = Meter("byte")
         self.retries = Meter("record-retry")
         self.errors = Meter("record-error")
+        self.compression = SampledStat()
 
     def figures(self, now: float) -> Figures:
-        found: Figures = {}
+        found: Figures = {"compression-rate": self.compression.average(now)}
         for one in (self.sends, self.bytes, self.retries, self.errors):
             found |= one.figures(now)
         return found
@@ -45,6 +46,7 @@ class ProducerMetrics:
         self.exhausted = Meter("buffer-exhausted")
         self.waiting_count = 0
         self.buffer_wait_s = 0.0
+        self._buffer_waits = SampledStat()
         self.flush_s = 0.0
         self.metadata_wait_s = 0.0
         self._transaction_s = dict.fromkeys(TRANSACTION_CALLS, 0.0)
@@ -60,6 +62,7 @@ class ProducerMetrics:
         self._latency = Average("request-latency")
         self._throttled = Average("produce-throttle-time")
         self._per_request = Average("records-per-request", highest=False)
+        self._compression = Average("compression-rate", highest=False)
 
     def on_send(self, batches: Collection[ProducerBatch], now: float) -> None:
         """Record a sent request."""
@@ -71,6 +74,10 @@ class ProducerMetrics:
             topic.sends.record(count, now)
             topic.bytes.record(size, now)
             self._batch_size.record(size, now)
+            if batch.uncompressed_size is not None:
+                compression = size / batch.uncompressed_size
+                topic.compression.record(compression, now)
+                self._compression.record(compression, now)
             begun = batch.deadline - self._delivery_timeout_s
             self._queue_time.record((now - begun) * 1000, now)
         self._sends.record(records, now)
@@ -84,6 +91,10 @@ class ProducerMetrics:
         now = time.monotonic()
         self._topics[batch.topic].retries.record(batch.record_count, now)
         self._retries.record(batch.record_count, now)
+
+    def on_buffer_wait(self, seconds: float, now: float) -> None:
+        self.buffer_wait_s += seconds
+        self._buffer_waits.record(seconds, now)
 
     def on_split(self) -> None:
         self._splits.record(1, time.monotonic())
@@ -108,6 +119,7 @@ class ProducerMetrics:
         found: Figures = {
             "waiting-threads": self.waiting_count,
             "bufferpool-wait-time-ns-total": self.buffer_wait_s * 1e9,
+            "bufferpool-wait-ratio": self._buffer_waits.per_second(now),
             "flush-time-ns-total": self.flush_s * 1e9,
             "metadata-wait-time-ns-total": self.metadata_wait_s * 1e9,
             **{
@@ -125,6 +137,7 @@ class ProducerMetrics:
             self._latency,
             self._throttled,
             self._per_request,
+            self._compression,
             self.exhausted,
         ):
             found |= one.figures(now)

@@ -23,7 +23,9 @@ class NoDelivery:
 def batch(number: int, count: int = 1) -> ProducerBatch:
     data = encode_batch(None, pa.array([b"%d" % number] * count), 0)
     rows = np.arange(count, dtype=np.int64)
-    return ProducerBatch("t", 0, data, rows, NoDelivery(), memory=0, deadline=0.0)
+    return ProducerBatch(
+        "t", 0, data, rows, NoDelivery(), memory=0, uncompressed_size=None, deadline=0.0
+    )
 
 
 @dataclass

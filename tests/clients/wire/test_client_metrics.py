@@ -24,12 +24,18 @@ PRODUCER = {
     "buffer-exhausted-rate",
     "buffer-exhausted-total",
     "buffer-total-bytes",
+    "bufferpool-wait-ratio",
     "bufferpool-wait-time-ns-total",
+    "compression-rate-avg",
     "connection-close-rate",
     "connection-close-total",
     "connection-count",
     "connection-creation-rate",
     "connection-creation-total",
+    "failed-authentication-rate",
+    "failed-authentication-total",
+    "failed-reauthentication-rate",
+    "failed-reauthentication-total",
     "flush-time-ns-total",
     "incoming-byte-rate",
     "incoming-byte-total",
@@ -59,6 +65,10 @@ PRODUCER = {
     "requests-in-flight",
     "response-rate",
     "response-total",
+    "successful-authentication-rate",
+    "successful-authentication-total",
+    "successful-reauthentication-rate",
+    "successful-reauthentication-total",
     "txn-abort-time-ns-total",
     "txn-begin-time-ns-total",
     "txn-commit-time-ns-total",
@@ -156,9 +166,30 @@ def test_a_producer_counts_records_batches_requests_and_bytes(
     assert found["outgoing-byte-total"] > 40 * 100
     assert found["request-total"] == found["response-total"] > 4
     assert found["flush-time-ns-total"] > 0
+    assert found["compression-rate-avg"] == 1
+    assert found["bufferpool-wait-ratio"] == found["successful-authentication-total"] == 0
     of_topic = metrics[f"producer-topic-metrics,topic={other}"]
     assert of_topic["record-send-total"] == 30
     assert of_topic["byte-total"] > 30 * 100
+
+
+@pytest.mark.parametrize("count", [3, 3_000], ids=["few records", "many"])
+def test_a_producer_says_how_far_its_batches_are_compressed(
+    bootstrap: str, new_topic: NewTopic, count: int
+) -> None:
+    """As the ratio of what is sent to what it would be without."""
+    topic = new_topic(1)
+    with bradbury.Producer(bootstrap, linger_ms=50, compression_type="zstd") as producer:
+        for _ in range(count):
+            producer.send(topic, b"x" * 300)
+        producer.flush()
+        metrics = producer.metrics()
+    rate = metrics["producer-metrics"]["compression-rate-avg"]
+    assert metrics[f"producer-topic-metrics,topic={topic}"]["compression-rate"] == rate
+    size = metrics["producer-metrics"]["batch-size-max"]
+    assert 0 < rate < 0.2
+    if count == 3:  # one batch: its header, and three records of 300 bytes with 10 around them
+        assert rate == pytest.approx(size / (61 + 3 * 310), rel=0.01)
 
 
 def test_a_producer_counts_what_fails_is_repeated_and_split(
@@ -248,6 +279,7 @@ def test_a_producer_has_metrics_of_its_buffer() -> None:
     assert found["buffer-available-bytes"] == 1_000 - 824
     assert found["buffer-exhausted-total"] == 1
     assert found["bufferpool-wait-time-ns-total"] >= 1_500 * 1e6
+    assert 0 < found["bufferpool-wait-ratio"] < 1
     assert found["waiting-threads"] == 0
 
 

@@ -40,7 +40,9 @@ def test_what_is_produced_is_consumed_whole(cluster: Any, trusting: Any) -> None
     ) as consumer:
         while len(found) < len(values):
             found += consumer.poll(10_000).column("value").to_pylist()
+        metrics = consumer.metrics()["consumer-metrics"]
     assert sorted(found) == sorted(values)
+    assert metrics["successful-authentication-total"] == metrics["connection-creation-total"]
 
 
 def test_the_clients_of_coroutines_do_so_too(cluster: Any, trusting: Any) -> None:

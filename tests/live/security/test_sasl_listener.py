@@ -319,6 +319,21 @@ def test_a_session_ends_when_it_is_not_prolonged_and_our_clients_prolong_it() ->
                 producer.send("long", b"x").result(PATIENCE)
             closed = own.metrics.connections_closed
             assert closed["authentication"] == 1
+            found = producer.metrics()["producer-metrics"]
+            assert found["successful-authentication-total"] == found["connection-count"]
+            assert found["successful-reauthentication-total"] >= 2
+            assert found["failed-reauthentication-total"] == 0
+
+
+def test_a_client_counts_when_it_is_not_let_in(plain: Any) -> None:
+    with bradbury.Producer(
+        plain.bootstrap_servers, **ALICE | {"sasl_password": "wrong"}
+    ) as producer:
+        with pytest.raises(AuthenticationFailed):
+            producer.send("any", b"x").result(PATIENCE)
+        found = producer.metrics()["producer-metrics"]
+    assert found["failed-authentication-total"] >= 1
+    assert found["successful-authentication-total"] == found["failed-reauthentication-total"] == 0
 
 
 def test_a_mechanism_of_a_listener_has_a_lifetime_of_its_own() -> None:
