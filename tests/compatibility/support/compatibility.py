@@ -25,14 +25,14 @@ DEEP = "deep"
 
 HEAD = """# Compatibility
 
-What was run against a Bradbury cluster, client by client and call by call. This file is generated
-by `make compatibility` from the tests in tests/compatibility: a call stands here because a test made
-it and looked at what came of it.
+The calls of each client that were tested against a Bradbury cluster. `make compatibility` generates
+this file from the tests in tests/compatibility: it lists a call only if a test made it and checked
+the result.
 
-*yes*: it does what it does against Apache Kafka. *not yet*: refused with a clear error, which is
-given. *fails*: its test failed in the run that made this file. A tool that is not installed where the
-tests run is left out of that run. *deep*: run by `make compatibility` only; all else is run by `make
-test` or `make test-long`, too.
+*yes*: the call behaves as with Apache Kafka. *not yet*: refused with a clear error, which is
+quoted. *fails*: its test failed in the run that generated this file. A run omits tools that are not
+installed. *deep*: tested by `make compatibility` only; `make test` or `make test-long` run all
+others, too.
 
 """
 
