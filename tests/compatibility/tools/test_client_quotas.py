@@ -32,19 +32,19 @@ def _options(quotas: dict[str, float]) -> str:
     ("what", "options", "entity", "quotas"),
     [
         (
-            "client",
+            "a client",
             ("--entity-type", "clients", "--entity-name", "loader"),
             ClientQuotaEntity(client_id="loader"),
             BYTES,
         ),
         (
-            "default client",
+            "a default client",
             ("--entity-type", "clients", "--entity-default"),
             ClientQuotaEntity(client_id=""),
             BYTES,
         ),
         (
-            "client of a user",
+            "a client of a user",
             (
                 "--entity-type", "users", "--entity-name", "alice",
                 "--entity-type", "clients", "--entity-name", "loader",
@@ -53,7 +53,7 @@ def _options(quotas: dict[str, float]) -> str:
             BYTES,
         ),
         (
-            "default client of the default user",
+            "a default client of the default user",
             (
                 "--entity-type", "users", "--entity-default",
                 "--entity-type", "clients", "--entity-default",
@@ -62,13 +62,13 @@ def _options(quotas: dict[str, float]) -> str:
             BYTES,
         ),
         (
-            "address",
+            "an address",
             ("--entity-type", "ips", "--entity-name", "10.0.0.7"),
             ClientQuotaEntity(ip="10.0.0.7"),
             {"connection_creation_rate": 5.0},
         ),
         (
-            "default address",
+            "a default address",
             ("--entity-type", "ips", "--entity-default"),
             ClientQuotaEntity(ip=""),
             {"connection_creation_rate": 5000.0},
@@ -90,7 +90,7 @@ def test_quotas_by_kafka_configs(
         assert ran.code == 0, f"{ran.code}\n{ran.out}\n{ran.err}"
         return ran.out
 
-    with kafka_tools.call(f"kafka-configs --alter, --describe (quotas of a {what})"):
+    with kafka_tools.call(f"kafka-configs --alter, --describe (quotas of {what})"):
         run("--alter", *options, "--add-config", _options(quotas))
         assert admin.describe_client_quotas()[entity] == quotas
         described = run("--describe", *options)
